@@ -1,0 +1,57 @@
+# Everything a person runs. Each target sets up what it needs; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := src/nearsight tests
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench falconn protos clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## create .venv with everything needed (no compiler required)
+
+$(STAMP): setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "nearsight needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+		|| { echo "this Python cannot create virtual environments; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## generate a museum, run cloud, edge and devices, compare; results in results/demo/
+	$(BIN)/nearsight demo
+
+test: $(STAMP)  ## run the tests
+	$(BIN)/pytest $(TEST_ARGS)
+
+check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python protos/generate.py --check
+	$(BIN)/pytest -q tests/test_architecture.py
+
+format: $(STAMP)  ## format the code and sort the imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## benchmarks against peers, written to results/bench/
+	$(BIN)/nearsight bench all --out results/bench
+
+falconn: $(STAMP)  ## build the optional FALCONN backend (needs g++; about two minutes)
+	@$(BIN)/python -c 'import falconn' 2>/dev/null && echo "falconn is installed" || { \
+		command -v g++ >/dev/null || { echo "falconn needs a C++ compiler; on Debian: apt-get install g++"; exit 1; }; \
+		$(BIN)/pip install --quiet --disable-pip-version-check pybind11 setuptools wheel && \
+		inc=$$($(BIN)/python -c 'import pybind11; print(pybind11.get_include())') && \
+		CC="g++ -I$$inc" CXX="g++ -I$$inc" $(BIN)/pip install --disable-pip-version-check --no-build-isolation falconn; }
+
+protos: $(STAMP)  ## generate the Python code of protos/*.proto
+	$(BIN)/python protos/generate.py
+
+clean:  ## remove what the targets created, except results
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

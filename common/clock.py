@@ -1,0 +1,54 @@
+"""Time as an argument: decisions and waits take a `Clock`, so that tests and the simulator own the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a component reads the time."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch; for logs and files, never for intervals."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic(self) -> float:  # noqa: D102
+        return time.monotonic()
+
+    def wall(self) -> float:  # noqa: D102
+        return time.time()
+
+
+class ManualClock:
+    """A clock that moves only when told to: for tests and simulation."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self._now_s = now_s
+
+    def monotonic(self) -> float:  # noqa: D102
+        return self._now_s
+
+    def wall(self) -> float:  # noqa: D102
+        return self._now_s
+
+    def advance(self, seconds: float) -> None:
+        """Move time forward.
+
+        Raises
+        ------
+        ValueError
+            If ``seconds`` is negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"time cannot go back by {-seconds} s")
+        self._now_s += seconds
+
+
+SYSTEM_CLOCK = SystemClock()

@@ -1,0 +1,1 @@
+"""Configuration: one frozen, validated settings class per daemon, and where each value came from."""

@@ -1,0 +1,176 @@
+"""Every error that nearsight raises, in one tree, and the status code that each becomes on the wire.
+
+The tree says whose fault an error is; code that handles errors asks for a branch, never for a text::
+
+    NearsightError
+    ├── CallerError                  the caller must change the call: a retry cannot help
+    │   ├── InvalidArgument          INVALID_ARGUMENT
+    │   │   ├── InvalidImage           not an image, empty, truncated
+    │   │   ├── ImageTooLarge          over the byte or pixel limit
+    │   │   └── InvalidMessage         bytes that are no valid message of this protocol
+    │   ├── NotFound                 NOT_FOUND: no such catalogue, object or method
+    │   └── Unauthenticated          UNAUTHENTICATED: wrong, missing or unknown key
+    ├── PeerError                    expected failures of a peer: may pass, another tier may answer
+    │   ├── DeadlineExceeded         DEADLINE_EXCEEDED
+    │   ├── Overloaded               OVERLOADED: queue full, or queued for too long
+    │   └── Unavailable              UNAVAILABLE: nobody there, or it went away in mid-request
+    ├── InternalError                INTERNAL: a bug on the other side; details stay in its log
+    └── SetupError                   this machine or its files must change before a daemon can start
+        ├── ConfigurationError         a setting is wrong
+        ├── MissingDependency          an optional library is not installed
+        ├── AddressInUse               the port is taken
+        └── CorruptStore               a database or profile cannot be read; it is never overwritten
+
+Errors carry ``advice``, the next step for a person, apart from the message. Commands print both on one line.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class StatusCode(IntEnum):
+    """Outcome of a call, with gRPC's meaning. The numbers are those of ``Status`` in ``rpc.proto``."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    NOT_FOUND = 2
+    DEADLINE_EXCEEDED = 3
+    OVERLOADED = 4
+    UNAVAILABLE = 5
+    UNAUTHENTICATED = 6
+    INTERNAL = 7
+
+
+class NearsightError(Exception):
+    """Base of all errors of this project.
+
+    Parameters
+    ----------
+    message : str
+        What happened, in one line.
+    advice : str
+        The next step to take, in one line; empty if there is none.
+    """
+
+    code: StatusCode = StatusCode.INTERNAL
+    exit_code: int = 1
+
+    def __init__(self, message: str, *, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.advice}" if self.advice else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions pickle by their positional arguments; ours has a keyword to carry along.
+        return (_rebuild, (type(self), self.message, self.advice))
+
+
+def _rebuild(cls: type[NearsightError], message: str, advice: str) -> NearsightError:
+    return cls(message, advice=advice)
+
+
+class CallerError(NearsightError):
+    """The call itself is wrong; repeating it cannot succeed."""
+
+    code = StatusCode.INVALID_ARGUMENT
+    exit_code = 2
+
+
+class InvalidArgument(CallerError):
+    """An argument is outside what the call accepts."""
+
+
+class InvalidImage(InvalidArgument):
+    """The bytes are not an image that can be decoded."""
+
+
+class ImageTooLarge(InvalidArgument):
+    """The image is over the limit of bytes or of declared pixels."""
+
+
+class InvalidMessage(InvalidArgument):
+    """The frames are not a valid message of this protocol."""
+
+
+class NotFound(CallerError):
+    """There is no catalogue, object, service or method of that name."""
+
+    code = StatusCode.NOT_FOUND
+
+
+class Unauthenticated(CallerError):
+    """The peer does not accept this key, or is not who it should be."""
+
+    code = StatusCode.UNAUTHENTICATED
+    exit_code = 3
+
+
+class PeerError(NearsightError):
+    """A peer failed in a way that is expected of networks and busy machines."""
+
+    code = StatusCode.UNAVAILABLE
+    exit_code = 4
+
+
+class DeadlineExceeded(PeerError):
+    """No answer came within the time that the caller gave."""
+
+    code = StatusCode.DEADLINE_EXCEEDED
+
+
+class Overloaded(PeerError):
+    """The peer has more requests than it can serve in time."""
+
+    code = StatusCode.OVERLOADED
+
+
+class Unavailable(PeerError):
+    """The peer cannot be reached, or went away in mid-request."""
+
+    code = StatusCode.UNAVAILABLE
+
+
+class InternalError(NearsightError):
+    """A bug on the serving side. The message never holds a traceback."""
+
+
+class SetupError(NearsightError):
+    """This machine or its files must change before the command can run."""
+
+    exit_code = 5
+
+
+class ConfigurationError(SetupError):
+    """A setting has a value that cannot work."""
+
+
+class MissingDependency(SetupError):
+    """An optional library is not installed."""
+
+
+class AddressInUse(SetupError):
+    """The address to listen on is taken or not ours."""
+
+
+class CorruptStore(SetupError):
+    """A database or profile cannot be read; it is left as it is."""
+
+
+_BY_CODE: dict[StatusCode, type[NearsightError]] = {
+    StatusCode.INVALID_ARGUMENT: InvalidArgument,
+    StatusCode.NOT_FOUND: NotFound,
+    StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    StatusCode.OVERLOADED: Overloaded,
+    StatusCode.UNAVAILABLE: Unavailable,
+    StatusCode.UNAUTHENTICATED: Unauthenticated,
+    StatusCode.INTERNAL: InternalError,
+}
+
+
+def error_from_status(code: StatusCode, message: str, advice: str = "") -> NearsightError:
+    """The error that a status other than OK stands for, ready to raise at the caller."""
+    return _BY_CODE[code](message, advice=advice)

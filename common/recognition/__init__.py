@@ -1,0 +1,1 @@
+"""The recognition pipeline: image, features, object models, classifier, verification (Cachier, 1.1)."""

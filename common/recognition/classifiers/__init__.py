@@ -1,0 +1,1 @@
+"""Classifier backends behind one interface; ``registry`` names them."""

@@ -1,0 +1,83 @@
+"""Local features of an image: where they are, what they look like, how strong they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+
+DESCRIPTOR_BYTES = 32
+"""Bytes of one binary descriptor (256 bits), the same for every extractor behind the interface."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """Keypoints and binary descriptors of one image, strongest first.
+
+    Attributes
+    ----------
+    keypoints : ndarray, (N, 2) float32
+        x, y in pixels of the processed image.
+    descriptors : ndarray, (N, 32) uint8
+        One binary descriptor per keypoint.
+    strengths : ndarray, (N,) float32
+        Response of the detector; not increasing.
+    image_size : (int, int)
+        Width and height in pixels of the processed image, in which ``keypoints`` are.
+    source_size : (int, int)
+        Width and height in pixels of the image before scaling; answers are given in its frame.
+
+    Raises
+    ------
+    InvalidArgument
+        If shapes, types or sizes do not fit together. Features arrive from the network: nothing is assumed.
+    """
+
+    keypoints: NDArray[np.float32]
+    descriptors: NDArray[np.uint8]
+    strengths: NDArray[np.float32]
+    image_size: tuple[int, int]
+    source_size: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        count = len(self.descriptors)
+        expected = {
+            "keypoints": ((count, 2), np.float32),
+            "descriptors": ((count, DESCRIPTOR_BYTES), np.uint8),
+            "strengths": ((count,), np.float32),
+        }
+        for name, (expected_shape, expected_dtype) in expected.items():
+            array = getattr(self, name)
+            if array.shape != expected_shape or array.dtype != expected_dtype:
+                raise InvalidArgument(
+                    f"{name} must be {expected_shape} {np.dtype(expected_dtype)}, "
+                    f"got {array.shape} {array.dtype}"
+                )
+        if not (np.isfinite(self.keypoints).all() and np.isfinite(self.strengths).all()):
+            raise InvalidArgument("keypoints and strengths must be finite")
+        for name, size in (("image_size", self.image_size), ("source_size", self.source_size)):
+            if min(size) < 1:
+                raise InvalidArgument(f"{name} must be positive, got {size}")
+
+    def __len__(self) -> int:
+        return len(self.descriptors)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the three arrays."""
+        return self.keypoints.nbytes + self.descriptors.nbytes + self.strengths.nbytes
+
+    def strongest(self, count: int) -> Features:
+        """The ``count`` strongest features (views, no copy)."""
+        if count >= len(self):
+            return self
+        return Features(
+            self.keypoints[:count],
+            self.descriptors[:count],
+            self.strengths[:count],
+            self.image_size,
+            self.source_size,
+        )

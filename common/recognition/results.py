@@ -1,0 +1,51 @@
+"""What recognition answers: an object with its corners and confidence, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Corners = tuple[tuple[float, float], tuple[float, float], tuple[float, float], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecognizedObject:
+    """An object that was found and verified.
+
+    Attributes
+    ----------
+    object_id, label, version, metadata
+        From the object's model.
+    confidence : float
+        In (0, 1]; grows with the inliers and with the margin over the next object.
+    inliers : int
+        Correspondences that agree with one homography.
+    corners : four (x, y) pairs
+        Where the object's top-left, top-right, bottom-right and bottom-left corners are, in pixels of
+        the image that the application gave. They may lie outside of it.
+    """
+
+    object_id: str
+    label: str
+    version: int
+    confidence: float
+    inliers: int
+    corners: Corners
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecognitionResult:
+    """Outcome of one lookup in one model.
+
+    Attributes
+    ----------
+    found : RecognizedObject or None
+        None means unknown: no object passed the verification. Never a guess.
+    match_ms, verify_ms : float
+        Time spent in the classifier and in the verification.
+    """
+
+    found: RecognizedObject | None
+    match_ms: float
+    verify_ms: float

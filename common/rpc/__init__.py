@@ -1,0 +1,1 @@
+"""Remote calls: protobuf services over ZeroMQ with deadlines, bounded queues, status codes and CURVE."""

@@ -1,0 +1,1 @@
+"""The device: the SDK behind ``recognize(image, callback)`` and the daemon that hosts it."""

@@ -1,0 +1,1 @@
+"""Experiments: generated museums and traces, data-set loaders, the testbed, benchmarks and the demo."""

@@ -1,0 +1,1 @@
+"""Benchmarks against peers, as ratios of medians with their spread."""

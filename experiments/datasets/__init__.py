@@ -1,0 +1,1 @@
+"""Loaders for data sets on disk: a plain labelled folder and the Stanford Mobile Visual Search layout."""

@@ -1,0 +1,1 @@
+"""Visitor traces: generated walks through a museum, and CSV in and out."""
