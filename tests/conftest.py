@@ -1,0 +1,6 @@
+"""Put ``tests/`` on the import path, so that tests share ``support``."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))

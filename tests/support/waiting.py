@@ -1,0 +1,19 @@
+"""Waiting for what another thread or process does, without guessing how long it takes."""
+
+import time
+from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], bool], *, timeout_s: float = 10.0, what: str = "condition") -> None:
+    """Return as soon as ``condition()`` holds.
+
+    Raises
+    ------
+    AssertionError
+        If it does not hold within ``timeout_s``.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"{what} did not hold within {timeout_s} s")
+        time.sleep(0.005)
