@@ -1,0 +1,106 @@
+"""What a recognition data set is: pictures to learn, photos to recognise, and the right answers.
+
+Loaders of every layout produce these values; nothing downstream knows how a data set lies on disk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nearsight.common.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One object of the catalogue with the images to learn it from.
+
+    Attributes
+    ----------
+    object_id : str
+        Unique within the data set.
+    label : str
+        What a person calls the object; the id if nothing better is known.
+    paths : tuple of Path
+        One image per view; at least one.
+    metadata : mapping of str to str
+        Further columns of ``objects.csv``, such as artist and year.
+    """
+
+    object_id: str
+    label: str
+    paths: tuple[Path, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A photo, and the object that it shows; None if that object is not in the catalogue."""
+
+    path: Path
+    object_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """References and queries that belong together.
+
+    Raises
+    ------
+    InvalidArgument
+        If an object id occurs twice, or a query names an object that has no reference.
+    """
+
+    name: str
+    references: tuple[Reference, ...]
+    queries: tuple[Query, ...]
+
+    def __post_init__(self) -> None:
+        counts = Counter(reference.object_id for reference in self.references)
+        twice = sorted(object_id for object_id, count in counts.items() if count > 1)
+        if twice:
+            raise InvalidArgument(
+                f"data set {self.name!r} has more than one reference called {listed(twice)}",
+                advice="further views of one object are named ID__2.jpg, ID__3.jpg, …",
+            )
+        missing = sorted({query.object_id for query in self.queries if query.object_id} - counts.keys())
+        if missing:
+            raise InvalidArgument(
+                f"queries of data set {self.name!r} name objects without a reference: {listed(missing)}",
+                advice="add the references, or leave object_id empty for what is not in the catalogue",
+            )
+
+    @property
+    def object_ids(self) -> frozenset[str]:
+        """Ids of all references."""
+        return frozenset(reference.object_id for reference in self.references)
+
+    def with_prefix(self, prefix: str) -> Dataset:
+        """The same data set with ``prefix/`` before every object id, so that several fit in one catalogue."""
+        return Dataset(
+            self.name,
+            tuple(replace(ref, object_id=f"{prefix}/{ref.object_id}") for ref in self.references),
+            tuple(
+                query if query.object_id is None else replace(query, object_id=f"{prefix}/{query.object_id}")
+                for query in self.queries
+            ),
+        )
+
+
+def merge_datasets(datasets: Iterable[Dataset], name: str) -> Dataset:
+    """One data set that holds the references and queries of all; ids must already be unique."""
+    parts = tuple(datasets)
+    return Dataset(
+        name,
+        tuple(reference for part in parts for reference in part.references),
+        tuple(query for part in parts for query in part.queries),
+    )
+
+
+def listed(names: Iterable[object], limit: int = 5) -> str:
+    """The first few names and how many more there are, for messages."""
+    every = [str(name) for name in names]
+    shown = ", ".join(every[:limit])
+    return shown if len(every) <= limit else f"{shown} and {len(every) - limit} more"

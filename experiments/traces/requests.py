@@ -1,0 +1,136 @@
+"""Photo requests: a visitor's stays turned into one photo per second, in the dissertation's trace format.
+
+The table has the columns ``objectID,imagePath,time_ms``, one file per visitor (Cachier dissertation, 6.2.5).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.traces.tables import read_rows
+from nearsight.experiments.traces.visits import Visit
+
+COLUMNS = ("objectID", "imagePath", "time_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class PhotoRequest:
+    """One photo that a visitor asks about.
+
+    Attributes
+    ----------
+    object_id : str
+        What it shows; empty if the object is not in the catalogue.
+    image_path : str
+        The photo, relative to the data set's folder or absolute.
+    time_ms : int
+        When it is asked, on the clock of the visits.
+    """
+
+    object_id: str
+    image_path: str
+    time_ms: int
+
+    def __post_init__(self) -> None:
+        if not self.image_path.strip():
+            raise InvalidArgument("a photo request needs an image path")
+
+
+def photo_requests(
+    visits: Iterable[Visit],
+    photos: Mapping[str, Sequence[str]],
+    rng: np.random.Generator,
+    *,
+    objects: Mapping[str, str] | None = None,
+    interval_s: float = 1.0,
+) -> dict[str, tuple[PhotoRequest, ...]]:
+    """One photo per ``interval_s`` while a visitor looks at an exhibit (Cachier dissertation, 6.2.5).
+
+    Parameters
+    ----------
+    visits : iterable of Visit
+        In any order.
+    photos : mapping of str to sequence of str
+        Paths of the photos of each object, by object id; one is drawn for every request.
+    rng : Generator
+        Draws the photos.
+    objects : mapping of str to str, optional
+        Object id of each exhibit; without it an exhibit's name is its object id.
+    interval_s : float
+        Seconds between two photos; the first is taken as the stay begins.
+
+    Returns
+    -------
+    dict of str to tuple of PhotoRequest
+        By visitor, in the order of time.
+
+    Raises
+    ------
+    InvalidArgument
+        If the interval is not positive, or an exhibit has no object or no photo.
+    """
+    if not interval_s > 0:
+        raise InvalidArgument(f"the interval must be positive, got {interval_s} s")
+    requests: dict[str, list[PhotoRequest]] = {}
+    for visit in sorted(visits, key=lambda visit: (visit.visitor, visit.start_s)):
+        object_id = objects.get(visit.exhibit, "") if objects is not None else visit.exhibit
+        choice = photos.get(object_id, ())
+        if not choice:
+            raise InvalidArgument(
+                f"exhibit {visit.exhibit!r} has no photo",
+                advice="map every exhibit to an object that has photos",
+            )
+        for moment in range(max(1, math.floor(visit.duration_s / interval_s))):
+            time_ms = round((visit.start_s + moment * interval_s) * 1000)
+            path = choice[int(rng.integers(len(choice)))]
+            requests.setdefault(visit.visitor, []).append(PhotoRequest(object_id, path, time_ms))
+    return {visitor: tuple(asked) for visitor, asked in requests.items()}
+
+
+def assign_objects(exhibits: Iterable[str], object_ids: Sequence[str]) -> dict[str, str]:
+    """Put the n-th object on the n-th exhibit's place.
+
+    Raises
+    ------
+    InvalidArgument
+        If there are fewer objects than exhibits.
+    """
+    places = list(dict.fromkeys(exhibits))
+    if len(object_ids) < len(places):
+        raise InvalidArgument(
+            f"{len(places)} exhibits need as many objects, got {len(object_ids)}",
+            advice="generate a larger museum or fewer sections",
+        )
+    return dict(zip(places, object_ids, strict=False))
+
+
+def read_requests_csv(path: str | os.PathLike[str]) -> tuple[PhotoRequest, ...]:
+    """Photo requests in the order of the file.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    InvalidArgument
+        If a row is malformed: names the file, the line and what was expected.
+    """
+    return tuple(
+        PhotoRequest(row.values["objectID"], row.text("imagePath"), row.integer("time_ms"))
+        for row in read_rows(path, (COLUMNS,))
+    )
+
+
+def write_requests_csv(path: str | os.PathLike[str], requests: Iterable[PhotoRequest]) -> None:
+    """Write requests so that reading gives the same values back."""
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows((request.object_id, request.image_path, request.time_ms) for request in requests)

@@ -1,0 +1,96 @@
+"""Visits: who stood before which exhibit, from when to when; generated or logged, in memory and as CSV.
+
+The table has the columns ``visitor,exhibit,start_s,end_s``. Logs that call the exhibit ``poi`` (point of
+interest) are read as well; further columns are ignored.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.traces.tables import read_rows
+
+COLUMNS = ("visitor", "exhibit", "start_s", "end_s")
+LOG_COLUMNS = ("visitor", "poi", "start_s", "end_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A visitor's stay before one exhibit.
+
+    Attributes
+    ----------
+    visitor, exhibit : str
+        Names, not empty.
+    start_s, end_s : float
+        Seconds on a clock that all visits of a trace share.
+
+    Raises
+    ------
+    InvalidArgument
+        If a name is empty, a time is not finite, or the end is before the start.
+    """
+
+    visitor: str
+    exhibit: str
+    start_s: float
+    end_s: float
+
+    def __post_init__(self) -> None:
+        if not self.visitor.strip() or not self.exhibit.strip():
+            raise InvalidArgument("a visit needs a visitor and an exhibit")
+        if not (math.isfinite(self.start_s) and math.isfinite(self.end_s)):
+            raise InvalidArgument(f"times of a visit must be finite, got {self.start_s} and {self.end_s}")
+        if self.end_s < self.start_s:
+            raise InvalidArgument(
+                f"a visit cannot end at {self.end_s} s, before its start at {self.start_s} s"
+            )
+
+    @property
+    def duration_s(self) -> float:
+        """How long the visitor stays."""
+        return self.end_s - self.start_s
+
+
+def read_visits_csv(path: str | os.PathLike[str]) -> tuple[Visit, ...]:
+    """Visits in the order of the file.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    InvalidArgument
+        If a row is malformed: names the file, the line and what was expected.
+    """
+    visits = []
+    for row in read_rows(path, (COLUMNS, LOG_COLUMNS)):
+        exhibit = row.text("exhibit" if "exhibit" in row.values else "poi")
+        start_s, end_s = row.number("start_s"), row.number("end_s")
+        if end_s < start_s:
+            raise row.error(f"end_s {end_s:g} is before start_s {start_s:g}", "end_s >= start_s")
+        visits.append(Visit(row.text("visitor"), exhibit, start_s, end_s))
+    return tuple(visits)
+
+
+def write_visits_csv(path: str | os.PathLike[str], visits: Iterable[Visit]) -> None:
+    """Write visits so that reading gives the same values back."""
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows((visit.visitor, visit.exhibit, visit.start_s, visit.end_s) for visit in visits)
+
+
+def sequences(visits: Iterable[Visit]) -> dict[str, tuple[str, ...]]:
+    """Exhibits in the order in which each visitor saw them; consecutive duplicates collapsed (6.2.5.2)."""
+    seen: dict[str, list[str]] = {}
+    for visit in sorted(visits, key=lambda visit: (visit.visitor, visit.start_s)):
+        exhibits = seen.setdefault(visit.visitor, [])
+        if not exhibits or exhibits[-1] != visit.exhibit:
+            exhibits.append(visit.exhibit)
+    return {visitor: tuple(exhibits) for visitor, exhibits in seen.items()}
