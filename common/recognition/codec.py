@@ -1,0 +1,205 @@
+"""Features, models and answers as messages and blobs, and back.
+
+The only place where recognition meets protobuf. What comes in was written by strangers: every ``from``
+function checks it before anything is allocated or believed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import xxhash
+from google.protobuf.message import DecodeError
+
+from nearsight.common.errors import CorruptStore, InvalidArgument, InvalidMessage
+from nearsight.common.recognition.extraction import KEYPOINT_STEPS_PER_PX
+from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.results import Corners, RecognizedObject
+from nearsight.protos.catalogue_pb2 import ObjectModelMessage
+from nearsight.protos.recognition_pb2 import FeaturesMessage, Point, RecognizedObjectMessage
+
+Blob = bytes | bytearray | memoryview
+
+MAX_FEATURES = 50_000
+"""Most features that a message may declare for one image."""
+
+_BLOBS_PER_FEATURES = 3
+_MAX_SIDE_PX = 2**16 // KEYPOINT_STEPS_PER_PX - 1
+_MAX_SOURCE_SIDE_PX = 2**17
+_MAGIC = b"NSM1"
+_PREFIX = struct.Struct("<4sQI")
+
+
+def features_to_proto(features: Features, first_blob: int) -> tuple[FeaturesMessage, list[bytes]]:
+    """A message and its three blobs, the first of which will be blob ``first_blob`` of the call."""
+    steps = np.rint(features.keypoints * KEYPOINT_STEPS_PER_PX)
+    if max(features.image_size) > _MAX_SIDE_PX or (len(steps) and (steps.min() < 0 or steps.max() >= 2**16)):
+        raise InvalidArgument(f"a processed image may be {_MAX_SIDE_PX} px long, got {features.image_size}")
+    message = FeaturesMessage(
+        count=len(features),
+        image_width=features.image_size[0],
+        image_height=features.image_size[1],
+        source_width=features.source_size[0],
+        source_height=features.source_size[1],
+        first_blob=first_blob,
+    )
+    strengths = np.clip(features.strengths, -65504, 65504).astype("<f2")
+    return message, [steps.astype("<u2").tobytes(), features.descriptors.tobytes(), strengths.tobytes()]
+
+
+def features_from_proto(message: FeaturesMessage, blobs: Sequence[Blob]) -> Features:
+    """The features of a message.
+
+    Raises
+    ------
+    InvalidMessage
+        If counts, sizes and blobs do not fit together.
+    """
+    count = message.count
+    if count > MAX_FEATURES:
+        raise InvalidMessage(f"{count} features in one image, the limit is {MAX_FEATURES}")
+    image_size = (message.image_width, message.image_height)
+    source_size = (message.source_width, message.source_height)
+    if not (min(image_size) >= 1 and max(image_size) <= _MAX_SIDE_PX):
+        raise InvalidMessage(f"image size {image_size} is not within 1..{_MAX_SIDE_PX}")
+    if not (min(source_size) >= 1 and max(source_size) <= _MAX_SOURCE_SIDE_PX):
+        raise InvalidMessage(f"source size {source_size} is not within 1..{_MAX_SOURCE_SIDE_PX}")
+    keypoints = np.frombuffer(_blob(blobs, message.first_blob, count * 4), "<u2").reshape(count, 2)
+    descriptors = np.frombuffer(_blob(blobs, message.first_blob + 1, count * DESCRIPTOR_BYTES), np.uint8)
+    strengths = np.frombuffer(_blob(blobs, message.first_blob + 2, count * 2), "<f2")
+    try:
+        return Features(
+            keypoints.astype(np.float32) / np.float32(KEYPOINT_STEPS_PER_PX),
+            descriptors.reshape(count, DESCRIPTOR_BYTES),
+            strengths.astype(np.float32),
+            image_size,
+            source_size,
+        )
+    except InvalidArgument as error:
+        raise InvalidMessage(f"features: {error.message}") from error
+
+
+def _blob(blobs: Sequence[Blob], index: int, expected_bytes: int) -> Blob:
+    if index >= len(blobs):
+        raise InvalidMessage(f"blob {index} is missing, {len(blobs)} came")
+    blob = blobs[index]
+    if len(blob) != expected_bytes:
+        raise InvalidMessage(f"blob {index} has {len(blob)} bytes, expected {expected_bytes}")
+    return blob
+
+
+def object_model_to_proto(model: ObjectModel, first_blob: int) -> tuple[ObjectModelMessage, list[bytes]]:
+    """A message and the blobs of its views, view after view."""
+    message = ObjectModelMessage(
+        object_id=model.object_id, label=model.label, version=model.version, metadata=dict(model.metadata)
+    )
+    blobs: list[bytes] = []
+    for view in model.views:
+        features, added = features_to_proto(view, first_blob + len(blobs))
+        message.views.append(features)
+        blobs += added
+    return message, blobs
+
+
+def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) -> ObjectModel:
+    """The model of a message.
+
+    Raises
+    ------
+    InvalidMessage
+        If a part is missing or does not fit.
+    """
+    try:
+        return ObjectModel(
+            message.object_id,
+            message.label,
+            tuple(features_from_proto(view, blobs) for view in message.views),
+            message.version,
+            dict(message.metadata),
+        )
+    except InvalidMessage:
+        raise
+    except InvalidArgument as error:
+        raise InvalidMessage(f"object model: {error.message}") from error
+
+
+def recognized_object_to_proto(found: RecognizedObject) -> RecognizedObjectMessage:
+    """The message of an answer."""
+    return RecognizedObjectMessage(
+        object_id=found.object_id,
+        label=found.label,
+        version=found.version,
+        confidence=found.confidence,
+        inliers=found.inliers,
+        corners=[Point(x=x, y=y) for x, y in found.corners],
+        metadata=dict(found.metadata),
+    )
+
+
+def recognized_object_from_proto(message: RecognizedObjectMessage) -> RecognizedObject:
+    """The answer of a message.
+
+    Raises
+    ------
+    InvalidMessage
+        If the id is missing, there are not four finite corners, or the confidence is outside (0, 1].
+    """
+    points = [(point.x, point.y) for point in message.corners]
+    if not message.object_id or len(points) != 4 or not np.isfinite(points).all():
+        raise InvalidMessage("an answer needs an object id and four finite corners")
+    if not 0 < message.confidence <= 1:
+        raise InvalidMessage(f"confidence must be in (0, 1], got {message.confidence}")
+    corners: Corners = (points[0], points[1], points[2], points[3])
+    return RecognizedObject(
+        message.object_id,
+        message.label,
+        message.version,
+        message.confidence,
+        message.inliers,
+        corners,
+        dict(message.metadata),
+    )
+
+
+def object_model_to_bytes(model: ObjectModel) -> bytes:
+    """One model as one self-contained, checksummed value for a database."""
+    message, blobs = object_model_to_proto(model, 0)
+    parts = [message.SerializeToString(deterministic=True), *blobs]
+    body = b"".join([struct.pack(f"<{len(parts)}Q", *map(len, parts)), *parts])
+    return _PREFIX.pack(_MAGIC, xxhash.xxh3_64_intdigest(body), len(parts)) + body
+
+
+def object_model_from_bytes(data: bytes) -> ObjectModel:
+    """The model of `object_model_to_bytes`.
+
+    Raises
+    ------
+    CorruptStore
+        If the bytes are not what was written.
+    """
+    try:
+        return _object_model_from_bytes(data)
+    except (struct.error, DecodeError, InvalidArgument) as error:
+        raise CorruptStore(
+            f"a stored object model is damaged: {error}",
+            advice="restore the database or ingest the images again",
+        ) from error
+
+
+def _object_model_from_bytes(data: bytes) -> ObjectModel:
+    magic, checksum, count = _PREFIX.unpack_from(data)
+    body = memoryview(data)[_PREFIX.size :]
+    if magic != _MAGIC or xxhash.xxh3_64_intdigest(body) != checksum:
+        raise InvalidMessage("the checksum does not match")
+    sizes = struct.unpack_from(f"<{count}Q", body)
+    position = struct.calcsize(f"<{count}Q")
+    parts: list[memoryview] = []
+    for size in sizes:
+        parts.append(body[position : position + size])
+        position += size
+    if position != len(body) or not parts:
+        raise InvalidMessage("the parts do not add up")
+    return object_model_from_proto(ObjectModelMessage.FromString(bytes(parts[0])), parts[1:])

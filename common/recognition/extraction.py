@@ -1,0 +1,83 @@
+"""Local features of an image: ORB behind an interface that other binary descriptors fit.
+
+Keypoints and strengths are rounded to what the wire carries (1/32 pixel, float16), so features are the same
+wherever they are matched: on the device, at the edge, or read back from a database.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
+from nearsight.common.recognition.images import GrayImage
+
+KEYPOINT_STEPS_PER_PX = 32
+"""Resolution of a keypoint's coordinates; a processed image may be 2047 px long (uint16 on the wire)."""
+
+_MIN_SIDE_PX = 32
+"""ORB's patch is 31 px: smaller images have no features (OpenCV refuses some of them)."""
+
+
+class FeatureExtractor(Protocol):
+    """Anything that finds keypoints and 256-bit descriptors."""
+
+    def extract(self, image: GrayImage, count: int) -> Features:
+        """At most ``count`` features, strongest first; none is legal (a blank wall)."""
+
+
+class OrbExtractor:
+    """ORB (Rublee et al., ICCV 2011): 8 levels, scale 1.2, patch 31, Harris score.
+
+    Thread-safe: OpenCV's detectors keep state, so each thread has its own.
+
+    Parameters
+    ----------
+    fast_threshold : int
+        Grey levels; OpenCV's default of 20 starves low-contrast paintings.
+    """
+
+    def __init__(self, fast_threshold: int = 5) -> None:
+        self.fast_threshold = fast_threshold
+        self._local = threading.local()
+
+    def extract(self, image: GrayImage, count: int) -> Features:
+        """At most ``count`` features, strongest first."""
+        if min(image.size) < _MIN_SIDE_PX or count < 1:
+            return _features(np.empty((0, 2)), np.empty((0, DESCRIPTOR_BYTES), np.uint8), np.empty(0), image)
+        found, descriptors = self._detector(count).detectAndCompute(image.pixels, None)
+        if not len(found):
+            return _features(np.empty((0, 2)), np.empty((0, DESCRIPTOR_BYTES), np.uint8), np.empty(0), image)
+        keypoints = np.asarray(cv2.KeyPoint.convert(found), np.float64)
+        strengths = np.array([point.response for point in found], np.float64)
+        order = np.argsort(-strengths, kind="stable")[:count]
+        return _features(keypoints[order], np.asarray(descriptors, np.uint8)[order], strengths[order], image)
+
+    def _detector(self, count: int) -> cv2.ORB:
+        detectors: dict[int, cv2.ORB] = self._local.__dict__.setdefault("detectors", {})
+        if count not in detectors:
+            if len(detectors) >= 8:  # the device turns the count freely; detectors are cheap to make
+                detectors.clear()
+            detectors[count] = cv2.ORB.create(nfeatures=count, fastThreshold=self.fast_threshold)
+        return detectors[count]
+
+
+def _features(
+    keypoints: NDArray[np.floating],
+    descriptors: NDArray[np.uint8],
+    strengths: NDArray[np.floating],
+    image: GrayImage,
+) -> Features:
+    steps = np.rint(np.asarray(keypoints, np.float64) * KEYPOINT_STEPS_PER_PX)
+    relative = strengths / strengths[0] if len(strengths) and strengths[0] > 0 else np.zeros(len(strengths))
+    return Features(
+        keypoints=(steps / KEYPOINT_STEPS_PER_PX).astype(np.float32).reshape(-1, 2),
+        descriptors=np.ascontiguousarray(descriptors, np.uint8),
+        strengths=np.clip(relative, 0, 1).astype(np.float16).astype(np.float32),
+        image_size=image.size,
+        source_size=image.source_size,
+    )

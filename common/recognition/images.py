@@ -1,0 +1,166 @@
+"""Image in: bytes, a path or an array become one grey image of bounded size.
+
+The frame of the answers is the image as a viewer shows it: EXIF orientation is applied, so ``source_size``
+and corners refer to the upright picture. Arrays have no EXIF; they are taken as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import ImageTooLarge, InvalidImage, NotFound
+from nearsight.common.recognition.image_header import declared_size
+from nearsight.common.recognition.settings import ImageLimits
+
+ImageSource = bytes | bytearray | memoryview | str | os.PathLike[str] | NDArray[np.uint8]
+
+_REDUCED = {
+    1: cv2.IMREAD_GRAYSCALE,
+    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
+    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
+    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
+}
+_DEFAULT_LIMITS = ImageLimits()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GrayImage:
+    """A grey image, ready for feature extraction.
+
+    Attributes
+    ----------
+    pixels : ndarray, (H, W) uint8
+        Longest side at most ``ImageLimits.longest_side``.
+    source_size : (int, int)
+        Width and height in pixels of the upright image that was given.
+    """
+
+    pixels: NDArray[np.uint8]
+    source_size: tuple[int, int]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels of ``pixels``."""
+        return self.pixels.shape[1], self.pixels.shape[0]
+
+
+def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> GrayImage:
+    """Turn what an application has into a grey image of bounded size.
+
+    Parameters
+    ----------
+    source : bytes, path or ndarray
+        A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)`` or ``(H, W, 3)`` uint8, the
+        channels in OpenCV's order (blue, green, red).
+    limits : ImageLimits
+        Bounds that hold before anything is decoded.
+
+    Raises
+    ------
+    InvalidImage
+        If this is no image, or an incomplete one.
+    ImageTooLarge
+        If it has more bytes, or declares more pixels, than ``limits`` allow.
+    NotFound
+        If there is no readable file at the path.
+    """
+    if isinstance(source, np.ndarray):
+        return _from_array(source, limits)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _from_bytes(bytes(source), limits)
+    if isinstance(source, (str, os.PathLike)):
+        return _from_bytes(_read(source, limits), limits)
+    raise InvalidImage(
+        f"a {type(source).__name__} is no image", advice="give bytes, a path or an array (H, W[, 3]) uint8"
+    )
+
+
+def _read(source: str | os.PathLike[str], limits: ImageLimits) -> bytes:
+    path = Path(source)
+    try:
+        if not path.is_file():
+            raise NotFound(f"there is no image file {str(path)!r}", advice="check the path")
+        _check_bytes(path.stat().st_size, limits)
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise NotFound(
+            f"cannot read {str(path)!r}: {error}", advice="check the path and its rights"
+        ) from error
+
+
+def _check_bytes(size: int, limits: ImageLimits) -> None:
+    if size > limits.max_bytes:
+        raise ImageTooLarge(
+            f"the image has {size} bytes, the limit is {limits.max_bytes}", advice="send a smaller file"
+        )
+
+
+def _check_pixels(size: tuple[int, int], limits: ImageLimits) -> None:
+    if size[0] * size[1] > limits.max_pixels:
+        raise ImageTooLarge(
+            f"the image has {size[0]} x {size[1]} pixels, the limit is {limits.max_pixels} in all",
+            advice="scale it down first",
+        )
+
+
+def _from_bytes(data: bytes, limits: ImageLimits) -> GrayImage:
+    if not data:
+        raise InvalidImage("the image is empty", advice="send a JPEG, PNG or WebP file")
+    _check_bytes(len(data), limits)
+    declared = declared_size(data)
+    _check_pixels(declared, limits)
+    divisor = _divisor(declared, limits)
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[divisor])
+    except cv2.error as error:
+        raise InvalidImage("the image cannot be decoded", advice="send the original file") from error
+    if pixels is None or pixels.size == 0:
+        raise InvalidImage("the image cannot be decoded", advice="send the original file")
+    upright = _upright_size(declared, divisor, (pixels.shape[1], pixels.shape[0]))
+    return GrayImage(_scaled(pixels.astype(np.uint8, copy=False), limits), upright)
+
+
+def _divisor(declared: tuple[int, int], limits: ImageLimits) -> int:
+    """Largest factor by which the decoder may shrink: not below the size wanted, rotation still readable."""
+    width, height = declared
+    for divisor in (8, 4, 2):
+        ambiguous = width != height and -(-width // divisor) == -(-height // divisor)
+        if max(declared) // divisor >= limits.longest_side and not ambiguous:
+            return divisor
+    return 1
+
+
+def _upright_size(declared: tuple[int, int], divisor: int, decoded: tuple[int, int]) -> tuple[int, int]:
+    width, height = declared
+    if decoded == (-(-width // divisor), -(-height // divisor)):
+        return width, height
+    return height, width
+
+
+def _from_array(array: NDArray[np.uint8], limits: ImageLimits) -> GrayImage:
+    if array.dtype != np.uint8 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)):
+        raise InvalidImage(
+            f"an array must be (H, W) or (H, W, 3) uint8, got {array.shape} {array.dtype}",
+            advice="convert it, for instance with astype('uint8')",
+        )
+    if array.size == 0:
+        raise InvalidImage("the image is empty", advice="give an array with pixels")
+    size = (array.shape[1], array.shape[0])
+    _check_pixels(size, limits)
+    pixels = array if array.ndim == 2 else cv2.cvtColor(array, cv2.COLOR_BGR2GRAY)
+    return GrayImage(_scaled(np.ascontiguousarray(pixels, np.uint8), limits), size)
+
+
+def _scaled(pixels: NDArray[np.uint8], limits: ImageLimits) -> NDArray[np.uint8]:
+    height, width = pixels.shape
+    scale = limits.longest_side / max(height, width)
+    if scale >= 1:
+        return pixels
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), np.uint8)

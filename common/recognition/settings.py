@@ -1,0 +1,59 @@
+"""What a person can set about recognition, with the defaults that the measurements support."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """Limits that hold before an image is decoded, and the size at which it is processed.
+
+    Attributes
+    ----------
+    max_bytes : int
+        Longest accepted file.
+    max_pixels : int
+        Most pixels that an image may declare; larger ones are refused without decoding.
+    longest_side : int
+        Longest side in pixels of the processed image; smaller images are not enlarged.
+    """
+
+    max_bytes: int = 20 * 2**20
+    max_pixels: int = 50_000_000
+    longest_side: int = 640
+
+
+class RecognitionSettings(BaseModel):
+    """Settings of the whole pipeline, from the image to the verified answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    backend: Annotated[str, Field(description="classifier backend; 'auto' picks by size")] = "auto"
+    query_features: Annotated[int, Field(ge=50, le=10_000, description="features extracted from a query")] = (
+        800
+    )
+    training_features: Annotated[
+        int, Field(ge=50, le=20_000, description="features kept per training image")
+    ] = 1000
+    min_training_features: Annotated[
+        int, Field(ge=4, description="a training image with fewer is refused")
+    ] = 30
+    fast_threshold: Annotated[int, Field(ge=1, le=100, description="FAST threshold of ORB, grey levels")] = 5
+    ratio: Annotated[
+        float, Field(gt=0, le=1, description="ratio test against the best neighbour of another object")
+    ] = 0.85
+    candidates: Annotated[int, Field(ge=1, description="views that are verified at most")] = 6
+    min_inliers: Annotated[
+        int, Field(ge=8, description="correspondences that must agree with one homography")
+    ] = 10
+    min_inlier_ratio: Annotated[
+        float, Field(ge=0, le=1, description="inliers among the correspondences of a view")
+    ] = 0.2
+    reprojection_px: Annotated[float, Field(gt=0, description="largest reprojection error of an inlier")] = (
+        5.0
+    )
+    limits: ImageLimits = ImageLimits()
