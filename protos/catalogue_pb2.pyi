@@ -14,14 +14,16 @@ class GetObjectModelsRequest(_message.Message):
     def __init__(self, object_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetObjectModelsResponse(_message.Message):
-    __slots__ = ("models", "missing", "revision")
+    __slots__ = ("models", "missing", "revision", "left_out")
     MODELS_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     models: _containers.RepeatedCompositeFieldContainer[ObjectModelMessage]
     missing: _containers.RepeatedScalarFieldContainer[str]
     revision: int
-    def __init__(self, models: _Optional[_Iterable[_Union[ObjectModelMessage, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ...) -> None: ...
+    left_out: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, models: _Optional[_Iterable[_Union[ObjectModelMessage, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ObjectModelMessage(_message.Message):
     __slots__ = ("object_id", "label", "version", "metadata", "views")
@@ -57,18 +59,20 @@ class ListObjectsResponse(_message.Message):
     def __init__(self, objects: _Optional[_Iterable[_Union[ObjectSummary, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class ObjectSummary(_message.Message):
-    __slots__ = ("object_id", "label", "version", "views", "model_bytes")
+    __slots__ = ("object_id", "label", "version", "views", "model_bytes", "content_hash")
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     MODEL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_HASH_FIELD_NUMBER: _ClassVar[int]
     object_id: str
     label: str
     version: int
     views: int
     model_bytes: int
-    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., views: _Optional[int] = ..., model_bytes: _Optional[int] = ...) -> None: ...
+    content_hash: str
+    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., views: _Optional[int] = ..., model_bytes: _Optional[int] = ..., content_hash: _Optional[str] = ...) -> None: ...
 
 class ListCataloguesRequest(_message.Message):
     __slots__ = ()
@@ -91,10 +95,12 @@ class CatalogueSummary(_message.Message):
     def __init__(self, name: _Optional[str] = ..., objects: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class AddObjectsRequest(_message.Message):
-    __slots__ = ("objects",)
+    __slots__ = ("objects", "index_later")
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_LATER_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[NewObject]
-    def __init__(self, objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ...) -> None: ...
+    index_later: bool
+    def __init__(self, objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ..., index_later: _Optional[bool] = ...) -> None: ...
 
 class NewObject(_message.Message):
     __slots__ = ("object_id", "label", "metadata", "images")
@@ -116,14 +122,30 @@ class NewObject(_message.Message):
     def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., images: _Optional[int] = ...) -> None: ...
 
 class AddObjectsResponse(_message.Message):
-    __slots__ = ("added", "rejected", "revision")
+    __slots__ = ("added", "rejected", "revision", "replaced", "unchanged", "skipped")
     ADDED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     added: _containers.RepeatedScalarFieldContainer[str]
     rejected: _containers.RepeatedCompositeFieldContainer[RejectedObject]
     revision: int
-    def __init__(self, added: _Optional[_Iterable[str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedObject, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+    replaced: _containers.RepeatedScalarFieldContainer[str]
+    unchanged: _containers.RepeatedScalarFieldContainer[str]
+    skipped: _containers.RepeatedCompositeFieldContainer[SkippedImage]
+    def __init__(self, added: _Optional[_Iterable[str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedObject, _Mapping]]] = ..., revision: _Optional[int] = ..., replaced: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ..., skipped: _Optional[_Iterable[_Union[SkippedImage, _Mapping]]] = ...) -> None: ...
+
+class SkippedImage(_message.Message):
+    __slots__ = ("object_id", "image", "reason")
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    object_id: str
+    image: int
+    reason: str
+    def __init__(self, object_id: _Optional[str] = ..., image: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RejectedObject(_message.Message):
     __slots__ = ("object_id", "reason")
