@@ -1,0 +1,217 @@
+"""The settings that every daemon has, and how they are loaded: flags > environment > file > defaults.
+
+A daemon's settings are one frozen class. It is built once, at the entry point, by `load_settings`, and passed
+down; building the class directly reads nothing, so tests do not depend on the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Generic, Literal, TypeVar
+
+import typer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from nearsight.common.config.file import find_config, read_config
+from nearsight.common.config.schema import Setting, check_key, flatten, nest, setting_keys
+from nearsight.common.errors import ConfigurationError
+
+SECTIONS = ("cloud", "edge", "device")
+"""The daemons, each with its table in ``nearsight.toml``."""
+
+DEFAULT_ORIGIN = "default"
+FLAG_ORIGIN = "command line"
+
+UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
+"""A path in which ``~`` is the home folder; a relative one starts from the working directory."""
+
+
+class SettingsGroup(BaseModel):
+    """Base of the groups of settings nested in a daemon's settings: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class SecuritySettings(SettingsGroup):
+    """Where the keys are. Secrets are paths, never values, so that a printed setting gives nothing away."""
+
+    secret_key_file: UserPath | None = None
+    """This daemon's secret key, from `nearsight keys`. Needed to listen beyond loopback."""
+    allowed_clients: UserPath | None = None
+    """Folder with the public key (*.key) of every client that may connect."""
+
+
+class DaemonSettings(BaseSettings):
+    """What cloud, edge and device daemons have in common; each tier adds its own."""
+
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Lowest level that is logged."""
+    log_format: Literal["console", "json"] = "console"
+    """Lines for a person or JSON lines for a collector, both on standard error."""
+    metrics_listen: str = "127.0.0.1:0"
+    """Address of the Prometheus endpoint, unencrypted: keep it on loopback or a trusted net. Empty: off."""
+    stop_grace_s: float = Field(default=5.0, ge=0, le=600)
+    """Seconds that requests in progress get to finish after SIGTERM or SIGINT."""
+    security: SecuritySettings = SecuritySettings()
+    """Keys of this daemon and of its clients."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only arguments: `load_settings` merges the other sources, so that it can name their origins."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+
+S = TypeVar("S", bound=DaemonSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    """Settings in force, and where each came from.
+
+    Parameters
+    ----------
+    settings : DaemonSettings
+        Validated.
+    origins : Mapping of str to str
+        Every dotted key → ``default``, ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL`` or
+        ``command line``.
+    """
+
+    settings: S
+    origins: Mapping[str, str]
+
+
+def load_settings(
+    settings_class: type[S],
+    section: str,
+    config: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Loaded[S]:
+    """Merge defaults, file, environment and flags, in this order, later ones winning.
+
+    Parameters
+    ----------
+    settings_class : type
+        The daemon's settings.
+    section : str
+        Table of the file and part of the names in the environment: ``NEARSIGHT_CLOUD__SERVER__LISTEN``.
+    config : Path, optional
+        Default: ``./nearsight.toml``, then that in the user's folder of configurations; neither must exist.
+    overrides : Mapping, optional
+        Dotted key → value from flags. A ``None`` means that the flag was not given; text is parsed like a
+        variable of the environment.
+
+    Raises
+    ------
+    ConfigurationError
+        One line: origin, key, what is wrong.
+    """
+    keys = setting_keys(settings_class)
+    layers = [
+        _file_layer(section, find_config(config, Path(typer.get_app_dir("nearsight"))), keys),
+        _text_layer(settings_class, keys, _environment(section)),
+        _override_layer(settings_class, keys, overrides or {}),
+    ]
+    merged = {key: setting for layer in layers for key, setting in layer.items()}
+    origins = {key: merged[key].origin if key in merged else DEFAULT_ORIGIN for key in keys}
+    values = nest({key: setting.value for key, setting in merged.items()})
+    try:
+        settings = settings_class.model_validate(values)
+    except ValidationError as error:
+        raise _one_line(error, section, origins) from error
+    return Loaded(settings, origins)
+
+
+def _file_layer(section: str, path: Path | None, keys: Collection[str]) -> dict[str, Setting]:
+    if path is None:
+        return {}
+    file = read_config(path, SECTIONS)
+    layer = {}
+    for key, value in flatten(keys, file.tables.get(section, {})):
+        origin = file.origin(f"{section}.{key}")
+        check_key(keys, key, origin)
+        layer[key] = Setting(value, origin)
+    return layer
+
+
+def _environment(section: str) -> dict[str, Setting]:
+    """``NEARSIGHT_CLOUD__SERVER__LISTEN=x`` as ``server.listen``; nothing else reads the environment."""
+    prefix = f"NEARSIGHT_{section.upper()}__"
+    return {
+        name[len(prefix) :].lower().replace("__", "."): Setting(value, name)
+        for name, value in os.environ.items()
+        if name.upper().startswith(prefix)
+    }
+
+
+def _override_layer(
+    settings_class: type[DaemonSettings], keys: Collection[str], overrides: Mapping[str, object]
+) -> dict[str, Setting]:
+    given = {key: Setting(value, FLAG_ORIGIN) for key, value in overrides.items() if value is not None}
+    texts = {key: setting for key, setting in given.items() if isinstance(setting.value, str)}
+    for key in given:
+        check_key(keys, key, FLAG_ORIGIN)
+    return given | _text_layer(settings_class, keys, texts)
+
+
+def _text_layer(
+    settings_class: type[DaemonSettings], keys: Collection[str], texts: Mapping[str, Setting]
+) -> dict[str, Setting]:
+    """Values that are text: those of lists and mappings are parsed as JSON, others validated as they are."""
+    layer = {}
+    for key, text in texts.items():
+        check_key(keys, key, text.origin)
+        layer[key] = Setting(_parse_text(settings_class, keys, key, text), text.origin)
+    return layer
+
+
+def _parse_text(
+    settings_class: type[DaemonSettings], keys: Collection[str], key: str, text: Setting
+) -> object:
+    source = EnvSettingsSource(settings_class, case_sensitive=True, env_prefix="", env_nested_delimiter=".")
+    source.env_vars = {key: str(text.value)}
+    try:
+        return dict(flatten(keys, source())).get(key, text.value)
+    except SettingsError as error:
+        raise ConfigurationError(
+            f"{text.origin}: {key}: {text.value!r} is not JSON",
+            advice='lists and mappings are written as ["a", "b"] and {"a": 1}',
+        ) from error
+
+
+def _one_line(error: ValidationError, section: str, origins: Mapping[str, str]) -> ConfigurationError:
+    """The first complaint of the validation with the origin of the value, not pydantic's block of text."""
+    complaints = error.errors(include_url=False)
+    first = complaints[0]
+    path = [str(part) for part in first["loc"]]
+    key = next((joined for end in range(len(path), 0, -1) if (joined := ".".join(path[:end])) in origins), "")
+    origin = origins.get(key, section)
+    message = first["msg"].removeprefix("Value error, ")
+    shown = f" (given: {first['input']!r})" if key and not isinstance(first["input"], Mapping) else ""
+    more = f", and {len(complaints) - 1} more" if len(complaints) > 1 else ""
+    return ConfigurationError(
+        f"{origin}: {key or '.'.join(path) or section}: {message[:1].lower()}{message[1:]}{shown}{more}",
+        advice=f"see `nearsight config show {section}`",
+    )

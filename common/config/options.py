@@ -1,0 +1,64 @@
+"""The options that the commands of all daemons share, and what they mean for the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearsight.common.errors import ConfigurationError
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file. Default: ./nearsight.toml, then that in your folder of configurations.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="One setting, e.g. server.workers=4; may be repeated. `nearsight config show` lists the keys.",
+    ),
+]
+AnnounceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--announce",
+        metavar="FILE",
+        help="Write the endpoint, the metrics address and the process id there as JSON once the daemon serves.",
+    ),
+]
+
+
+def flag_overrides(
+    assignments: Sequence[str] | None, named: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """What the flags of a command say, for `load_settings`; a named flag wins over ``--set``.
+
+    Parameters
+    ----------
+    assignments : sequence of str, optional
+        The values of ``--set``, each ``key=value``.
+    named : Mapping, optional
+        Dotted key → value of a named flag, ``None`` where it was not given.
+
+    Raises
+    ------
+    ConfigurationError
+        If an assignment has no ``=``.
+    """
+    overrides: dict[str, object] = {}
+    for assignment in assignments or ():
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigurationError(
+                f"--set {assignment}: not of the form key=value", advice="for example --set server.workers=4"
+            )
+        overrides[key.strip()] = value.strip()
+    return overrides | {key: value for key, value in (named or {}).items() if value is not None}

@@ -1,0 +1,126 @@
+"""The keys of a settings class, so that a mistyped key gets an answer that names the right one.
+
+A key is dotted: ``server.listen`` is field ``listen`` of the nested model in field ``server``. Every other
+field is a leaf, also one that holds a list or a mapping; leaves are set as a whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+
+from nearsight.common.errors import ConfigurationError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """One value, and where it was read.
+
+    Parameters
+    ----------
+    value : object
+        As written; not validated yet.
+    origin : str
+        For a person: ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL``, ``--set``.
+    """
+
+    value: object
+    origin: str
+
+
+def setting_keys(settings_class: type[Any], prefix: str = "") -> dict[str, str]:
+    """Every key of a class with its description, in order of declaration.
+
+    Nested pydantic models and dataclasses are groups; anything else is a leaf.
+    """
+    keys: dict[str, str] = {}
+    for name, annotation, description in _members(settings_class):
+        group = _group(annotation)
+        if group is None:
+            keys[prefix + name] = description
+        else:
+            keys.update(setting_keys(group, f"{prefix}{name}."))
+    return keys
+
+
+def _members(settings_class: type[Any]) -> Iterator[tuple[str, object, str]]:
+    if issubclass(settings_class, BaseModel):
+        for name, field in settings_class.model_fields.items():
+            yield name, field.annotation, field.description or ""
+        return
+    annotations = get_type_hints(settings_class)
+    for member in dataclasses.fields(settings_class):
+        yield member.name, annotations[member.name], ""
+
+
+def _group(annotation: object) -> type[Any] | None:
+    """The class behind ``Group`` or ``Group | None``."""
+    union = get_origin(annotation) in (Union, UnionType)
+    for candidate in get_args(annotation) if union else (annotation,):
+        if isinstance(candidate, type) and (
+            issubclass(candidate, BaseModel) or dataclasses.is_dataclass(candidate)
+        ):
+            return candidate
+    return None
+
+
+def flatten(keys: Collection[str], table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Split nested tables into pairs of key and value, stopping at leaves and at whatever is no key."""
+
+    def walk(prefix: str, values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+        for name, value in values.items():
+            key = prefix + name
+            if isinstance(value, Mapping) and key not in keys and value:
+                yield from walk(f"{key}.", value)
+            else:
+                yield key, value
+
+    return walk("", table)
+
+
+def nest(values: Mapping[str, object]) -> dict[str, object]:
+    """Turn dotted keys into nested tables."""
+    root: dict[str, object] = {}
+    for key, value in values.items():
+        *groups, name = key.split(".")
+        table = root
+        for group in groups:
+            inner = table.setdefault(group, {})
+            if not isinstance(inner, dict):
+                raise TypeError(f"{group} is both a value and a table in {key}")
+            table = inner
+        table[name] = value
+    return root
+
+
+def check_key(keys: Collection[str], key: str, origin: str) -> None:
+    """Refuse a key that no setting has.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the origin and the nearest valid key.
+    """
+    if key in keys:
+        return
+    members = [known for known in keys if known.startswith(f"{key}.")]
+    if members:
+        raise ConfigurationError(
+            f"{origin}: {key} is a group of settings", advice=f"set its members, such as {members[0]}"
+        )
+    raise ConfigurationError(f"{origin}: unknown setting {key!r}", advice=nearest(key, list(keys)))
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Advice for a name that is not among the known ones."""
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    if not close:
+        # The right word in the wrong group: ``listen`` for ``server.listen``.
+        last = name.rpartition(".")[2]
+        close = [key for key in known if key.rpartition(".")[2] == last]
+    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"

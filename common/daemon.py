@@ -1,0 +1,201 @@
+"""One way to run every daemon: logs, metrics, readiness, signals and a clean end.
+
+`run_daemon` is called by the command of each tier with settings that are already loaded. The first SIGTERM or
+SIGINT stops the daemon cleanly, within its grace period; the second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from nearsight.common.config.base import DaemonSettings
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.logging import configure_logging, get_logger
+from nearsight.common.metrics import DaemonMetrics
+
+STOP_MARGIN_S = 2.0
+"""Seconds beyond the grace period until a stop that hangs is cut off."""
+
+
+class Daemon(Protocol):
+    """What a tier brings: everything between its sockets and its decisions, wired up."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where the daemon serves, with the port that was bound. Valid once started."""
+
+    def start(self) -> None:
+        """Bind and begin to serve. If it raises, it leaves nothing running."""
+
+    def stop(self, grace_s: float) -> None:
+        """Take no more requests, finish those in progress within ``grace_s`` seconds, release everything."""
+
+    def ready(self) -> bool:
+        """Whether requests would be answered now."""
+
+    def details(self) -> Sequence[tuple[str, str]]:
+        """Facts for a person, in display order."""
+
+
+def run_daemon(
+    name: str,
+    settings: DaemonSettings,
+    build: Callable[[DaemonMetrics], Daemon],
+    *,
+    announce: Path | None = None,
+) -> None:
+    """Run a daemon until a signal ends it. Returns after a clean stop.
+
+    Parameters
+    ----------
+    name : str
+        ``cloud``, ``edge`` or ``device``; bound to every line of the log.
+    settings : DaemonSettings
+        The loaded settings.
+    build : callable
+        Makes the daemon, not yet started. Called after logging and metrics are set up.
+    announce : Path, optional
+        File to write once the daemon serves: JSON with ``daemon``, ``endpoint``, ``metrics`` and ``pid``. It
+        appears complete or not at all and is removed at the end.
+
+    Raises
+    ------
+    NearsightError
+        If the daemon cannot start.
+    """
+    configure_logging(level=settings.log_level, log_format=settings.log_format, daemon=name)
+    _pin_threads()
+    metrics = DaemonMetrics(name)
+    with _log_thread_crashes(metrics), _stop_signal() as wait_for_signal:
+        metrics_address = metrics.start_http(settings.metrics_listen)
+        try:
+            _serve(name, settings, build(metrics), metrics_address, announce, wait_for_signal)
+        finally:
+            metrics.stop_http()
+
+
+def _serve(
+    name: str,
+    settings: DaemonSettings,
+    daemon: Daemon,
+    metrics_address: str,
+    announce: Path | None,
+    wait_for_signal: Callable[[], signal.Signals],
+) -> None:
+    log = get_logger("daemon")
+    daemon.start()
+    try:
+        if announce is not None:
+            write_announcement(announce, name, daemon.endpoint, metrics_address)
+        log.info("ready", endpoint=daemon.endpoint, metrics=metrics_address or "off", pid=os.getpid())
+        received = wait_for_signal()
+        log.info("stopping", signal=received.name, grace_s=settings.stop_grace_s)
+    finally:
+        with _stop_deadline(settings.stop_grace_s + STOP_MARGIN_S):
+            daemon.stop(settings.stop_grace_s)
+        if announce is not None:
+            announce.unlink(missing_ok=True)
+    log.info("stopped")
+
+
+def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> None:
+    """Write where a daemon serves, atomically, for whoever started it.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be written.
+    """
+    text = json.dumps({"daemon": daemon, "endpoint": endpoint, "metrics": metrics, "pid": os.getpid()}) + "\n"
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            file.write(text)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot announce in {path}: {error.strerror}",
+            advice="give --announce a file in a writable folder",
+        ) from error
+
+
+def _pin_threads() -> None:
+    """One thread per call into OpenCV, FAISS and BLAS: requests run in parallel, not their parts."""
+    from nearsight.common.recognition.threads import pin_threads  # noqa: PLC0415  imports OpenCV, FAISS
+
+    pin_threads()
+
+
+@contextmanager
+def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
+    """Hand out a function that waits for SIGTERM or SIGINT; a second signal ends the process at once.
+
+    The handler only writes to a pipe: an ``Event`` set inside a handler can deadlock with the very wait that
+    it interrupts.
+    """
+    reading, writing = os.pipe()
+    seen = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            os._exit(128 + number)
+        os.write(writing, bytes([number]))
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: signal.Signals(os.read(reading, 1)[0])
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+@contextmanager
+def _stop_deadline(seconds: float) -> Iterator[None]:
+    """End the process if what is inside takes longer: whoever sent SIGTERM counts on it."""
+
+    def cut_off() -> None:
+        get_logger("daemon").error("stop did not finish in time, exiting", seconds=seconds)
+        sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, cut_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _log_thread_crashes(metrics: DaemonMetrics) -> Iterator[None]:
+    """Log and count every exception that ends a thread, instead of a bare traceback on standard error."""
+    previous = threading.excepthook
+
+    def log_crash(crash: threading.ExceptHookArgs) -> None:
+        metrics.on_thread_crash()
+        get_logger("daemon").error(
+            "thread crashed",
+            thread=crash.thread.name if crash.thread else "?",
+            exc_info=(crash.exc_type, crash.exc_value, crash.exc_traceback),
+        )
+
+    threading.excepthook = log_crash
+    try:
+        yield
+    finally:
+        threading.excepthook = previous

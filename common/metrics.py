@@ -1,0 +1,153 @@
+"""Prometheus metrics of one daemon, in a registry of its own so that several daemons fit in one process.
+
+The metrics of calls are here, as every daemon serves calls. A tier adds its own::
+
+    hits = prometheus_client.Counter("nearsight_cache_hits", "...", registry=metrics.registry)
+"""
+
+from __future__ import annotations
+
+import errno
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    start_http_server,
+)
+
+from nearsight import __version__
+from nearsight.common.errors import AddressInUse, ConfigurationError, StatusCode
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class DaemonMetrics:
+    """Counts what a daemon does; an observer of its `RpcServer`.
+
+    Parameters
+    ----------
+    daemon : str
+        ``cloud``, ``edge`` or ``device``.
+    """
+
+    def __init__(self, daemon: str) -> None:
+        self.daemon = daemon
+        self.registry = CollectorRegistry()
+        self._http: tuple[WSGIServer, Thread] | None = None
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        Info("nearsight", "Which daemon this is.", registry=self.registry).info(
+            {"daemon": daemon, "version": __version__}
+        )
+        method = ("service", "method")
+        self._calls = Counter("nearsight_calls", "Calls answered.", (*method, "code"), registry=self.registry)
+        self._queue = Histogram(
+            "nearsight_call_queue_seconds",
+            "Time from arrival to the start of work.",
+            method,
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self._compute = Histogram(
+            "nearsight_call_compute_seconds",
+            "Time of work on a call, without waiting for the next tier.",
+            method,
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self._received = Counter(
+            "nearsight_received_bytes", "Bytes of requests.", method, registry=self.registry
+        )
+        self._sent = Counter("nearsight_sent_bytes", "Bytes of responses.", method, registry=self.registry)
+        self._crashes = Counter(
+            "nearsight_thread_crashes", "Threads that ended with an exception.", registry=self.registry
+        )
+
+    def on_call(
+        self,
+        service: str,
+        method: str,
+        code: StatusCode,
+        queue_ms: float,
+        compute_ms: float,
+        received_bytes: int,
+        sent_bytes: int,
+    ) -> None:
+        """Count one answered call (see ``ServerObserver``)."""
+        self._calls.labels(service, method, code.name).inc()
+        self._queue.labels(service, method).observe(queue_ms / 1000)
+        self._compute.labels(service, method).observe(compute_ms / 1000)
+        self._received.labels(service, method).inc(received_bytes)
+        self._sent.labels(service, method).inc(sent_bytes)
+
+    def on_thread_crash(self) -> None:
+        """Count a thread that ended with an exception nobody handled."""
+        self._crashes.inc()
+
+    def start_http(self, listen: str) -> str:
+        """Serve the metrics over HTTP from a thread.
+
+        Parameters
+        ----------
+        listen : str
+            ``host:port`` or ``[host]:port``; port 0 picks a free one; empty serves nothing.
+
+        Returns
+        -------
+        str
+            The bound address, ``127.0.0.1:41873``; empty if nothing is served.
+
+        Raises
+        ------
+        AddressInUse
+            If the port is taken or the host is not ours.
+        ConfigurationError
+            If ``listen`` has another form.
+        """
+        if not listen:
+            return ""
+        host, port = parse_listen(listen)
+        try:
+            self._http = start_http_server(port, addr=host, registry=self.registry)
+        except OSError as error:
+            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
+            raise AddressInUse(
+                f"metrics address {listen} {reason}",
+                advice="set metrics_listen to a free port, or to nothing to go without",
+            ) from error
+        bound = self._http[0].server_port
+        return f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+
+    def stop_http(self) -> None:
+        """Close the HTTP endpoint, if there is one."""
+        if self._http is None:
+            return
+        server, thread = self._http
+        self._http = None
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[host]:port``.
+
+    Raises
+    ------
+    ConfigurationError
+        If the text has another form.
+    """
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigurationError(
+            f"metrics_listen {listen!r} is not host:port", advice="for example 127.0.0.1:9101"
+        )
+    return host, int(port)
