@@ -14,6 +14,7 @@ The tree says whose fault an error is; code that handles errors asks for a branc
     │   ├── DeadlineExceeded         DEADLINE_EXCEEDED
     │   ├── Overloaded               OVERLOADED: queue full, or queued for too long
     │   └── Unavailable              UNAVAILABLE: nobody there, or it went away in mid-request
+    ├── Cancelled                    UNAVAILABLE: the caller itself ended the request: cancel() or close()
     ├── InternalError                INTERNAL: a bug on the other side; details stay in its log
     └── SetupError                   this machine or its files must change before a daemon can start
         ├── ConfigurationError         a setting is wrong
@@ -130,6 +131,12 @@ class Overloaded(PeerError):
 
 class Unavailable(PeerError):
     """The peer cannot be reached, or went away in mid-request."""
+
+    code = StatusCode.UNAVAILABLE
+
+
+class Cancelled(NearsightError):
+    """The caller itself ended the request: it cancelled it, or closed what was serving it."""
 
     code = StatusCode.UNAVAILABLE
 
