@@ -1,0 +1,495 @@
+"""The cloud's durable memory: catalogues of trained objects in one SQLite file.
+
+Why SQLite: one file to copy and back up, transactions, and a second process (an ingestion beside a running
+daemon) is safe. Write-ahead logging lets readers go on while one writer commits; ``synchronous=FULL`` makes
+a commit survive a killed process and a power cut alike.
+
+A file that is damaged, belongs to another application or to a newer version is refused and left as it is:
+it is examined through a read-only connection before anything could be written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nearsight.cloud.names import check_catalogue_name, check_object
+from nearsight.common.errors import (
+    ConfigurationError,
+    CorruptStore,
+    NearsightError,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
+from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
+from nearsight.common.recognition.models import ObjectModel
+
+APPLICATION_ID = 0x4E53_4344
+"""'NSCD' in the header of the file: tells our databases from those of other applications."""
+
+SCHEMA_VERSION = 1
+
+BUSY_TIMEOUT_S = 15.0
+"""How long to wait for another process that is writing."""
+
+_SCHEMA = """
+CREATE TABLE catalogues (
+    name TEXT PRIMARY KEY NOT NULL,
+    revision INTEGER NOT NULL            -- grows by one with every committed change
+) WITHOUT ROWID;
+CREATE TABLE objects (
+    catalogue TEXT NOT NULL REFERENCES catalogues (name),
+    object_id TEXT NOT NULL,
+    revision INTEGER NOT NULL,           -- of the catalogue, when this object was last written
+    version INTEGER NOT NULL,
+    label TEXT NOT NULL,
+    views INTEGER NOT NULL,
+    content_hash TEXT NOT NULL,
+    training TEXT NOT NULL,
+    model BLOB NOT NULL,
+    PRIMARY KEY (catalogue, object_id)
+);
+CREATE INDEX objects_by_revision ON objects (catalogue, revision);
+CREATE TABLE removed_objects (           -- so that an id that comes back gets a new version
+    catalogue TEXT NOT NULL REFERENCES catalogues (name),
+    object_id TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (catalogue, object_id)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedObject:
+    """An object as it goes into the store.
+
+    Attributes
+    ----------
+    model : ObjectModel
+        Its version is assigned by the store.
+    content_hash : str
+        Of everything the caller gave: images, label, metadata. Equal hashes mean that nothing changed.
+    training : str
+        Fingerprint of the settings that it was trained with.
+    """
+
+    model: ObjectModel
+    content_hash: str
+    training: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What is known of an object without reading its model."""
+
+    object_id: str
+    label: str
+    version: int
+    views: int
+    model_bytes: int
+    content_hash: str
+    training: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueInfo:
+    """Name, number of objects and revision of a catalogue."""
+
+    name: str
+    objects: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutOutcome:
+    """Ids that were new, that replaced an older version, and that were there already just so."""
+
+    added: tuple[str, ...]
+    replaced: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOutcome:
+    """Ids that were removed and ids that were not there."""
+
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """What happened to a catalogue after a revision: models written and ids removed."""
+
+    written: tuple[ObjectModel, ...]
+    removed: frozenset[str]
+    revision: int
+
+
+class CatalogueStore:
+    """Catalogues in one SQLite file; safe to use from several threads and beside other processes.
+
+    Parameters
+    ----------
+    path : Path
+        The database file.
+    create : bool
+        Create the file if it does not exist.
+
+    Raises
+    ------
+    CorruptStore
+        If the file is damaged, no database of this application, or of a newer version. It is not modified.
+    NotFound
+        If there is no such file and ``create`` is false.
+    ConfigurationError
+        If the file cannot be opened or created there.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        _check_place(path, create=create)
+        with _translated(path):
+            if _holds_data(path):
+                _examine(path)
+            self._connection = _connect(path)
+            try:
+                self._set_up()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _set_up(self) -> None:
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        # The schema is committed before write-ahead logging starts: the header in the main file is then
+        # complete, whatever happens to the log.
+        with self._transaction():
+            if not self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                for statement in _SCHEMA.split(";\n"):
+                    self._connection.execute(statement)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+
+    def catalogues(self) -> tuple[CatalogueInfo, ...]:
+        """All catalogues, by name."""
+        query = """SELECT name, count(object_id), catalogues.revision FROM catalogues
+                   LEFT JOIN objects ON catalogue = name GROUP BY name ORDER BY name"""
+        return tuple(CatalogueInfo(*row) for row in self._rows(query))
+
+    def objects(self, catalogue: str) -> tuple[StoredObject, ...]:
+        """Summaries of a catalogue's objects, by id.
+
+        Raises
+        ------
+        NotFound
+            If there is no such catalogue.
+        """
+        query = """SELECT object_id, label, version, views, length(model), content_hash, training
+                   FROM objects WHERE catalogue = ? ORDER BY object_id"""
+        with self._transaction("DEFERRED"):
+            self._revision_of(catalogue)
+            return tuple(StoredObject(*row) for row in self._rows(query, catalogue))
+
+    def put(self, catalogue: str, objects: Sequence[TrainedObject]) -> PutOutcome:
+        """Add or replace objects in one transaction; create the catalogue if there is none of that name.
+
+        An object whose content and training are those stored is left alone: repeating a call changes nothing.
+        When this returns, everything is on disk.
+
+        Raises
+        ------
+        InvalidArgument
+            If a name cannot be used.
+        """
+        check_catalogue_name(catalogue)
+        for item in objects:
+            check_object(item.model.object_id, item.model.label, item.model.metadata)
+        added, replaced, unchanged = [], [], []
+        with self._transaction():
+            self._connection.execute("INSERT OR IGNORE INTO catalogues VALUES (?, 0)", (catalogue,))
+            revision = self._revision_of(catalogue) + 1
+            for item in objects:
+                object_id = item.model.object_id
+                old = self._stored(catalogue, object_id)
+                if old == (item.content_hash, item.training):
+                    unchanged.append(object_id)
+                    continue
+                (replaced if old else added).append(object_id)
+                self._write(catalogue, item, revision)
+            revision = self._commit_revision(catalogue, revision, changed=bool(added or replaced))
+        return PutOutcome(tuple(added), tuple(replaced), tuple(unchanged), revision)
+
+    def remove(self, catalogue: str, object_ids: Iterable[str]) -> RemoveOutcome:
+        """Remove objects in one transaction.
+
+        Raises
+        ------
+        NotFound
+            If there is no such catalogue.
+        """
+        removed, missing = [], []
+        with self._transaction():
+            revision = self._revision_of(catalogue) + 1
+            for object_id in dict.fromkeys(object_ids):
+                key = (catalogue, object_id)
+                if self._stored(*key) is None:
+                    missing.append(object_id)
+                    continue
+                removed.append(object_id)
+                self._connection.execute(
+                    """INSERT INTO removed_objects SELECT catalogue, object_id, ?, version FROM objects
+                       WHERE catalogue = ? AND object_id = ?""",
+                    (revision, *key),
+                )
+                self._connection.execute("DELETE FROM objects WHERE catalogue = ? AND object_id = ?", key)
+            revision = self._commit_revision(catalogue, revision, changed=bool(removed))
+        return RemoveOutcome(tuple(removed), tuple(missing), revision)
+
+    def changes_since(
+        self, catalogue: str, revision: int, progress: Callable[[int, int], None] = lambda _done, _total: None
+    ) -> Changes:
+        """What was written and removed after ``revision``; everything for revision 0.
+
+        Parameters
+        ----------
+        catalogue : str
+            Name of the catalogue.
+        revision : int
+            Last revision that the caller knows.
+        progress : callable
+            Called with the models read so far and their total.
+
+        Raises
+        ------
+        NotFound
+            If there is no such catalogue.
+        CorruptStore
+            If a model does not match its checksum.
+        """
+        condition = "FROM objects WHERE catalogue = ? AND revision > ?"
+        with self._transaction("DEFERRED"):
+            latest = self._revision_of(catalogue)
+            ((total,),) = self._rows(f"SELECT count(*) {condition}", catalogue, revision)
+            written = []
+            rows = self._connection.execute(f"SELECT object_id, model {condition}", (catalogue, revision))
+            for object_id, data in rows:
+                written.append(self._decode(object_id, data))
+                progress(len(written), total)
+            removed = self._rows(
+                "SELECT object_id FROM removed_objects WHERE catalogue = ? AND revision > ?",
+                catalogue,
+                revision,
+            )
+            return Changes(tuple(written), frozenset(row[0] for row in removed), latest)
+
+    def data_version(self) -> int:
+        """A number that changes when another connection, in this or any process, has committed."""
+        ((version,),) = self._rows("PRAGMA data_version")
+        return int(version)
+
+    def close(self) -> None:
+        """Close the file; harmless if repeated."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> CatalogueStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock, _translated(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
+        """All or nothing, also when interrupted in the middle."""
+        with self._lock, _translated(self.path):
+            self._connection.execute(f"BEGIN {kind}")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.rollback()
+                raise
+
+    def _revision_of(self, catalogue: str) -> int:
+        names = dict(self._connection.execute("SELECT name, revision FROM catalogues ORDER BY name"))
+        if catalogue not in names:
+            raise unknown_catalogue(catalogue, names)
+        return int(names[catalogue])
+
+    def _commit_revision(self, catalogue: str, revision: int, *, changed: bool) -> int:
+        if not changed:
+            return revision - 1
+        self._connection.execute("UPDATE catalogues SET revision = ? WHERE name = ?", (revision, catalogue))
+        return revision
+
+    def _stored(self, catalogue: str, object_id: str) -> tuple[str, str] | None:
+        query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
+        found: tuple[str, str] | None = self._connection.execute(query, (catalogue, object_id)).fetchone()
+        return found
+
+    def _write(self, catalogue: str, item: TrainedObject, revision: int) -> None:
+        key = (catalogue, item.model.object_id)
+        (last,) = self._connection.execute(
+            """SELECT max(version) FROM (
+                   SELECT version FROM objects WHERE catalogue = ?1 AND object_id = ?2
+                   UNION ALL SELECT version FROM removed_objects WHERE catalogue = ?1 AND object_id = ?2)""",
+            key,
+        ).fetchone()
+        model = dataclasses.replace(item.model, version=(last or 0) + 1)
+        self._connection.execute("DELETE FROM removed_objects WHERE catalogue = ? AND object_id = ?", key)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *key,
+                revision,
+                model.version,
+                model.label,
+                len(model.views),
+                item.content_hash,
+                item.training,
+                object_model_to_bytes(model),
+            ),
+        )
+
+    def _decode(self, object_id: str, data: bytes) -> ObjectModel:
+        try:
+            return object_model_from_bytes(data)
+        except CorruptStore as error:
+            raise _corrupt(
+                self.path, f"the model of object {object_id!r} is damaged: {error.message}"
+            ) from error
+
+
+def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
+    """The error for a catalogue that does not exist; it names those that do."""
+    names = sorted(known)
+    advice = (
+        f"there are: {', '.join(names[:20])}" if names else "there is none yet: ingest a folder of images"
+    )
+    return NotFound(f"there is no catalogue {name!r}", advice=advice)
+
+
+def _check_place(path: Path, *, create: bool) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder", advice="name a database file, such as cloud.db")
+    if path.exists():
+        return
+    if not create:
+        raise NotFound(
+            f"there is no database {path}", advice="check the path, or ingest a folder of images first"
+        )
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {path.parent}", advice=f"mkdir -p {path.parent}")
+
+
+def _holds_data(path: Path) -> bool:
+    # SQLite creates a file of 0 bytes before its first commit: whoever died there left nothing to lose.
+    return path.exists() and path.stat().st_size > 0
+
+
+def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _examine(path: Path) -> None:
+    """Raise unless the file is a sound database of ours; what is not ours is only read."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header.startswith(b"SQLite format 3\0"):
+        raise _corrupt(path, "it is not a database", advice="nothing was changed: name another file")
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise _corrupt(
+            path, "it belongs to another application", advice="nothing was changed: name another file"
+        )
+    if path.with_name(path.name + "-journal").exists():
+        _finish_creation(path)
+    connection = _connect(path, mode="ro")
+    try:
+        _examine_content(path, connection)
+    finally:
+        connection.close()
+
+
+def _finish_creation(path: Path) -> None:
+    """Let SQLite undo the set-up that was cut off: a rollback journal exists only during that."""
+    connection = _connect(path, mode="rw")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    finally:
+        connection.close()
+
+
+def _examine_content(path: Path, connection: sqlite3.Connection) -> None:
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    if not pages:
+        return
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != SCHEMA_VERSION:
+        raise _corrupt(
+            path,
+            f"it has schema version {version}, this nearsight reads version {SCHEMA_VERSION}",
+            advice="nothing was changed: use the nearsight that wrote it, or name another file",
+        )
+    (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if problem != "ok":
+        raise _corrupt(path, " ".join(problem.split()))
+    if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
+        raise _corrupt(path, f"a row of {orphan[0]} belongs to no catalogue")
+
+
+def _corrupt(path: Path, reason: str, advice: str = "") -> CorruptStore:
+    return CorruptStore(
+        f"cannot use the database {path}: {reason}",
+        advice=advice or "nothing was changed: restore a backup, or move it away and ingest again",
+    )
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours; what only a bug can cause passes through."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        known = _as_ours(path, error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _as_ours(path: Path, error: sqlite3.DatabaseError) -> NearsightError | None:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the primary code
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return _corrupt(path, str(error))
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return Overloaded(f"{path} is being written by another process", advice="try again when it is done")
+    if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}:
+        return Unavailable(f"cannot write {path}: {error}", advice="check the disk and its free space")
+    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
+        return ConfigurationError(f"cannot open {path}: {error}", advice="check the path and its permissions")
+    return None

@@ -1,0 +1,347 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.objects import random_model, same_model
+
+from nearsight.cloud.store import CatalogueStore, TrainedObject
+from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound, Overloaded
+
+
+def trained(object_id: str, seed: int = 0, *, training: str = "t1") -> TrainedObject:
+    return TrainedObject(random_model(object_id, seed), f"hash {seed}", training)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cloud.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[CatalogueStore]:
+    with CatalogueStore(path) as opened:
+        yield opened
+
+
+def test_what_was_put_is_read_back_after_reopening(path: Path) -> None:
+    with CatalogueStore(path) as store:
+        outcome = store.put("museum", [trained("a", 1), trained("b", 2)])
+    assert (outcome.added, outcome.replaced, outcome.unchanged) == (("a", "b"), (), ())
+    with CatalogueStore(path, create=False) as store:
+        changes = store.changes_since("museum", 0)
+        assert changes.revision == outcome.revision == 1
+        assert [model.object_id for model in changes.written] == ["a", "b"]
+        assert all(
+            same_model(model, trained(model.object_id, seed).model)
+            for seed, model in enumerate(changes.written, 1)
+        )
+
+
+def test_catalogues_are_apart(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1)])
+    store.put("shop", [trained("a", 2), trained("b", 3)])
+    store.remove("museum", ["a"])
+    assert [(info.name, info.objects, info.revision) for info in store.catalogues()] == [
+        ("museum", 0, 2),
+        ("shop", 2, 1),
+    ]
+
+
+def test_replacing_an_object_raises_its_version_and_the_revision(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1), trained("b", 1)])
+    outcome = store.put("museum", [trained("a", 2)])
+    assert (outcome.added, outcome.replaced, outcome.revision) == ((), ("a",), 2)
+    assert [(item.object_id, item.version) for item in store.objects("museum")] == [("a", 2), ("b", 1)]
+
+
+def test_putting_the_same_content_again_changes_nothing(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1)])
+    outcome = store.put("museum", [trained("a", 1)])
+    assert (outcome.unchanged, outcome.revision) == (("a",), 1)
+    assert store.objects("museum")[0].version == 1
+
+
+def test_the_same_content_trained_with_other_settings_is_replaced(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1)])
+    assert store.put("museum", [trained("a", 1, training="t2")]).replaced == ("a",)
+
+
+def test_an_id_that_comes_back_after_removal_gets_a_new_version(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1)])
+    store.remove("museum", ["a"])
+    store.put("museum", [trained("a", 1)])
+    assert store.objects("museum")[0].version == 2
+    assert store.changes_since("museum", 1).removed == frozenset()
+
+
+def test_removal_says_what_was_missing(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1)])
+    outcome = store.remove("museum", ["a", "x", "a"])
+    assert (outcome.removed, outcome.missing, outcome.revision) == (("a",), ("x",), 2)
+    assert store.remove("museum", ["a"]).revision == 2, "a removal of nothing is no change"
+
+
+def test_changes_since_a_revision_are_only_the_later_ones(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1), trained("b", 1)])
+    store.put("museum", [trained("c", 1)])
+    store.remove("museum", ["a"])
+    changes = store.changes_since("museum", 1)
+    assert [model.object_id for model in changes.written] == ["c"]
+    assert changes.removed == {"a"}
+    assert changes.revision == 3
+
+
+def test_reading_reports_progress(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1), trained("b", 1)])
+    seen: list[tuple[int, int]] = []
+    store.changes_since("museum", 0, lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_an_unknown_catalogue_is_not_found_and_the_known_are_named(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1)])
+    for call in (
+        store.objects,
+        lambda name: store.changes_since(name, 0),
+        lambda name: store.remove(name, []),
+    ):
+        with pytest.raises(NotFound) as caught:
+            call("musuem")
+        assert "museum" in caught.value.advice
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 65, "-x", "é"])
+def test_a_catalogue_needs_a_plain_name(store: CatalogueStore, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        store.put(name, [trained("a", 1)])
+    assert store.catalogues() == ()
+
+
+def test_one_bad_object_in_a_batch_leaves_the_store_as_it_was(store: CatalogueStore) -> None:
+    with pytest.raises(InvalidArgument):
+        store.put("museum", [trained("a", 1), trained("line\nbreak", 2)])
+    assert store.catalogues() == ()
+
+
+def test_an_error_in_mid_transaction_rolls_everything_back(
+    store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("museum", [trained("a", 1)])
+    write = store._write
+
+    def interrupted_at_second(catalogue: str, item: TrainedObject, revision: int) -> None:
+        if item.model.object_id == "c":
+            raise KeyboardInterrupt
+        write(catalogue, item, revision)
+
+    monkeypatch.setattr(store, "_write", interrupted_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        store.put("museum", [trained("b", 1), trained("c", 1)])
+    assert [item.object_id for item in store.objects("museum")] == ["a"]
+    assert store.catalogues()[0].revision == 1
+
+
+def damage_a_model(path: Path) -> None:
+    """Flip one byte within a stored model: SQLite's own check cannot see it."""
+    with CatalogueStore(path) as store:
+        store.put("museum", [trained("a", 1)])
+    data = path.read_bytes()
+    position = data.index(random_model("a", 1).views[0].descriptors.tobytes()) + 7
+    path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+
+
+def flip_pages(path: Path) -> None:
+    with CatalogueStore(path) as store:
+        store.put("museum", [trained(f"{n:03}", n) for n in range(40)])
+    data = bytearray(path.read_bytes())
+    for position in range(4096 + 7, len(data), 512):
+        data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+def cut_in_half(path: Path) -> None:
+    with CatalogueStore(path) as store:
+        store.put("museum", [trained(f"{n:03}", n) for n in range(40)])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_the_header(path: Path) -> None:
+    CatalogueStore(path).close()
+    path.write_bytes(b"\xff" * 16 + path.read_bytes()[16:])
+
+
+def newer_schema(path: Path) -> None:
+    CatalogueStore(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def other_application(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.commit()
+    connection.close()
+
+
+def orphaned_row(path: Path) -> None:
+    with CatalogueStore(path) as store:
+        store.put("museum", [trained("a", 1)])
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM catalogues")
+    connection.commit()
+    connection.close()
+
+
+UNUSABLE: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"holiday photos, do not delete\n" * 500),
+    "one byte": lambda path: path.write_bytes(b"S"),
+    "flipped pages": flip_pages,
+    "cut in half": cut_in_half,
+    "flipped header": flip_the_header,
+    "newer schema": newer_schema,
+    "another application": other_application,
+    "orphaned row": orphaned_row,
+}
+
+
+@pytest.mark.parametrize("make", UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_an_unusable_file_is_refused_with_advice_and_not_touched(
+    path: Path, make: Callable[[Path], object]
+) -> None:
+    make(path)
+    before = path.read_bytes()
+    with pytest.raises(CorruptStore) as caught:
+        CatalogueStore(path)
+    assert str(path) in caught.value.message
+    assert caught.value.advice
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_model_is_refused_by_its_checksum_and_not_touched(path: Path) -> None:
+    damage_a_model(path)
+    before = path.read_bytes()
+    with CatalogueStore(path) as store, pytest.raises(CorruptStore, match="'a'"):
+        store.changes_since("museum", 0)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_file_whose_writer_was_killed_keeps_its_log_too(path: Path) -> None:
+    """The last connection that closes would copy the log into the damaged file, if it could write."""
+    with CatalogueStore(path) as store:
+        store.put("museum", [trained(f"{n:03}", n) for n in range(40)])
+    kill_writer_after(path, acknowledged=3)
+    data = bytearray(path.read_bytes())
+    for position in range(4096 + 7, len(data), 512):
+        data[position] ^= 0xFF
+    path.write_bytes(data)
+    log = path.with_name("cloud.db-wal").read_bytes()
+    assert log
+    with pytest.raises(CorruptStore):
+        CatalogueStore(path)
+    assert path.read_bytes() == bytes(data)
+    assert path.with_name("cloud.db-wal").read_bytes() == log
+
+
+def test_an_empty_file_becomes_a_database(path: Path) -> None:
+    path.touch()
+    with CatalogueStore(path) as store:
+        assert store.catalogues() == ()
+
+
+def test_a_missing_database_is_created_only_when_asked(path: Path) -> None:
+    with pytest.raises(NotFound):
+        CatalogueStore(path, create=False)
+    assert not path.exists()
+
+
+def test_places_that_cannot_hold_a_database_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is a folder"):
+        CatalogueStore(tmp_path)
+    with pytest.raises(ConfigurationError, match="there is no folder") as caught:
+        CatalogueStore(tmp_path / "no" / "cloud.db")
+    assert "mkdir" in caught.value.advice
+
+
+def test_a_path_with_characters_special_to_urls_works(tmp_path: Path) -> None:
+    path = tmp_path / "50% off? #1.db"
+    with CatalogueStore(path) as store:
+        store.put("museum", [trained("a", 1)])
+    assert path.exists()
+    with CatalogueStore(path, create=False) as store:
+        assert len(store.objects("museum")) == 1
+
+
+def test_a_second_connection_sees_commits_and_the_first_notices(store: CatalogueStore, path: Path) -> None:
+    store.put("museum", [trained("a", 1)])
+    seen = store.data_version()
+    with CatalogueStore(path) as other:
+        other.put("museum", [trained("b", 1)])
+        assert store.data_version() != seen
+    assert [item.object_id for item in store.objects("museum")] == ["a", "b"]
+
+
+def test_own_commits_do_not_look_like_those_of_others(store: CatalogueStore) -> None:
+    seen = store.data_version()
+    store.put("museum", [trained("a", 1)])
+    assert store.data_version() == seen
+
+
+def test_a_writer_that_does_not_finish_is_reported_as_overload(
+    store: CatalogueStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearsight.cloud.store.BUSY_TIMEOUT_S", 0.01)
+    with CatalogueStore(path) as impatient:
+        blocker = sqlite3.connect(path, isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Overloaded, match="another process"):
+            impatient.put("museum", [trained("a", 1)])
+        blocker.execute("ROLLBACK")
+        blocker.close()
+        assert impatient.put("museum", [trained("a", 1)]).added == ("a",)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from support.objects import random_model
+from nearsight.cloud.store import CatalogueStore, TrainedObject
+store = CatalogueStore(Path(sys.argv[1]))
+for n in range(100_000):
+    name = f"killed{n:06}"
+    store.put("museum", [TrainedObject(random_model(name, n), str(n), "t")])
+    print(name, flush=True)
+"""
+
+
+def kill_writer_after(path: Path, *, acknowledged: int) -> list[str]:
+    """Run a process that puts objects one by one and kill it in full flight; the ids that it confirmed."""
+    tests = str(Path(__file__).resolve().parents[1])
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": tests},
+    )
+    assert writer.stdout is not None
+    with writer.stdout as lines:
+        confirmed = [next(lines).strip() for _ in range(acknowledged)]
+        writer.send_signal(signal.SIGKILL)
+        confirmed += [line.strip() for line in lines if line.endswith("\n")]
+    writer.wait(10)
+    return confirmed
+
+
+def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(path: Path) -> None:
+    confirmed = kill_writer_after(path, acknowledged=25)
+    with CatalogueStore(path, create=False) as store:
+        models = {model.object_id: model for model in store.changes_since("museum", 0).written}
+        assert set(confirmed) <= set(models)
+        assert len(models) <= len(confirmed) + 1
+        store.put("museum", [trained("after", 1)])

@@ -1,0 +1,67 @@
+"""Small synthetic pictures with enough texture to be recognised, and files that are no usable pictures."""
+
+import struct
+import zlib
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+BrokenImages = dict[str, bytes]
+
+
+def picture(seed: int, *, side: int = 240) -> NDArray[np.uint8]:
+    """A distinct picture ``(side, side, 3)`` per seed: smoothed noise with shapes on it."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (side // 12, side // 12, 3)).astype(np.uint8)
+    canvas = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC)
+    for _ in range(40):
+        corner, size = rng.integers(0, side, 2), rng.integers(5, side // 4, 2)
+        colour = tuple(int(value) for value in rng.integers(0, 256, 3))
+        cv2.rectangle(canvas, corner.tolist(), (corner + size).tolist(), colour, int(rng.integers(-1, 4)))
+    return np.asarray(canvas, np.uint8)
+
+
+def jpeg(pixels: NDArray[np.uint8]) -> bytes:
+    """The pixels as a JPEG file."""
+    return cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
+
+
+def picture_jpeg(seed: int, *, side: int = 240) -> bytes:
+    """`picture` as a JPEG file."""
+    return jpeg(picture(seed, side=side))
+
+
+def photo_jpeg(seed: int, *, side: int = 240) -> bytes:
+    """The picture of ``seed`` photographed from a little aside, on a grey wall."""
+    source = np.float32([[0, 0], [side, 0], [side, side], [0, side]])
+    target = np.float32([[30, 40], [side + 20, 25], [side + 35, side + 40], [20, side + 30]])
+    homography = cv2.getPerspectiveTransform(source, target)
+    wall = cv2.warpPerspective(
+        picture(seed, side=side), homography, (side + 60, side + 60), borderValue=(128, 128, 128)
+    )
+    return jpeg(np.asarray(wall, np.uint8))
+
+
+def bomb_png(side: int = 30_000) -> bytes:
+    """A valid PNG of a few kilobytes that declares ``side`` x ``side`` pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    rows = zlib.compress(bytes((side + 1) * 64), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def broken_images() -> BrokenImages:
+    """Files that must be refused with a typed error, by what is wrong with them."""
+    whole = picture_jpeg(1)
+    return {
+        "empty": b"",
+        "truncated": whole[: len(whole) // 3],
+        "no image": b"#!/bin/sh\necho this is no image\n" * 20,
+        "bomb": bomb_png(),
+        "1 x 1": jpeg(np.zeros((1, 1, 3), np.uint8)),
+        "black": jpeg(np.zeros((240, 240, 3), np.uint8)),
+    }
