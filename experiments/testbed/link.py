@@ -1,0 +1,102 @@
+"""One shaped link as a pure object: a chunk of bytes enters; when does it leave.
+
+The model is that of a router port followed by a cable. A chunk of n bytes occupies the port for
+``n * 8 / rate`` seconds, first come first served, and then takes the one-way delay. All connections through
+one `LinkDirection` share its port, as five phones share one uplink. Nothing here sleeps or owns a socket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nearsight.common.errors import ConfigurationError
+
+MEGABIT = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class LinkShape:
+    """What a link between two machines is like.
+
+    Attributes
+    ----------
+    rtt_ms : float
+        Round trip of a message of no size [ms]; each direction takes half.
+    jitter_ms : float
+        Standard deviation that is added to each one-way delay [ms]. Bytes never overtake each other.
+    up_mbps, down_mbps : float
+        Rate from client to server and back [10⁶ bit/s]; 0 means unlimited.
+    loss_per_minute : float
+        How often a connection through the link breaks, on average; 0 means never.
+    """
+
+    rtt_ms: float = 0.0
+    jitter_ms: float = 0.0
+    up_mbps: float = 0.0
+    down_mbps: float = 0.0
+    loss_per_minute: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigurationError(
+                    f"a link's {name} cannot be {getattr(self, name)}", advice="give a number from 0 on"
+                )
+
+    def steady(self) -> LinkShape:
+        """The same link without chance: what calibration measures."""
+        return replace(self, jitter_ms=0.0, loss_per_minute=0.0)
+
+
+class LinkDirection:
+    """Schedule of one direction of a link.
+
+    Parameters
+    ----------
+    delay_s : float
+        One-way delay [s].
+    rate_mbps : float
+        Rate [10⁶ bit/s]; 0 means unlimited.
+    jitter_s : float
+        Standard deviation of the delay [s].
+    rng : numpy.random.Generator
+        Source of the jitter.
+    """
+
+    def __init__(self, delay_s: float, rate_mbps: float, jitter_s: float, rng: np.random.Generator) -> None:
+        self._delay_s = delay_s
+        self._bytes_per_s = rate_mbps * MEGABIT / 8
+        self._jitter_s = jitter_s
+        self._rng = rng
+        self._port_free_at_s = -float("inf")
+        self._last_exit_s = -float("inf")
+
+    def admit(self, size_bytes: int, now_s: float) -> float:
+        """Send a chunk into the link.
+
+        Parameters
+        ----------
+        size_bytes : int
+            Size of the chunk.
+        now_s : float
+            Time of its arrival; not before that of the chunk before it.
+
+        Returns
+        -------
+        float
+            Time at which its last byte leaves the link [s]; never before that of an earlier chunk.
+        """
+        start_s = max(now_s, self._port_free_at_s)
+        self._port_free_at_s = start_s + self.serialisation_s(size_bytes)
+        exit_s = self._port_free_at_s + self._delay_s + self._draw_jitter_s()
+        self._last_exit_s = max(exit_s, self._last_exit_s, self._port_free_at_s)
+        return self._last_exit_s
+
+    def serialisation_s(self, size_bytes: int) -> float:
+        """Time for which a chunk occupies the port [s]."""
+        return size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
+
+    def _draw_jitter_s(self) -> float:
+        return float(self._rng.normal(0.0, self._jitter_s)) if self._jitter_s else 0.0
