@@ -31,7 +31,7 @@ AnnounceOption = Annotated[
     typer.Option(
         "--announce",
         metavar="FILE",
-        help="Write the endpoint, the metrics address and the process id there as JSON once the daemon serves.",
+        help="File for endpoint, metrics address and process id, as JSON, written once the daemon serves.",
     ),
 ]
 

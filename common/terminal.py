@@ -1,0 +1,81 @@
+"""What commands print for a person: tables, progress and errors; and JSON for scripts.
+
+Results go to standard output, everything else to standard error, so that output can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+PIPED_WIDTH = 240
+"""Columns of a table that no terminal shows: wide enough not to wrap, so that it can be searched by line."""
+
+
+def output_console() -> Console:
+    """Standard output, at the width of the terminal."""
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    title: str = "",
+    right: Sequence[str] = (),
+) -> None:
+    """Print rows under headings; values are shown as they are, never as markup, and never cut off.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Headings.
+    rows : sequence of sequences
+        Each as long as ``columns``.
+    title : str
+        Line above the table.
+    right : sequence of str
+        Headings of the columns that are aligned to the right.
+    """
+    table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row))
+    output_console().print(table)
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_error(message: str) -> None:
+    """Print ``error: message`` in one line on standard error."""
+    # Not through rich: it would wrap the line, and scripts look for it.
+    red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+    sys.stderr.write(f"{red}error:{plain} {' '.join(message.split())}\n")
+
+
+@contextmanager
+def progress_bar(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show progress on standard error; what is handed out takes the number of steps that were done.
+
+    Parameters
+    ----------
+    description : str
+        What is in progress.
+    total : int, optional
+        Number of steps; unknown: an animation without a percentage.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
+        task = progress.add_task(escape(description), total=total)
+        yield lambda steps: progress.advance(task, steps)
