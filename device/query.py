@@ -1,0 +1,120 @@
+"""What is put to a tier: the photo as a file of bounded size, or features.
+
+Recognition works on grey images of at most 640 pixels, so that is what travels: a 12 megapixel photo of 5 MB
+becomes some 60 KB. Files that are small already are not decoded here at all.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import ImageTooLarge, InternalError, NotFound
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.image_header import declared_size
+from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import ImageLimits
+from nearsight.device.recognizer_settings import UploadSettings
+
+QuerySource = bytes | Path | NDArray[np.uint8] | Features
+"""What `snapshot` makes of an application's image: nothing that the application can still change."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """One question, ready for the network.
+
+    Attributes
+    ----------
+    content : bytes or Features
+        An image file, or features that somebody else extracted.
+    scale : (float, float)
+        Pixels of the application's image per pixel of the one that travels, along x and y.
+    """
+
+    content: bytes | Features
+    scale: tuple[float, float] = (1.0, 1.0)
+
+    def in_source(self, found: RecognizedObject) -> RecognizedObject:
+        """The answer with its corners in pixels of the application's image."""
+        if self.scale == (1.0, 1.0):
+            return found
+        top_left, top_right, bottom_right, bottom_left = (
+            (x * self.scale[0], y * self.scale[1]) for x, y in found.corners
+        )
+        return replace(found, corners=(top_left, top_right, bottom_right, bottom_left))
+
+
+def snapshot(image: ImageSource | Features) -> QuerySource:
+    """Take hold of an image so that the application may reuse its buffer as soon as ``recognize`` returns.
+
+    Raises
+    ------
+    TypeError
+        If it is nothing that could be an image.
+    """
+    if isinstance(image, np.ndarray):
+        return np.array(image)
+    if isinstance(image, (bytearray, memoryview)):
+        return bytes(image)
+    if isinstance(image, (bytes, Features)):
+        return image
+    if isinstance(image, (str, os.PathLike)):
+        return Path(image)
+    raise TypeError(f"an image is bytes, a path or an array (H, W[, 3]) uint8, not {type(image).__name__}")
+
+
+def prepare_query(source: QuerySource, settings: UploadSettings) -> Query:
+    """Make an image ready for the network.
+
+    Raises
+    ------
+    InvalidImage, ImageTooLarge, NotFound
+        As `load_image`.
+    """
+    if isinstance(source, Features):
+        return Query(source)
+    if isinstance(source, Path):
+        source = _read(source, settings)
+    if isinstance(source, bytes) and _may_pass(source, settings):
+        return Query(source)
+    limits = ImageLimits(settings.max_bytes, settings.max_pixels, settings.longest_side)
+    image = load_image(source, limits)
+    scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
+    return Query(_encode(image, settings.jpeg_quality), scale)
+
+
+def _read(path: Path, settings: UploadSettings) -> bytes:
+    try:
+        if not path.is_file():
+            raise NotFound(f"there is no image file {str(path)!r}", advice="check the path")
+        size_bytes = path.stat().st_size
+        if size_bytes > settings.max_bytes:
+            raise ImageTooLarge(
+                f"{str(path)!r} has {size_bytes} bytes, the limit is {settings.max_bytes}",
+                advice="send a smaller file",
+            )
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise NotFound(
+            f"cannot read {str(path)!r}: {error}", advice="check the path and its rights"
+        ) from error
+
+
+def _may_pass(data: bytes, settings: UploadSettings) -> bool:
+    if not data or len(data) > settings.pass_through_bytes:
+        return False  # `load_image` judges what is empty or large
+    return max(declared_size(data)) <= settings.longest_side
+
+
+def _encode(image: GrayImage, quality: int) -> bytes:
+    encoded, data = cv2.imencode(".jpg", image.pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not encoded:
+        raise InternalError(f"an image of {image.size} pixels cannot be encoded as JPEG")
+    return data.tobytes()

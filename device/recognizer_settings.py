@@ -1,0 +1,68 @@
+"""What an application may set in the SDK; every value is checked when it is given."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Group(BaseModel):
+    """Frozen, no unknown keys; the text below each field is its description in ``nearsight config show``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class BreakerSettings(_Group):
+    """When a tier that keeps failing is asked last instead of first."""
+
+    failures: int = Field(default=3, ge=1)
+    """Failures in a row after which a tier cools down."""
+    cooldown_s: Seconds = 1.0
+    """First cool-down in seconds; each probe that fails doubles it."""
+    longest_cooldown_s: Seconds = 30.0
+    """Longest cool-down in seconds."""
+    probe_timeout_s: Seconds = 1.0
+    """Longest time in seconds that a probe may delay a request which another tier could answer."""
+    fair_timeout_s: Seconds = 0.2
+    """A tier that had fewer seconds than this to answer is not blamed for missing them."""
+
+    @model_validator(mode="after")
+    def _longest_is_not_shorter(self) -> BreakerSettings:
+        if self.longest_cooldown_s < self.cooldown_s:
+            raise ValueError("longest_cooldown_s must not be below cooldown_s")
+        return self
+
+
+class UploadSettings(_Group):
+    """How a photo is made ready for the network."""
+
+    longest_side: int = Field(default=640, ge=160, le=4096)
+    """Pixels to which a larger image is scaled; recognition itself works at 640."""
+    jpeg_quality: int = Field(default=85, ge=30, le=100)
+    """Quality of images that must be encoded."""
+    pass_through_bytes: int = Field(default=256 * 1024, ge=0)
+    """Image files up to this size, and not larger than longest_side, are sent as they are."""
+    max_bytes: int = Field(default=20 * 2**20, gt=0)
+    """Longest file in bytes that is accepted from the application."""
+    max_pixels: int = Field(default=50_000_000, gt=0)
+    """Most pixels that an image may declare; larger ones are refused without decoding."""
+
+
+class RecognizerSettings(_Group):
+    """Settings of one `Recognizer`."""
+
+    timeout_s: Seconds = 5.0
+    """Deadline in seconds of a request that brings none of its own."""
+    tier_share: float = Field(default=0.6, gt=0, lt=1)
+    """Share of the time left that a tier may use while another healthy one could still be asked."""
+    max_pending: int = Field(default=64, ge=1)
+    """Requests in flight; more are answered OVERLOADED at once."""
+    image_workers: int = Field(default=2, ge=1, le=64)
+    """Threads that read, scale and encode images."""
+    upload: UploadSettings = UploadSettings()
+    """How a photo is made ready for the network."""
+    breaker: BreakerSettings = BreakerSettings()
+    """When a tier that keeps failing is asked last."""

@@ -1,0 +1,77 @@
+"""The callback thread: order, isolation of failures, and an end that loses nothing."""
+
+import threading
+
+import pytest
+
+from nearsight.device.callback_thread import CallbackThread
+
+
+def test_jobs_run_in_order_on_one_other_thread() -> None:
+    callbacks, seen = CallbackThread(), []
+    for number in range(200):
+        callbacks.submit(lambda number=number: seen.append((number, threading.get_ident())))
+    assert callbacks.close(5.0)
+    assert [number for number, _ in seen] == list(range(200))
+    threads = {thread for _, thread in seen}
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def test_a_job_that_raises_does_not_harm_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    callbacks, ran = CallbackThread(), threading.Event()
+    callbacks.submit(lambda: 1 / 0)
+    callbacks.submit(ran.set)
+    assert callbacks.close(5.0)
+    assert ran.is_set()
+    output = capsys.readouterr()
+    assert "ZeroDivisionError" in output.out + output.err
+
+
+def test_a_job_submitted_after_close_still_runs() -> None:
+    callbacks, ran = CallbackThread(), threading.Event()
+    assert callbacks.close(5.0)
+    callbacks.submit(ran.set)
+    assert ran.wait(5.0)
+
+
+def test_close_from_within_a_job_does_not_wait_for_itself() -> None:
+    callbacks, results = CallbackThread(), []
+    done = threading.Event()
+
+    def job() -> None:
+        results.append(callbacks.close(5.0))
+        done.set()
+
+    callbacks.submit(job)
+    assert done.wait(5.0)
+    assert results == [False]
+    assert callbacks.close(5.0)
+
+
+def test_close_gives_up_on_a_job_that_does_not_return() -> None:
+    callbacks, release = CallbackThread(), threading.Event()
+    callbacks.submit(lambda: release.wait(10.0))
+    assert not callbacks.close(0.01)
+    release.set()
+    assert callbacks.close(5.0)
+
+
+def test_nothing_is_lost_when_jobs_and_close_race() -> None:
+    callbacks, seen = CallbackThread(), []
+    start = threading.Barrier(5)
+
+    def submit_many(first: int) -> None:
+        start.wait(5.0)
+        for number in range(first, first + 100):
+            callbacks.submit(lambda number=number: seen.append(number))
+
+    threads = [threading.Thread(target=submit_many, args=(100 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    start.wait(5.0)
+    callbacks.close(5.0)
+    for thread in threads:
+        thread.join(5.0)
+    assert callbacks.close(5.0)
+    assert sorted(seen) == list(range(400))
