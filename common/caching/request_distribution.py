@@ -1,0 +1,186 @@
+"""Which objects are asked for: the MAP estimate of the request distribution (equations 3.2 and 3.3).
+
+Every photo of an exhibit is one request, also the tenth of the same visitor. Counts lose half of their
+weight per half-life, so that the cache follows a crowd that moves on; an infinite half-life is the
+dissertation's estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+
+_RESCALE_AT_HALF_LIVES = 64.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """Objects by falling probability of being asked for next.
+
+    Attributes
+    ----------
+    catalogue : tuple of str, length N
+        The objects, in the catalogue's order.
+    positions : mapping of str to int
+        Where each object is in ``catalogue``.
+    order : ndarray, (N,) intp
+        Positions by falling probability; equally probable ones in the catalogue's order.
+    probabilities : ndarray, (N,) float64
+        p̂_i of equation 3.2 in that order, the largest first; they sum to 1.
+    cumulative : ndarray, (N + 1,) float64
+        P_cached(k) of equation 3.3 for k = 0 … N.
+    seen : int
+        How many objects stand above the bare prior: somebody asked for them, here or in what the prior came
+        from. They are the first ``seen`` of the ranking.
+    """
+
+    catalogue: tuple[str, ...]
+    positions: Mapping[str, int]
+    order: NDArray[np.intp]
+    probabilities: NDArray[np.float64]
+    cumulative: NDArray[np.float64]
+    seen: int
+
+    def __len__(self) -> int:
+        return len(self.catalogue)
+
+    def top(self, count: int) -> tuple[str, ...]:
+        """The ``count`` most probable objects, most probable first."""
+        return tuple(self.catalogue[position] for position in self.order[:count].tolist())
+
+    def probability_of(self, object_ids: Iterable[str]) -> float:
+        """Probability that a request is for one of these objects; unknown ones add nothing."""
+        inside = [self.positions[name] for name in object_ids if name in self.positions]
+        by_position = np.empty(len(self.catalogue))
+        by_position[self.order] = self.probabilities
+        return float(by_position[inside].sum())
+
+
+class RequestDistribution:
+    """p̂_i = (M_i + alpha_i) / (ΣM + sum of alpha) over the objects of one catalogue.
+
+    Parameters
+    ----------
+    object_ids : iterable of str
+        The catalogue. N, the number of objects, is known from the start.
+    prior : float
+        alpha of an object without a history; 1 as in the dissertation.
+    half_life_s : float
+        Seconds in which a count loses half of its weight; ``inf`` never forgets.
+
+    Raises
+    ------
+    InvalidArgument
+        If ``prior`` or ``half_life_s`` is not positive.
+
+    Notes
+    -----
+    Source: Cachier dissertation, section 3.3.2.2. Not thread-safe.
+    """
+
+    def __init__(
+        self, object_ids: Iterable[str] = (), *, prior: float = 1.0, half_life_s: float = math.inf
+    ) -> None:
+        if not 0 < prior < math.inf:
+            raise InvalidArgument(f"the prior must be positive and finite, got {prior}")
+        if not half_life_s > 0:
+            raise InvalidArgument(f"the half-life must be positive, got {half_life_s} s")
+        self._prior = prior
+        self._half_life_s = half_life_s
+        # Counts are kept in units of a request made at `_origin_s`: then decay touches no count, a new
+        # request just weighs more than old ones.
+        self._origin_s = 0.0
+        self._index: dict[str, int] = {}
+        self._ids: tuple[str, ...] = ()
+        self._counts = np.zeros(0)
+        self._alphas = np.zeros(0)
+        self.set_objects(object_ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __contains__(self, object_id: object) -> bool:
+        return object_id in self._index
+
+    @property
+    def object_ids(self) -> tuple[str, ...]:
+        """The catalogue, in its order."""
+        return self._ids
+
+    def set_objects(self, object_ids: Iterable[str]) -> None:
+        """Take over a changed catalogue: objects that left are forgotten, new ones start from the prior."""
+        ids = tuple(dict.fromkeys(object_ids))
+        counts = np.zeros(len(ids))
+        alphas = np.full(len(ids), self._prior)
+        for position, object_id in enumerate(ids):
+            old = self._index.get(object_id)
+            if old is not None:
+                counts[position] = self._counts[old]
+                alphas[position] = self._alphas[old]
+        self._ids, self._counts, self._alphas = ids, counts, alphas
+        self._index = {object_id: position for position, object_id in enumerate(ids)}
+
+    def set_priors(self, priors: Mapping[str, float]) -> None:
+        """Give objects a history as their alpha ("learning from previous operations", section 3.5.2).
+
+        Objects outside of the catalogue are ignored: they left it since.
+
+        Raises
+        ------
+        InvalidArgument
+            If an alpha is not positive and finite.
+        """
+        for object_id, alpha in priors.items():
+            if not 0 < alpha < math.inf:
+                raise InvalidArgument(f"the prior of {object_id!r} must be positive and finite, got {alpha}")
+        for object_id, alpha in priors.items():
+            position = self._index.get(object_id)
+            if position is not None:
+                self._alphas[position] = alpha
+
+    def count(self, object_id: str, now_s: float, weight: float = 1.0) -> bool:
+        """Count one request; False if the catalogue has no such object (it is not counted then)."""
+        position = self._index.get(object_id)
+        if position is None:
+            return False
+        # First the weight of now: reading it may rescale the counts.
+        weight_now = self._weight_of(now_s)
+        self._counts[position] += weight * weight_now
+        return True
+
+    def counts(self, now_s: float) -> dict[str, float]:
+        """M_i with decay as of now, only of objects that were asked for; for storing and for `set_priors`."""
+        weight_now = self._weight_of(now_s)
+        scaled = self._counts / weight_now
+        return {self._ids[position]: float(scaled[position]) for position in np.flatnonzero(scaled)}
+
+    def ranking(self, now_s: float) -> Ranking:
+        """Estimate the distribution as of now."""
+        weight_now = self._weight_of(now_s)
+        weights = self._counts / weight_now + self._alphas
+        # Stable, so that ties keep the catalogue's order.
+        order = np.argsort(-weights, kind="stable")
+        ordered = weights[order]
+        probabilities = ordered / max(ordered.sum(), self._prior)
+        cumulative = np.zeros(len(order) + 1)
+        np.cumsum(probabilities, out=cumulative[1:])
+        np.minimum(cumulative, 1.0, out=cumulative)
+        seen = int(np.count_nonzero(weights > self._prior))
+        return Ranking(self._ids, self._index, order, probabilities, cumulative, seen)
+
+    def _weight_of(self, now_s: float) -> float:
+        """Weight of a request made now, in units of one made at the origin."""
+        if math.isinf(self._half_life_s):
+            return 1.0
+        half_lives = (now_s - self._origin_s) / self._half_life_s
+        if half_lives > _RESCALE_AT_HALF_LIVES:
+            self._counts *= math.exp2(-half_lives)
+            self._origin_s = now_s
+            return 1.0
+        return math.exp2(half_lives)

@@ -1,0 +1,109 @@
+"""The MAP estimate against equation 3.2, and how it forgets."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.caching.request_distribution import RequestDistribution
+from nearsight.common.errors import InvalidArgument
+
+
+@given(
+    requests=st.lists(st.integers(0, 11), max_size=80),
+    prior=st.floats(0.01, 10),
+)
+def test_probabilities_are_the_map_estimate(requests: list[int], prior: float) -> None:
+    names = [f"object-{i}" for i in range(12)]
+    distribution = RequestDistribution(names, prior=prior)
+    for request in requests:
+        assert distribution.count(names[request], 0.0)
+    ranking = distribution.ranking(0.0)
+    counts = [requests.count(i) for i in range(12)]
+    for name, p in zip(ranking.top(12), ranking.probabilities, strict=True):
+        assert p == pytest.approx((counts[names.index(name)] + prior) / (len(requests) + 12 * prior))
+    assert ranking.cumulative[0] == 0
+    assert ranking.cumulative[-1] == pytest.approx(1)
+    assert (np.diff(ranking.probabilities) <= 0).all()
+    assert ranking.cumulative[1:] == pytest.approx(np.cumsum(ranking.probabilities))
+    assert ranking.seen == sum(count > 0 for count in counts)
+
+
+def test_every_photo_counts() -> None:
+    distribution = RequestDistribution(["a", "b"])
+    for _ in range(7):
+        distribution.count("b", 0.0)
+    assert distribution.ranking(0.0).top(1) == ("b",)
+    assert distribution.ranking(0.0).probabilities[0] == pytest.approx(8 / 9)
+
+
+def test_equally_popular_objects_keep_the_order_of_the_catalogue() -> None:
+    assert RequestDistribution(["c", "a", "b"]).ranking(0.0).top(3) == ("c", "a", "b")
+
+
+def test_objects_outside_of_the_catalogue_are_not_counted() -> None:
+    distribution = RequestDistribution(["a"])
+    assert not distribution.count("stranger", 0.0)
+    assert distribution.counts(0.0) == {}
+
+
+@given(times=st.lists(st.floats(0, 1e5), min_size=1, max_size=50), half_life_s=st.floats(0.5, 1e4))
+def test_a_count_loses_half_of_its_weight_per_half_life(times: list[float], half_life_s: float) -> None:
+    """Also over many rescalings of the stored counts."""
+    times.sort()
+    distribution = RequestDistribution(["a", "b"], half_life_s=half_life_s)
+    for now in times:
+        distribution.count("a", now)
+    end = times[-1] + half_life_s
+    brute = sum(0.5 ** ((end - now) / half_life_s) for now in times)
+    assert distribution.counts(end)["a"] == pytest.approx(brute)
+
+
+def test_the_estimate_follows_a_crowd_that_moves_on() -> None:
+    names = ["old", "new"]
+    paper, decaying = RequestDistribution(names), RequestDistribution(names, half_life_s=60.0)
+    for distribution in (paper, decaying):
+        for second in range(1000):
+            distribution.count("old", float(second))
+        for second in range(1000, 1120):
+            distribution.count("new", float(second))
+    assert paper.ranking(1120.0).top(1) == ("old",)
+    assert decaying.ranking(1120.0).top(1) == ("new",)
+
+
+def test_objects_that_left_the_catalogue_are_forgotten_and_the_others_keep_their_counts() -> None:
+    distribution = RequestDistribution(["a", "b"])
+    distribution.count("a", 0.0)
+    distribution.count("b", 0.0)
+    distribution.set_objects(["b", "c"])
+    assert distribution.counts(0.0) == {"b": 1.0}
+    assert "a" not in distribution
+    distribution.set_objects(["a", "b"])
+    assert distribution.counts(0.0) == {"b": 1.0}
+
+
+def test_counts_of_before_become_the_priors_of_now() -> None:
+    before = RequestDistribution(["a", "b", "c"])
+    for _ in range(9):
+        before.count("b", 0.0)
+    now = RequestDistribution(["a", "b", "c"])
+    now.set_priors({name: 1 + count for name, count in before.counts(0.0).items()} | {"gone": 5.0})
+    assert now.ranking(0.0).top(1) == ("b",)
+    assert now.ranking(0.0).seen == 1
+    assert now.ranking(0.0).probabilities == pytest.approx(before.ranking(0.0).probabilities)
+
+
+def test_the_probability_of_a_set_is_the_sum_over_its_objects() -> None:
+    distribution = RequestDistribution(["a", "b", "c"])
+    distribution.count("c", 0.0)
+    ranking = distribution.ranking(0.0)
+    assert ranking.probability_of(["c", "a", "stranger"]) == pytest.approx(3 / 4)
+    assert ranking.probability_of([]) == 0
+
+
+@pytest.mark.parametrize("arguments", [{"prior": 0.0}, {"prior": math.nan}, {"half_life_s": 0.0}])
+def test_parameters_without_meaning_are_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(InvalidArgument):
+        RequestDistribution(["a"], **arguments)
