@@ -218,7 +218,9 @@ class CatalogueStore:
         check_catalogue_name(catalogue)
         for item in objects:
             check_object(item.model.object_id, item.model.label, item.model.metadata)
-        added, replaced, unchanged = [], [], []
+        added: list[str] = []
+        replaced: list[str] = []
+        unchanged: list[str] = []
         with self._transaction():
             self._connection.execute("INSERT OR IGNORE INTO catalogues VALUES (?, 0)", (catalogue,))
             revision = self._revision_of(catalogue) + 1
@@ -241,7 +243,8 @@ class CatalogueStore:
         NotFound
             If there is no such catalogue.
         """
-        removed, missing = [], []
+        removed: list[str] = []
+        missing: list[str] = []
         with self._transaction():
             revision = self._revision_of(catalogue) + 1
             for object_id in dict.fromkeys(object_ids):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.objects import random_model, same_model
 
 from nearsight.cloud.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound, Overloaded
+from support.objects import random_model, same_model
 
 
 def trained(object_id: str, seed: int = 0, *, training: str = "t1") -> TrainedObject:

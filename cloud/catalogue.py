@@ -1,0 +1,264 @@
+"""A catalogue that changes while it serves: an immutable recognizer, rebuilt aside and swapped.
+
+Readers take `snapshot` and never wait. A change goes to the store first, then into the next index: one
+thread per catalogue builds it, and all changes that come in meanwhile share the build after. Whoever must
+know that a change can be recognised waits for its revision.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOutcome, TrainedObject
+from nearsight.common.errors import InternalError, NearsightError, Unavailable
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and the total."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The recognizer of one revision. Immutable: whoever holds it may go on using it."""
+
+    recognizer: ObjectRecognizer
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """Where a catalogue stands.
+
+    Attributes
+    ----------
+    objects : int
+        In the newest content.
+    revision, indexed_revision : int
+        Of the newest content, and of the snapshot that answers.
+    last_build_ms : float
+        Time that the last index took; 0 before the first.
+    problem : str
+        Why the last index could not be built; empty if it could.
+    """
+
+    objects: int
+    revision: int
+    indexed_revision: int
+    last_build_ms: float
+    problem: str
+
+
+class LiveCatalogue:
+    """One catalogue in service.
+
+    Parameters
+    ----------
+    name : str
+        Of the catalogue in the store. It need not exist yet: then it is empty, at revision 0.
+    store : CatalogueStore
+        Where it is kept.
+    settings : RecognitionSettings
+        For the index.
+    build : callable
+        Makes a recognizer of models; tests slow it down.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: CatalogueStore,
+        settings: RecognitionSettings,
+        build: Callable[
+            [Iterable[ObjectModel], RecognitionSettings], ObjectRecognizer
+        ] = ObjectRecognizer.build,
+    ) -> None:
+        self.name = name
+        self._store = store
+        self._settings = settings
+        self._build = build
+        self._log = get_logger("catalogue").bind(catalogue=name)
+        self._refreshing = threading.Lock()
+        self._changed = threading.Condition()
+        self._models: Mapping[str, ObjectModel] = {}
+        self._revision = 0
+        self._tried_revision = 0
+        self._problem = ""
+        self._last_build_ms = 0.0
+        self._waiting: list[tuple[int, Future[int]]] = []
+        self._stopping = False
+        self._snapshot = Snapshot(build((), settings), 0)
+        self._thread = threading.Thread(target=self._keep_building, name=f"index-{name}", daemon=True)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What answers now."""
+        return self._snapshot
+
+    @property
+    def recognizer(self) -> ObjectRecognizer:
+        """The recognizer that answers now."""
+        return self._snapshot.recognizer
+
+    @property
+    def revision(self) -> int:
+        """Revision of the newest content, which the snapshot may not hold yet."""
+        return self._revision
+
+    @property
+    def state(self) -> IndexState:
+        """Where the catalogue stands."""
+        with self._changed:
+            return IndexState(
+                len(self._models), self._revision, self._snapshot.revision, self._last_build_ms, self._problem
+            )
+
+    def load(self, progress: Progress = lambda _done, _total: None) -> None:
+        """Read everything from the store, build the first index in this thread, and start the builder.
+
+        Raises
+        ------
+        NotFound
+            If the store has no such catalogue.
+        CorruptStore
+            If a model is damaged.
+        """
+        self._apply(self._store.changes_since(self.name, 0, progress))
+        self._build_next()
+        if self._problem:
+            raise InternalError(f"the index of catalogue {self.name!r} cannot be built: {self._problem}")
+        self.start()
+
+    def start(self) -> None:
+        """Start the builder without loading anything: for a catalogue that is new."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Stop the builder; whoever still waits for an index gets `Unavailable`."""
+        with self._changed:
+            self._stopping = True
+            waiting, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for _, future in waiting:
+            future.set_exception(Unavailable("the cloud is stopping; what was added is kept"))
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def put(self, objects: Sequence[TrainedObject]) -> PutOutcome:
+        """Store new or changed objects and have them indexed. Durable on return; see `when_current`."""
+        outcome = self._store.put(self.name, objects)
+        self.refresh()
+        return outcome
+
+    def remove(self, object_ids: Iterable[str]) -> RemoveOutcome:
+        """Remove objects from the store and from the next index.
+
+        Raises
+        ------
+        NotFound
+            If the store has no such catalogue.
+        """
+        outcome = self._store.remove(self.name, object_ids)
+        self.refresh()
+        return outcome
+
+    def refresh(self) -> None:
+        """Take over what the store holds beyond the revision known here, whoever wrote it.
+
+        Own changes come back the same way, so what serves is always what a restart would load.
+        """
+        with self._refreshing:
+            self._apply(self._store.changes_since(self.name, self._revision))
+
+    def when_current(self, revision: int) -> Future[int]:
+        """A future of the revision that serves, done as soon as that is at least ``revision``.
+
+        Raises (in the future)
+        ----------------------
+        InternalError
+            If the index could not be built.
+        Unavailable
+            If the catalogue is stopped before.
+        """
+        future: Future[int] = Future()
+        future.set_running_or_notify_cancel()  # nobody can cancel it under the builder's hands
+        with self._changed:
+            if self._snapshot.revision >= revision:
+                future.set_result(self._snapshot.revision)
+            elif self._stopping:
+                future.set_exception(Unavailable("the cloud is stopping; what was added is kept"))
+            elif self._problem and self._tried_revision >= revision:
+                future.set_exception(self._build_error())
+            else:
+                self._waiting.append((revision, future))
+        return future
+
+    def wait_until_current(self, revision: int, timeout_s: float) -> int:
+        """Block until the snapshot is at ``revision`` or later; the revision that serves.
+
+        Raises
+        ------
+        TimeoutError
+            If it takes longer.
+        """
+        return self.when_current(revision).result(timeout_s)
+
+    def _apply(self, changes: Changes) -> None:
+        with self._changed:
+            if changes.revision == self._revision:
+                return
+            kept = {key: model for key, model in self._models.items() if key not in changes.removed}
+            self._models = kept | {model.object_id: model for model in changes.written}
+            self._revision = changes.revision
+            self._changed.notify_all()
+
+    def _keep_building(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._revision > self._tried_revision)
+                if self._stopping:
+                    return
+            self._build_next()
+
+    def _build_next(self) -> None:
+        with self._changed:
+            models, revision = self._models, self._revision
+        started = time.perf_counter()
+        try:
+            # In the order of ids, as after a restart: ties are then always broken alike.
+            built = self._build([models[key] for key in sorted(models)], self._settings)
+        except Exception as error:  # noqa: BLE001  whatever a backend raises: the old index goes on serving
+            self._finish(
+                revision, None, str(error) if isinstance(error, NearsightError) else repr(error), 0.0
+            )
+            self._log.error("index not built, the old one serves", revision=revision, exc_info=True)
+            return
+        build_ms = (time.perf_counter() - started) * 1e3
+        self._finish(revision, Snapshot(built, revision), "", build_ms)
+        self._log.info("index serves", revision=revision, objects=len(models), build_ms=round(build_ms))
+
+    def _finish(self, revision: int, snapshot: Snapshot | None, problem: str, build_ms: float) -> None:
+        with self._changed:
+            self._tried_revision = revision
+            self._problem = problem
+            if snapshot is not None:
+                self._snapshot, self._last_build_ms = snapshot, build_ms
+            due = [future for wanted, future in self._waiting if wanted <= revision]
+            self._waiting = [item for item in self._waiting if item[0] > revision]
+        for future in due:
+            if snapshot is not None:
+                future.set_result(snapshot.revision)
+            else:
+                future.set_exception(self._build_error())
+
+    def _build_error(self) -> InternalError:
+        return InternalError(
+            f"the index of catalogue {self.name!r} could not be built; the change is stored",
+            advice="the old index serves: see the cloud's log",
+        )

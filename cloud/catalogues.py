@@ -1,0 +1,182 @@
+"""All catalogues of one cloud: loaded at start, created on first use, kept in step with the database file.
+
+Other processes may write to the file while the cloud runs (`nearsight cloud ingest --database`). SQLite's
+``PRAGMA data_version`` tells for next to nothing whether one did; it is polled, and what changed is loaded.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from nearsight.cloud.catalogue import LiveCatalogue, Progress
+from nearsight.cloud.names import check_catalogue_name
+from nearsight.cloud.store import CatalogueStore, unknown_catalogue
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import InvalidArgument, NearsightError, Unavailable
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.settings import RecognitionSettings
+
+PROGRESS_INTERVAL_S = 2.0
+"""How often a long load says in the log how far it is."""
+
+
+class Catalogues:
+    """The catalogues in service, by name.
+
+    Parameters
+    ----------
+    store : CatalogueStore
+        The database, opened.
+    settings : RecognitionSettings
+        For the indexes.
+    poll_interval_s : float
+        How often to look for changes that other processes made.
+    """
+
+    def __init__(
+        self,
+        store: CatalogueStore,
+        settings: RecognitionSettings,
+        *,
+        poll_interval_s: float = 1.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.store = store
+        self._settings = settings
+        self._poll_interval_s = poll_interval_s
+        self._clock = clock
+        self._log = get_logger("catalogues")
+        self._lock = threading.Lock()
+        self._by_name: dict[str, LiveCatalogue] = {}
+        self._loaded = False
+        self._problem = ""
+        self._seen_version = 0
+        self._stop = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="database-watch", daemon=True)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether every catalogue of the database serves."""
+        return self._loaded
+
+    @property
+    def problem(self) -> str:
+        """Why changes of other processes could not be taken over; empty if they could."""
+        return self._problem
+
+    def load(self) -> None:
+        """Load every catalogue of the database, without training, and begin to watch the file.
+
+        Raises
+        ------
+        CorruptStore
+            If the database is damaged.
+        """
+        self._seen_version = self.store.data_version()
+        for info in self.store.catalogues():
+            if self._stop.is_set():
+                return
+            self._add(info.name, self._log_progress(info.name))
+        self._loaded = True
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Stop watching and building. The store stays open."""
+        self._stop.set()
+        if self._watcher.is_alive():
+            self._watcher.join(10.0)
+        for catalogue in self.all():
+            catalogue.stop()
+
+    def all(self) -> tuple[LiveCatalogue, ...]:
+        """Those in service, by name."""
+        with self._lock:
+            return tuple(self._by_name[name] for name in sorted(self._by_name))
+
+    def get(self, name: str) -> LiveCatalogue:
+        """The catalogue called ``name``; the only one there is, if ``name`` is empty.
+
+        Raises
+        ------
+        NotFound
+            If there is none of that name.
+        InvalidArgument
+            If ``name`` is empty and there are several.
+        Unavailable
+            If it is not loaded yet.
+        """
+        known = {catalogue.name: catalogue for catalogue in self.all()}
+        if name in known:
+            return known[name]
+        if not self._loaded:
+            raise Unavailable("the cloud is still loading its catalogues", advice="try again in a moment")
+        if name:
+            raise unknown_catalogue(name, known)
+        if len(known) == 1:
+            return next(iter(known.values()))
+        if known:
+            raise InvalidArgument("no catalogue named", advice=f"choose one of: {', '.join(known)}")
+        raise unknown_catalogue(name, known)
+
+    def get_or_create(self, name: str) -> LiveCatalogue:
+        """As `get`, but a named catalogue that does not exist is begun, empty; the store learns of it later.
+
+        Raises
+        ------
+        InvalidArgument
+            If the name cannot be used, or is empty and there is not exactly one catalogue.
+        """
+        if not self._loaded:
+            raise Unavailable("the cloud is still loading its catalogues", advice="try again in a moment")
+        known = [catalogue.name for catalogue in self.all()]
+        if name in known or (not name and known):
+            return self.get(name)
+        return self._add(check_catalogue_name(name))
+
+    def _add(self, name: str, progress: Progress | None = None) -> LiveCatalogue:
+        catalogue = LiveCatalogue(name, self.store, self._settings)
+        if progress is not None:
+            catalogue.load(progress)
+        else:
+            catalogue.start()
+        with self._lock:
+            winner = self._by_name.setdefault(name, catalogue)
+        if winner is not catalogue:
+            catalogue.stop()
+        return winner
+
+    def _log_progress(self, name: str) -> Progress:
+        last_s = self._clock.monotonic()
+
+        def log_now_and_then(done: int, total: int) -> None:
+            nonlocal last_s
+            now_s = self._clock.monotonic()
+            if now_s - last_s >= PROGRESS_INTERVAL_S:
+                last_s = now_s
+                self._log.info("loading", catalogue=name, objects=done, of=total)
+
+        return log_now_and_then
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._poll_interval_s):
+            try:
+                self._take_over_changes()
+            except NearsightError as error:
+                if str(error) != self._problem:
+                    self._log.error("changes of another process not taken over", error=str(error))
+                self._problem = str(error)
+            else:
+                self._problem = ""
+
+    def _take_over_changes(self) -> None:
+        version = self.store.data_version()
+        if version == self._seen_version:
+            return
+        for info in self.store.catalogues():
+            catalogue = self._by_name.get(info.name) or self._add(info.name)
+            if catalogue.revision < info.revision:
+                catalogue.refresh()
+                self._log.info(
+                    "another process changed a catalogue", catalogue=info.name, revision=info.revision
+                )
+        self._seen_version = version  # last: what failed half-way is tried again

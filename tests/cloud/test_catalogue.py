@@ -1,0 +1,244 @@
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+
+import pytest
+
+from nearsight.cloud.catalogue import LiveCatalogue
+from nearsight.cloud.store import CatalogueStore, TrainedObject
+from nearsight.cloud.training import NewObject, ObjectTrainer
+from nearsight.common.errors import InternalError, NotFound, Unavailable
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from support.objects import random_model
+from support.pictures import photo_jpeg, picture_jpeg
+from support.waiting import wait_until
+
+SETTINGS = RecognitionSettings(training_features=300, query_features=300)
+
+
+class GatedBuild:
+    """Builds recognizers, but only as many as the test lets through."""
+
+    def __init__(self) -> None:
+        self.started = threading.Semaphore(0)
+        self.permitted = threading.Semaphore(0)
+        self.built: list[frozenset[str]] = []
+        self.failing = False
+
+    def __call__(self, models: Iterable[ObjectModel], settings: RecognitionSettings) -> ObjectRecognizer:
+        recognizer = ObjectRecognizer.build(models, settings)
+        if len(recognizer):  # the empty one, of the constructor, is not held back
+            self.started.release()
+            assert self.permitted.acquire(timeout=10)
+            self.built.append(recognizer.object_ids)
+        if self.failing:
+            raise RuntimeError("no memory for the index")
+        return recognizer
+
+
+def trained(object_id: str, seed: int = 0) -> TrainedObject:
+    return TrainedObject(random_model(object_id, seed), f"hash {seed}", "t")
+
+
+def trained_picture(object_id: str, seed: int) -> TrainedObject:
+    outcome = ObjectTrainer(SETTINGS).train([NewObject(object_id, object_id, (picture_jpeg(seed),))])
+    return outcome.trained[0]
+
+
+def query(seed: int) -> Features:
+    return OrbExtractor().extract(load_image(photo_jpeg(seed)), SETTINGS.query_features)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CatalogueStore]:
+    with CatalogueStore(tmp_path / "cloud.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def live(store: CatalogueStore) -> Iterator[LiveCatalogue]:
+    catalogue = LiveCatalogue("museum", store, SETTINGS)
+    catalogue.start()
+    yield catalogue
+    catalogue.stop()
+
+
+@pytest.fixture
+def gate() -> GatedBuild:
+    return GatedBuild()
+
+
+@pytest.fixture
+def gated(store: CatalogueStore, gate: GatedBuild) -> Iterator[LiveCatalogue]:
+    catalogue = LiveCatalogue("museum", store, SETTINGS, gate)
+    catalogue.start()
+    yield catalogue
+    gate.permitted.release(100)
+    catalogue.stop()
+
+
+def test_a_new_catalogue_answers_unknown(live: LiveCatalogue) -> None:
+    assert live.recognizer.recognize(query(1)).found is None
+    assert live.snapshot.revision == 0
+
+
+def test_an_object_is_recognised_once_its_revision_is_current(live: LiveCatalogue) -> None:
+    outcome = live.put([trained_picture("a", 1), trained_picture("b", 2)])
+    assert live.wait_until_current(outcome.revision, 10) == 1
+    found = live.recognizer.recognize(query(2)).found
+    assert found is not None
+    assert found.object_id == "b"
+
+
+def test_a_removed_object_is_not_recognised_any_more(live: LiveCatalogue) -> None:
+    live.put([trained_picture("a", 1), trained_picture("b", 2)])
+    revision = live.remove(["b"]).revision
+    live.wait_until_current(revision, 10)
+    assert live.recognizer.recognize(query(2)).found is None
+    assert live.recognizer.object_ids == {"a"}
+
+
+def test_the_last_object_can_be_removed(live: LiveCatalogue) -> None:
+    live.put([trained("a")])
+    live.wait_until_current(live.remove(["a"]).revision, 10)
+    assert len(live.recognizer) == 0
+
+
+def test_the_old_snapshot_answers_while_the_next_is_built(gated: LiveCatalogue, gate: GatedBuild) -> None:
+    gated.put([trained("a")])
+    gate.permitted.release()
+    gated.wait_until_current(1, 10)
+    gated.put([trained("b")])
+    assert gate.started.acquire(timeout=10)
+    assert gate.started.acquire(timeout=10)
+    assert gated.recognizer.object_ids == {"a"}
+    assert (gated.state.revision, gated.state.indexed_revision) == (2, 1)
+    gate.permitted.release()
+    gated.wait_until_current(2, 10)
+    assert gated.recognizer.object_ids == {"a", "b"}
+
+
+def test_changes_during_a_build_share_the_next_one(gated: LiveCatalogue, gate: GatedBuild) -> None:
+    gated.put([trained("a")])
+    assert gate.started.acquire(timeout=10)
+    for name in "bcdef":
+        gated.put([trained(name)])
+    gate.permitted.release(100)
+    gated.wait_until_current(6, 10)
+    assert gate.built == [{"a"}, set("abcdef")]
+
+
+def test_waiting_ends_when_time_is_up(gated: LiveCatalogue) -> None:
+    revision = gated.put([trained("a")]).revision
+    with pytest.raises(FutureTimeout):
+        gated.wait_until_current(revision, 0.01)
+
+
+def test_a_failed_build_is_reported_and_the_next_change_mends_it(
+    gated: LiveCatalogue, gate: GatedBuild
+) -> None:
+    gate.permitted.release(100)
+    gated.wait_until_current(gated.put([trained("a")]).revision, 10)
+    gate.failing = True
+    revision = gated.put([trained("b")]).revision
+    with pytest.raises(InternalError, match="could not be built"):
+        gated.wait_until_current(revision, 10)
+    with pytest.raises(InternalError):
+        gated.wait_until_current(revision, 10)
+    assert "no memory" in gated.state.problem
+    assert gated.recognizer.object_ids == {"a"}
+    gate.failing = False
+    gated.wait_until_current(gated.put([trained("c")]).revision, 10)
+    assert gated.recognizer.object_ids == {"a", "b", "c"}
+    assert gated.state.problem == ""
+
+
+def test_stopping_ends_every_wait(gated: LiveCatalogue, gate: GatedBuild) -> None:
+    future = gated.when_current(gated.put([trained("a")]).revision)
+    assert gate.started.acquire(timeout=10)
+    gate.permitted.release()  # the build under way ends; what waits may learn of it or of the stop
+    gated.stop()
+    assert future.exception(10) is None or isinstance(future.exception(), Unavailable)
+    assert isinstance(gated.when_current(99).exception(10), Unavailable)
+
+
+def test_loading_gives_the_answers_of_before_without_an_extractor(
+    live: LiveCatalogue, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = [query(seed) for seed in range(1, 6)]
+    live.put([trained_picture(f"p{seed}", seed) for seed in range(4, 0, -1)])
+    live.put([trained_picture("p2", 2)])
+    live.wait_until_current(live.revision, 10)
+    before = [live.recognizer.recognize(features).found for features in queries]
+    monkeypatch.setattr(OrbExtractor, "extract", None)
+    restarted = LiveCatalogue("museum", store, SETTINGS)
+    restarted.load()
+    try:
+        assert restarted.revision == live.revision
+        assert [restarted.recognizer.recognize(features).found for features in queries] == before
+        assert before[4] is None
+        assert all(found is not None for found in before[:4])
+    finally:
+        restarted.stop()
+
+
+def test_loading_what_does_not_exist_fails(store: CatalogueStore) -> None:
+    with pytest.raises(NotFound):
+        LiveCatalogue("museum", store, SETTINGS).load()
+
+
+def test_refresh_takes_over_what_another_connection_wrote(
+    live: LiveCatalogue, store: CatalogueStore, tmp_path: Path
+) -> None:
+    live.put([trained("a"), trained("b")])
+    with CatalogueStore(tmp_path / "cloud.db") as other:
+        other.put("museum", [trained("c")])
+        other.remove("museum", ["a"])
+    live.put([trained("d")])  # own changes after those of others must not hide them
+    live.wait_until_current(4, 10)
+    assert live.recognizer.object_ids == {"b", "c", "d"}
+
+
+def test_answers_are_those_of_some_revision_while_objects_come_and_go(live: LiveCatalogue) -> None:
+    """Object "x" has one picture or the other and "y" comes and goes: versions tell what must be found."""
+    pictures = {1: trained_picture("x", 1), 2: trained_picture("x", 2)}
+    extra = trained_picture("y", 3)
+    photos = {seed: query(seed) for seed in (1, 2, 3)}
+    live.wait_until_current(live.put([pictures[1]]).revision, 10)
+    done = threading.Event()
+    wrong: list[str] = []
+    answers = threading.Semaphore(0)
+
+    def recognise() -> None:
+        while not done.is_set():
+            recognizer = live.recognizer
+            versions = {name: model.version for name, model in recognizer.models.items()}
+            expected = {2 - versions["x"] % 2: ("x", versions["x"]), 3: ("y", versions.get("y"))}
+            for seed, photo in photos.items():
+                found = recognizer.recognize(photo).found
+                shown = (found.object_id, found.version) if found else None
+                right = None if seed == 3 and "y" not in versions else expected.get(seed)
+                if shown != right:
+                    wrong.append(f"photo {seed}: {shown}, expected {right} of {versions}")
+            answers.release()
+
+    threads = [threading.Thread(target=recognise) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for step in range(2, 10):
+        live.put([pictures[2 - step % 2]])
+        live.put([extra]) if step % 2 else live.remove(["y"])
+        assert answers.acquire(timeout=20)
+    live.wait_until_current(live.revision, 10)
+    wait_until(lambda: answers.acquire(blocking=False), what="an answer of the last revision")
+    done.set()
+    for thread in threads:
+        thread.join(10)
+    assert not wrong, wrong[:3]
+    assert live.recognizer.models["x"].version == 9
