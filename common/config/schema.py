@@ -75,12 +75,16 @@ def flatten(keys: Collection[str], table: Mapping[str, object]) -> Iterator[tupl
     def walk(prefix: str, values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         for name, value in values.items():
             key = prefix + name
-            if isinstance(value, Mapping) and key not in keys and value:
+            if isinstance(value, Mapping) and key not in keys and (value or _is_group(keys, key)):
                 yield from walk(f"{key}.", value)
             else:
                 yield key, value
 
     return walk("", table)
+
+
+def _is_group(keys: Collection[str], key: str) -> bool:
+    return any(known.startswith(f"{key}.") for known in keys)
 
 
 def nest(values: Mapping[str, object]) -> dict[str, object]:

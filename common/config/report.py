@@ -1,0 +1,99 @@
+"""Settings as a person reads them: what is in force and why, and a file to start from."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nearsight.common.config.base import DaemonSettings, Loaded
+from nearsight.common.config.schema import setting_keys
+
+_COMMENT_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInForce:
+    """One row of ``nearsight config show``.
+
+    Parameters
+    ----------
+    key : str
+        Dotted.
+    value : object
+        As JSON has it.
+    origin : str
+        Where it was read, or ``default``.
+    """
+
+    key: str
+    value: object
+    origin: str
+
+
+def settings_in_force(loaded: Loaded[DaemonSettings]) -> tuple[SettingInForce, ...]:
+    """Every setting with its origin, in order of declaration."""
+    values = loaded.settings.model_dump(mode="json")
+    return tuple(SettingInForce(key, _value(values, key), origin) for key, origin in loaded.origins.items())
+
+
+def _value(values: Mapping[str, object], key: str) -> object:
+    value: object = values
+    for part in key.split("."):
+        # A group that is absent has no members.
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
+    """A ``nearsight.toml`` in which every setting stands with its default, commented out.
+
+    Parameters
+    ----------
+    sections : Mapping
+        Name of the table → settings class.
+    """
+    lines = [
+        "# Settings of the nearsight daemons. Each line shows a default; remove the # to change it.",
+        "# The environment (NEARSIGHT_CLOUD__SERVER__LISTEN=...) and flags win over this file.",
+        "# Relative paths start from the folder in which a daemon is started.",
+    ]
+    for section, settings_class in sections.items():
+        lines += ["", *_section_lines(section, settings_class)]
+    return "\n".join(lines) + "\n"
+
+
+def _section_lines(section: str, settings_class: type[DaemonSettings]) -> Iterator[str]:
+    descriptions = setting_keys(settings_class)
+    values = settings_class().model_dump(mode="json")
+    yield f"[{section}]"
+    # TOML wants the keys of a table before its sub-tables.
+    table = ""
+    for key in sorted(descriptions, key=lambda name: name.rpartition(".")[0]):
+        group, _, name = key.rpartition(".")
+        if group != table:
+            table = group
+            yield from ("", f"[{section}.{group}]")
+        yield from textwrap.wrap(
+            descriptions[key], _COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# "
+        )
+        yield f"# {name} = {toml_value(_value(values, key))}".rstrip()
+
+
+def toml_value(value: object) -> str:
+    """A JSON-like value in TOML's notation; nothing for ``None``, which TOML does not have."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case Mapping():
+            members = (f"{json.dumps(key)} = {toml_value(member)}" for key, member in value.items())
+            return "{" + ", ".join(members) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(toml_value(member) for member in value) + "]"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)

@@ -1,0 +1,71 @@
+"""What people read about settings: the table of `config show` and the file of `config init`."""
+
+import tomllib
+from pathlib import Path
+
+from pydantic import Field
+
+from nearsight.common.config.base import DaemonSettings, SettingsGroup, load_settings
+from nearsight.common.config.report import settings_file, settings_in_force, toml_value
+
+
+class Inner(SettingsGroup):
+    """A group."""
+
+    count: int = 3
+    """How many."""
+
+
+class ExampleSettings(DaemonSettings):
+    """Settings with a group and an absent one."""
+
+    inner: Inner = Inner()
+    absent: Inner | None = None
+    name: str = 'a "quoted" näme'
+    tags: tuple[str, ...] = ("a", "b")
+    weights: dict[str, float] = Field(default={"x.y": 0.5})
+
+
+def test_every_setting_in_force_is_listed_with_its_origin(tmp_path: Path) -> None:
+    config = tmp_path / "n.toml"
+    config.write_text("[edge.inner]\ncount = 5\n")
+    rows = {row.key: row for row in settings_in_force(load_settings(ExampleSettings, "edge", config))}
+    assert (rows["inner.count"].value, rows["inner.count"].origin) == (5, f"{config}:2")
+    assert (rows["absent.count"].value, rows["absent.count"].origin) == (None, "default")
+    assert rows["tags"].value == ["a", "b"]
+
+
+def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "nearsight.toml"
+    path.write_text(settings_file({"cloud": ExampleSettings, "edge": ExampleSettings}))
+    loaded = load_settings(ExampleSettings, "edge", path)
+    assert loaded.settings == ExampleSettings()
+    assert set(loaded.origins.values()) == {"default"}
+
+
+def test_the_written_file_with_its_comments_removed_holds_the_defaults(tmp_path: Path) -> None:
+    lines = settings_file({"edge": ExampleSettings}).splitlines()
+    names = {key.rpartition(".")[2] for key in load_settings(ExampleSettings, "edge").origins}
+    active = [
+        line.removeprefix("# ")
+        for line in lines
+        if line.startswith("[")
+        or (line.startswith("# ") and line.split()[1] in names and not line.endswith("="))
+    ]
+    path = tmp_path / "nearsight.toml"
+    path.write_text("\n".join(line for line in active if "absent" not in line))
+    assert (
+        load_settings(ExampleSettings, "edge", path).settings.model_copy(update={"absent": None})
+        == ExampleSettings()
+    )
+
+
+def test_descriptions_stand_above_their_setting() -> None:
+    lines = settings_file({"edge": ExampleSettings}).splitlines()
+    assert lines[lines.index("# count = 3") - 1] == "# How many."
+
+
+def test_values_are_written_so_that_toml_reads_them_back() -> None:
+    values = [True, 7, -0.25, 1e300, 'a "b" \\ ü', ["x", ["y"]], {"a b": {"c": [1]}}, {}, []]
+    for value in values:
+        assert tomllib.loads(f"v = {toml_value(value)}")["v"] == value

@@ -1,0 +1,59 @@
+"""The tree of errors: codes, exit codes, and the way over the wire and between processes."""
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from nearsight.common import errors
+from nearsight.common.errors import NearsightError, StatusCode, error_from_status
+from nearsight.common.exit_codes import EXIT_CODES, exit_code_help
+from nearsight.protos import rpc_pb2
+
+
+def tree(root: type[NearsightError] = NearsightError) -> Iterator[type[NearsightError]]:
+    yield root
+    for child in root.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from tree(child)
+
+
+@pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
+def test_every_error_has_an_exit_code_that_is_explained(error: type[NearsightError]) -> None:
+    assert error.exit_code in EXIT_CODES
+    assert error.exit_code != 0
+
+
+def test_every_exit_code_has_a_text_in_the_help() -> None:
+    text = exit_code_help()
+    for code, meaning in EXIT_CODES.items():
+        assert meaning
+        assert f"{code} {meaning}" in text
+
+
+@pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
+def test_the_drawing_in_the_docstring_shows_every_error(error: type[NearsightError]) -> None:
+    assert f" {error.__name__} " in f"{errors.__doc__} ".replace("\n", " ")
+
+
+@pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
+def test_an_error_crosses_a_process_boundary_whole(error: type[NearsightError]) -> None:
+    copy = pickle.loads(pickle.dumps(error("what happened", advice="what to do")))
+    assert type(copy) is error
+    assert (copy.message, copy.advice) == ("what happened", "what to do")
+
+
+def test_message_and_advice_make_one_line() -> None:
+    assert (
+        str(NearsightError("port 1 is in use", advice="choose another")) == "port 1 is in use; choose another"
+    )
+    assert str(NearsightError("port 1 is in use")) == "port 1 is in use"
+
+
+@pytest.mark.parametrize("code", [code for code in StatusCode if code is not StatusCode.OK])
+def test_every_status_but_ok_comes_back_as_an_error_of_that_status(code: StatusCode) -> None:
+    assert error_from_status(code, "m", "a").code is code
+
+
+def test_the_status_codes_are_those_of_the_wire() -> None:
+    assert {code.name: code.value for code in StatusCode} == dict(rpc_pb2.Status.items())

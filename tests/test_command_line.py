@@ -1,0 +1,165 @@
+"""The `nearsight` command as a whole: overview, errors, exit codes. Commands are tested with their tier."""
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import typer
+
+from nearsight import __main__ as command_line
+from nearsight import __version__
+from nearsight.common.config.base import DaemonSettings
+from nearsight.common.errors import MissingDependency, Overloaded
+from nearsight.common.exit_codes import EXIT_CODES
+from nearsight.common.lazy_commands import LazyCommand, LazyGroup, load_command
+
+HEAVY = ("cv2", "faiss", "sklearn", "scipy", "matplotlib", "zmq", "google.protobuf", "pydantic")
+
+
+def nearsight(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nearsight", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+    )
+
+
+def use(monkeypatch: pytest.MonkeyPatch, raises: BaseException) -> None:
+    """Give the command line one command, `fail`, that raises."""
+
+    def fail() -> None:
+        raise raises
+
+    application = typer.Typer()
+    application.command("fail")(fail)
+    monkeypatch.setattr(
+        LazyGroup, "resolve_command", lambda *_: ("fail", typer.main.get_command(application), [])
+    )
+
+
+def test_the_overview_lists_every_command_and_exit_code() -> None:
+    shown = nearsight(["--help"], COLUMNS="200")
+    assert shown.returncode == 0
+    for name, command in command_line.COMMANDS.items():
+        assert f" {name} " in shown.stdout
+        assert command.help in shown.stdout
+    text = " ".join(shown.stdout.split())
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code} {meaning}" in text
+
+
+def test_the_overview_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from nearsight.__main__ import main; main(['--help']); "
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert shown.stderr.strip() == "[]"
+
+
+def test_the_overview_appears_at_once() -> None:
+    durations_s = []
+    for _ in range(3):
+        start_s = time.perf_counter()
+        nearsight(["--help"])
+        durations_s.append(time.perf_counter() - start_s)
+    # 0.1 s on an idle machine; importing one of the heavy libraries would take longer than this allows.
+    assert min(durations_s) < 0.5
+
+
+def test_the_version_is_printed() -> None:
+    shown = nearsight(["--version"])
+    assert (shown.returncode, shown.stdout) == (0, f"nearsight {__version__}\n")
+
+
+def test_a_mistyped_command_is_answered_with_the_right_one() -> None:
+    shown = nearsight(["clodu"])
+    assert shown.returncode == 2
+    assert "Did you mean 'cloud'?" in shown.stderr
+
+
+@pytest.mark.parametrize("name", command_line.COMMANDS)
+def test_every_command_exists_and_explains_itself(name: str) -> None:
+    shown = nearsight([name, "--help"], COLUMNS="200")
+    assert shown.returncode == 0, shown.stderr
+    assert f"Usage: nearsight {name}" in shown.stdout
+
+
+@pytest.mark.parametrize("section", command_line.SETTINGS_CLASSES)
+def test_every_daemon_has_settings_with_defaults_and_descriptions(section: str) -> None:
+    module, attribute = command_line.SETTINGS_CLASSES[section].split(":")
+    settings_class = getattr(importlib.import_module(module), attribute)
+    assert isinstance(settings_class(), DaemonSettings)
+
+
+def test_an_error_is_one_line_with_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Overloaded("the edge is busy", advice="try again"))
+    assert command_line.main(["fail"]) == 4
+    assert capsys.readouterr().err == "error: the edge is busy; try again\n"
+
+
+def test_debug_shows_the_traceback_of_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Overloaded("the edge is busy"))
+    assert command_line.main(["--debug", "fail"]) == 4
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setenv("NEARSIGHT_DEBUG", "1")
+    assert command_line.main(["fail"]) == 4
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_is_one_line_that_says_where_the_traceback_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    use(monkeypatch, KeyError("x"))
+    assert command_line.main(["fail"]) == 1
+    line = capsys.readouterr().err
+    (log,) = tmp_path.iterdir()
+    assert line.startswith("error: unexpected KeyError: 'x'")
+    assert str(log) in line
+    assert line.count("\n") == 1
+    assert "Traceback" in log.read_text()
+
+
+def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    use(monkeypatch, KeyboardInterrupt())
+    assert command_line.main(["fail"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_closes_its_end_is_no_error(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).write_text("")
+    script = f"{sys.executable} -m nearsight config show edge; echo $? > {tmp_path}/code"
+    with subprocess.Popen(
+        ["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, stderr = process.communicate(timeout=60)
+    assert stderr == ""
+    assert (tmp_path / "code").read_text() == "141\n"
+
+
+def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needs_more.py").write_text("import no_such_library")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(
+        MissingDependency, match=r"needs the library 'no_such_library'.*pip install 'nearsight\[x\]'"
+    ):
+        load_command("more", LazyCommand("needs_more:app", "", extra="x"))
