@@ -1,0 +1,247 @@
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from nearsight.cloud import ingestion
+from nearsight.cloud.ingestion import BatchOutcome, DatabaseTarget, IngestionReport, ingest_folder
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import NewObject, ObjectTrainer
+from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
+from nearsight.common.recognition.settings import RecognitionSettings
+from support.pictures import broken_images, picture_jpeg
+
+SETTINGS = RecognitionSettings(training_features=200)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CatalogueStore]:
+    with CatalogueStore(tmp_path / "cloud.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    images = tmp_path / "museum" / "references"
+    images.mkdir(parents=True)
+    for number in range(5):
+        (images / f"{number:04}.jpg").write_bytes(picture_jpeg(number))
+    return images.parent
+
+
+def ingest(folder: Path, store: CatalogueStore, settings: RecognitionSettings = SETTINGS) -> IngestionReport:
+    return ingest_folder(folder, DatabaseTarget(store, "museum", ObjectTrainer(settings)), threads=2)
+
+
+def ids(store: CatalogueStore) -> list[str]:
+    return [item.object_id for item in store.objects("museum")]
+
+
+def test_a_folder_becomes_a_catalogue(folder: Path, store: CatalogueStore) -> None:
+    (folder / "references" / "0003__2.jpg").write_bytes(picture_jpeg(33))
+    (folder / "references" / "notes.txt").write_text("not an image")
+    (folder / "objects.csv").write_text("\ufeffobject_id,label,artist\n0003,Water Lilies,Monet\n", "utf-8")
+    report = ingest(folder, store)
+    assert sorted(report.added) == ids(store) == ["0000", "0001", "0002", "0003", "0004"]
+    assert (report.total, report.done, report.problems, report.interrupted) == (5, 5, [], False)
+    models = {model.object_id: model for model in store.changes_since("museum", 0).written}
+    assert models["0003"].label == "Water Lilies"
+    assert models["0003"].metadata == {"artist": "Monet"}
+    assert [len(models[name].views) for name in ("0003", "0001")] == [2, 1]
+    assert models["0001"].label == "0001"
+
+
+def test_the_folder_of_the_images_itself_may_be_named(folder: Path, store: CatalogueStore) -> None:
+    (folder / "objects.csv").write_text("object_id,label\n0001,One\n")
+    ingest(folder / "references", store)
+    assert store.objects("museum")[1].label == "One"
+
+
+def test_broken_images_are_reported_and_the_rest_goes_in(folder: Path, store: CatalogueStore) -> None:
+    broken = broken_images()
+    for name, data in broken.items():
+        (folder / "references" / f"bad {name}.png").write_bytes(data)
+    report = ingest(folder, store)
+    assert len(report.added) == 5
+    assert sorted(report.rejected) == sorted(f"bad {name}" for name in broken)
+    assert report.done == report.total == 5 + len(broken)
+    assert all(problem.path is not None and problem.reason for problem in report.problems)
+    assert ids(store) == sorted(report.added)
+
+
+def test_an_object_goes_in_with_the_views_that_can_be_used(folder: Path, store: CatalogueStore) -> None:
+    images = folder / "references"
+    (images / "0002__2.jpg").write_bytes(b"broken")
+    (images / "0002__3.jpg").write_bytes(picture_jpeg(22))
+    report = ingest(folder, store)
+    assert len(report.added) == 5
+    assert [(problem.path, problem.rejected) for problem in report.problems] == [
+        (images / "0002__2.jpg", False)
+    ]
+    assert store.objects("museum")[2].views == 2
+
+
+def test_an_unreadable_file_is_reported(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "references" / "dangling.jpg").mkdir()  # a folder that looks like an image is passed over
+    monkeypatch.setattr(ingestion, "MAX_IMAGE_BYTES", 100_000)
+    (folder / "references" / "huge.jpg").write_bytes(bytes(100_001))
+    report = ingest(folder, store)
+    assert report.rejected == ["huge"]
+    assert "100001 bytes" in report.problems[0].reason
+
+
+def test_objects_listed_without_an_image_are_reported(folder: Path, store: CatalogueStore) -> None:
+    (folder / "objects.csv").write_text("object_id,label\n0001,One\n0077,Lost\n")
+    report = ingest(folder, store)
+    assert report.rejected == ["0077"]
+    assert report.done == report.total == 6
+
+
+def test_a_second_run_trains_only_what_changed(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(folder, store)
+    (folder / "references" / "0001.jpg").write_bytes(picture_jpeg(91))
+    (folder / "references" / "0009.jpg").write_bytes(picture_jpeg(92))
+    trained: list[str] = []
+    train = ObjectTrainer.train
+
+    def recording_train(self: ObjectTrainer, objects: Sequence[NewObject]) -> object:
+        trained.extend(item.object_id for item in objects)
+        return train(self, objects)
+
+    monkeypatch.setattr(ObjectTrainer, "train", recording_train)
+    report = ingest(folder, store)
+    assert (report.added, report.replaced) == (["0009"], ["0001"])
+    assert sorted(report.unchanged) == ["0000", "0002", "0003", "0004"]
+    assert sorted(trained) == ["0001", "0009"]
+
+
+def test_a_new_label_replaces_the_object(folder: Path, store: CatalogueStore) -> None:
+    ingest(folder, store)
+    (folder / "objects.csv").write_text("object_id,label\n0001,One\n")
+    assert ingest(folder, store).replaced == ["0001"]
+
+
+def test_other_training_settings_train_everything_again(folder: Path, store: CatalogueStore) -> None:
+    ingest(folder, store)
+    report = ingest(folder, store, RecognitionSettings(training_features=100))
+    assert len(report.replaced) == 5
+
+
+class RecordingTarget:
+    """A target that keeps what it got and does what the test says on each call."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.concurrent = self.most_concurrent = 0
+        self.lock = threading.Lock()
+        self.failing_at = 10**9
+        self.interrupt_at = 10**9
+
+    def stored(self) -> Mapping[str, str]:
+        return {}
+
+    def put(self, objects: Sequence[NewObject]) -> BatchOutcome:
+        with self.lock:
+            self.concurrent += 1
+            self.most_concurrent = max(self.most_concurrent, self.concurrent)
+            self.batches.append([item.object_id for item in objects])
+            number = len(self.batches)
+        if number >= self.failing_at:
+            raise Unavailable("the cloud is gone")
+        with self.lock:
+            self.concurrent -= 1
+        return BatchOutcome(added=tuple(item.object_id for item in objects))
+
+
+def test_progress_grows_to_the_total(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 2)
+    seen: list[tuple[int, int]] = []
+    ingest_folder(folder, RecordingTarget(), threads=2, progress=lambda *done: seen.append(done))
+    assert seen[0] == (0, 5)
+    assert seen[-1] == (5, 5)
+    assert seen == sorted(seen)
+
+
+def test_batches_are_bounded_in_number_and_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 3)
+    target = RecordingTarget()
+    ingest_folder(folder, target, threads=1)
+    assert sorted(map(len, target.batches)) == [2, 3]
+    monkeypatch.setattr(ingestion, "BATCH_BYTES", 1)
+    target = RecordingTarget()
+    ingest_folder(folder, target, threads=1)
+    assert [len(batch) for batch in target.batches] == [1] * 5
+    assert target.most_concurrent == 1
+
+
+def test_a_target_that_fails_ends_the_ingestion_with_its_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
+    target = RecordingTarget()
+    target.failing_at = 2
+    with pytest.raises(Unavailable, match="gone"):
+        ingest_folder(folder, target, threads=1)
+    assert len(target.batches) < 5
+
+
+def test_an_interruption_finishes_what_was_begun_and_reports_it(
+    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
+
+    def interrupt(done: int, total: int) -> None:
+        if done >= 2:
+            raise KeyboardInterrupt
+
+    target = DatabaseTarget(store, "museum", ObjectTrainer(SETTINGS))
+    report = ingest_folder(folder, target, threads=1, progress=interrupt)
+    assert report.interrupted
+    assert 2 <= report.done < 5
+    assert sorted(report.added) == ids(store)
+    again = ingest(folder, store)
+    assert sorted(again.unchanged) == sorted(report.added)
+    assert len(ids(store)) == 5
+
+
+def test_folders_that_hold_nothing_to_ingest_are_refused(tmp_path: Path, store: CatalogueStore) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "readme.txt").write_text("nothing here")
+    for folder in (empty, tmp_path / "missing"):
+        with pytest.raises(NotFound):
+            ingest(folder, store)
+    with pytest.raises(InvalidArgument, match="is a file"):
+        ingest(empty / "readme.txt", store)
+    assert store.catalogues() == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ("id,label\n1,a\n", "no column object_id"),
+        ("object_id,label\n1\n", "line 2"),
+        ("object_id,label\n1,a,b\n", "line 2"),
+        ("object_id,label\n1,a\n1,b\n", "line 3: '1' occurs twice"),
+        ("", "no column object_id"),
+    ],
+)
+def test_a_malformed_table_is_refused_with_its_line(
+    folder: Path, store: CatalogueStore, table: str, complaint: str
+) -> None:
+    (folder / "objects.csv").write_text(table)
+    with pytest.raises(InvalidArgument, match=complaint):
+        ingest(folder, store)
+
+
+def test_two_files_of_one_view_are_refused(folder: Path, store: CatalogueStore) -> None:
+    (folder / "references" / "0001.PNG").write_bytes(picture_jpeg(1))
+    with pytest.raises(InvalidArgument, match="same view"):
+        ingest(folder, store)
