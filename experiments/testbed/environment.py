@@ -1,0 +1,62 @@
+"""Where a result was measured: machine, versions, commit. Goes into every file of results."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+PACKAGES = ("nearsight", "numpy", "opencv-python-headless", "faiss-cpu", "falconn", "pyzmq", "protobuf")
+
+
+def describe_environment(packages: Sequence[str] = PACKAGES) -> dict[str, object]:
+    """Machine, versions of Python and of ``packages``, commit and time, ready for JSON."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": _processor(),
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "versions": {name: found for name in packages if (found := _version(name))},
+        "commit": _commit(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str:
+    """The commit of the working tree that runs; empty outside of one. A ``+`` marks uncommitted changes."""
+    folder = Path(__file__).resolve().parent
+    try:
+        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+        return commit + "+" * bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+    ).stdout.strip()

@@ -1,0 +1,209 @@
+"""What a replay sends: which photo of which object, when, for one visitor. Built from traces of either form.
+
+Visits (``visitor,exhibit,start_s,end_s``) become one photo per second of stay, drawn from the photos of a
+data set; the dissertation's form (``objectID,imagePath,time_ms``) names the photos itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.experiments.datasets.dataset import Dataset, listed
+from nearsight.experiments.traces.requests import (
+    COLUMNS as REQUEST_COLUMNS,
+)
+from nearsight.experiments.traces.requests import (
+    PhotoRequest,
+    assign_objects,
+    photo_requests,
+    read_requests_csv,
+)
+from nearsight.experiments.traces.visits import Visit, read_visits_csv
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPhoto:
+    """One photo to send.
+
+    Attributes
+    ----------
+    at_s : float
+        When, from the start of the replay [s].
+    object_id : str
+        What it shows; empty if that is not in the catalogue.
+    path : Path
+        The image file.
+    """
+
+    at_s: float
+    object_id: str
+    path: Path
+
+
+def is_request_trace(path: str | os.PathLike[str]) -> bool:
+    """Whether a trace names photos (True) or visits (False).
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    """
+    if not Path(path).is_file():
+        raise NotFound(f"there is no trace {str(path)!r}", advice="check the path")
+    with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
+        return set(REQUEST_COLUMNS) <= {name.strip() for name in file.readline().split(",")}
+
+
+def plan_from_requests(
+    path: str | os.PathLike[str], folder: Path, seconds: float | None = None
+) -> tuple[PlannedPhoto, ...]:
+    """Photos of a trace in the dissertation's form; paths start from ``folder``."""
+    return _planned(read_requests_csv(path), folder, seconds)
+
+
+def plan_from_visits(
+    path: str | os.PathLike[str],
+    dataset: Dataset,
+    rng: np.random.Generator,
+    *,
+    visitor: str | None = None,
+    seconds: float | None = None,
+    unknown_share: float = 0.0,
+) -> tuple[PlannedPhoto, ...]:
+    """Photos of one visitor of a trace of visits.
+
+    Parameters
+    ----------
+    path : path
+        Visits of any number of visitors.
+    dataset : Dataset
+        Its queries are the photos. Exhibits whose names are no object ids get the objects in order.
+    rng : Generator
+        Draws the photos.
+    visitor : str, optional
+        Whose visits; may be left out if there is only one visitor.
+    seconds : float, optional
+        Stop after this time.
+    unknown_share : float
+        Share of the photos that show objects outside of the catalogue, in [0, 1).
+
+    Raises
+    ------
+    InvalidArgument
+        If the visitor is missing or not in the trace, or the data set has too few photos.
+    """
+    visits = read_visits_csv(path)
+    chosen = choose_visitor(visits, visitor, source=str(path))
+    photos = photos_by_object(dataset)
+    exhibits = sorted({visit.exhibit for visit in visits})
+    objects = None if photos.keys() >= set(exhibits) else assign_objects(exhibits, sorted(photos))
+    requests = photo_requests(
+        (visit for visit in visits if visit.visitor == chosen), photos, rng, objects=objects
+    )[chosen]
+    return _planned(mix_in_unknown(requests, dataset, unknown_share, rng), Path(), seconds)
+
+
+def choose_visitor(visits: Sequence[Visit], visitor: str | None, *, source: str) -> str:
+    """The visitor that was asked for, or the only one.
+
+    Raises
+    ------
+    InvalidArgument
+        If there is no such visitor, or none was asked for and there are several.
+    """
+    visitors = list(dict.fromkeys(visit.visitor for visit in visits))
+    if not visitors:
+        raise InvalidArgument(f"{source} holds no visits")
+    if visitor is None and len(visitors) == 1:
+        return visitors[0]
+    if visitor not in visitors:
+        problem = "name one" if visitor is None else f"there is no visitor {visitor!r}"
+        raise InvalidArgument(
+            f"{source} holds {len(visitors)} visitors: {problem}",
+            advice=f"--visitor is one of {listed(visitors)}",
+        )
+    return visitor
+
+
+def photos_by_object(dataset: Dataset) -> dict[str, list[str]]:
+    """Paths of the photos of each object that has any."""
+    photos: dict[str, list[str]] = {}
+    for query in dataset.queries:
+        if query.object_id is not None:
+            photos.setdefault(query.object_id, []).append(str(query.path))
+    return photos
+
+
+def mix_in_unknown(
+    requests: Sequence[PhotoRequest], dataset: Dataset, share: float, rng: np.random.Generator
+) -> tuple[PhotoRequest, ...]:
+    """Replace some requests by photos of objects that are not in the catalogue.
+
+    Raises
+    ------
+    InvalidArgument
+        If the share is not in [0, 1) or the data set has no such photos.
+    """
+    if not 0 <= share < 1:
+        raise InvalidArgument(f"the share of unknown photos is in [0, 1), got {share:g}")
+    if not share:
+        return tuple(requests)
+    unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
+    if not unknown:
+        raise InvalidArgument(
+            f"data set {dataset.name!r} has no photos of unknown objects",
+            advice="leave out --unknown-share, or add queries with an empty object_id",
+        )
+    return tuple(
+        PhotoRequest("", unknown[int(rng.integers(len(unknown)))], request.time_ms)
+        if rng.random() < share
+        else request
+        for request in requests
+    )
+
+
+def load_photos(plan: Iterable[PlannedPhoto]) -> Mapping[Path, bytes]:
+    """The image files of a plan, read before it starts.
+
+    Raises
+    ------
+    NotFound
+        If one is missing.
+    """
+    photos: dict[Path, bytes] = {}
+    for photo in plan:
+        if photo.path not in photos:
+            try:
+                photos[photo.path] = photo.path.read_bytes()
+            except OSError as error:
+                raise NotFound(
+                    f"cannot read photo {photo.path}: {error.strerror}",
+                    advice="--photos is the folder that the paths of the trace start from",
+                ) from error
+    return photos
+
+
+def _planned(
+    requests: Sequence[PhotoRequest], folder: Path, seconds: float | None
+) -> tuple[PlannedPhoto, ...]:
+    """Requests in the order of time, the first at 0."""
+    ordered = sorted(requests, key=lambda request: request.time_ms)
+    if not ordered:
+        raise InvalidArgument("the trace holds no requests")
+    start_ms = ordered[0].time_ms
+    planned = (
+        PlannedPhoto((request.time_ms - start_ms) / 1000, request.object_id, folder / request.image_path)
+        for request in ordered
+    )
+    return tuple(photo for photo in planned if seconds is None or photo.at_s < seconds)
+
+
+def delayed(plan: Sequence[PlannedPhoto], by_s: float) -> tuple[PlannedPhoto, ...]:
+    """The same plan, later: devices do not all send at the same moment."""
+    return tuple(replace(photo, at_s=photo.at_s + by_s) for photo in plan)
