@@ -1,0 +1,93 @@
+"""What is installed elsewhere: wheel and sdist hold every module, though the code is in linked folders."""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nearsight import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
+BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    """Build a distribution with the backend itself; an installer would only add downloads."""
+    out.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, f"build_{kind}", str(out)],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, as a build leaves files beside its source."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (source / "src").mkdir()
+    shutil.copytree(ROOT / "src/nearsight", source / "src/nearsight", symlinks=True)
+    return build("sdist", source, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the sdist, as `pip install` does where there is no wheel."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    return build("wheel", folder / f"nearsight-{__version__}", tmp_path_factory.mktemp("wheel"))
+
+
+def expected_files() -> set[str]:
+    files = {"nearsight/__init__.py", "nearsight/__main__.py", "nearsight/py.typed"}
+    for folder in FOLDERS:
+        for pattern in ("*.py", "*.proto", "*.pyi"):
+            files |= {f"nearsight/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob(pattern)}
+    return files
+
+
+def test_the_wheel_holds_every_module_and_proto(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert wheel.name == f"nearsight-{__version__}-py3-none-any.whl"
+    assert expected_files() - names == set()
+    foreign = {name for name in names if not name.startswith(("nearsight/", f"nearsight-{__version__}."))}
+    assert foreign == set()
+
+
+def test_the_sdist_holds_real_files_instead_of_links(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        members = {member.name.partition("/")[2]: member for member in archive.getmembers()}
+    assert {f"src/{name}" for name in expected_files()} - members.keys() == set()
+    assert not [name for name, member in members.items() if member.issym() or member.islnk()]
+    assert {"LICENSE", "README.md", "setup.cfg", "pyproject.toml"} <= members.keys()
+
+
+def test_the_wheel_runs_where_nothing_else_of_the_repository_is(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+        entry_points = archive.read(f"nearsight-{__version__}.dist-info/entry_points.txt").decode()
+    assert "nearsight = nearsight.__main__:main" in entry_points
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import nearsight.__main__ as m; print(m.__file__); "
+    code += "m.main(['--version'])"
+    shown = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd="/", capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.splitlines() == [
+        str(tmp_path / "nearsight/__main__.py"),
+        f"nearsight {__version__}",
+    ]
