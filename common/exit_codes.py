@@ -15,6 +15,7 @@ EXIT_CODES = MappingProxyType(
         3: "the peer refused the key, or is not who it should be",
         4: "a peer is unreachable, overloaded, too late or not ready; trying again may help",
         5: "this machine must change first: settings, a missing library, a port in use, a damaged file",
+        6: "every photo was answered, one or more with: unknown (`nearsight recognize`)",
         INTERRUPTED: "interrupted with Ctrl-C",
         BROKEN_PIPE: "whoever read the output closed it",
     }

@@ -6,9 +6,9 @@ down; building the class directly reads nothing, so tests do not depend on the e
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
@@ -86,7 +86,7 @@ class DaemonSettings(BaseSettings):
 S = TypeVar("S", bound=DaemonSettings)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
     """Settings in force, and where each came from.
 
@@ -136,12 +136,26 @@ def load_settings(
     ]
     merged = {key: setting for layer in layers for key, setting in layer.items()}
     origins = {key: merged[key].origin if key in merged else DEFAULT_ORIGIN for key in keys}
-    values = nest({key: setting.value for key, setting in merged.items()})
+    values = _group_defaults(settings_class, keys, merged) | {key: s.value for key, s in merged.items()}
     try:
-        settings = settings_class.model_validate(values)
+        settings = settings_class.model_validate(nest(values))
     except ValidationError as error:
         raise _one_line(error, section, origins) from error
     return Loaded(settings, origins)
+
+
+def _group_defaults(
+    settings_class: type[DaemonSettings], keys: Collection[str], given: Collection[str]
+) -> dict[str, object]:
+    """The defaults beside what is given: a daemon may default ``server`` to a port of its own."""
+    defaults: dict[str, object] = {}
+    for name in {key.partition(".")[0] for key in given if "." in key}:
+        group = settings_class.model_fields[name].get_default(call_default_factory=True, validated_data={})
+        if isinstance(group, BaseModel):
+            defaults.update(flatten(keys, {name: group.model_dump()}))
+        elif dataclasses.is_dataclass(group) and not isinstance(group, type):
+            defaults.update(flatten(keys, {name: dataclasses.asdict(group)}))
+    return defaults
 
 
 def _file_layer(section: str, path: Path | None, keys: Collection[str]) -> dict[str, Setting]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -43,7 +44,8 @@ def _value(values: Mapping[str, object], key: str) -> object:
     for part in key.split("."):
         # A group that is absent has no members.
         value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+    # JSON has no infinity; TOML and the settings read this text.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:

@@ -43,6 +43,8 @@ class ExampleSettings(DaemonSettings):
     weights: dict[str, float] = Field(default_factory=dict)
     group: Group = Group()
     foreign: Foreign | None = Foreign()
+    special: Group = Group(workers=7, limits=Limits(max_bytes=77))
+    bounds: Limits = Limits(max_bytes=7)
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +93,13 @@ def test_one_member_of_a_group_can_be_set_without_the_others(monkeypatch: pytest
     loaded = load("[edge.group.limits]\nmax_bytes = 5\n")
     assert loaded.settings.group.limits == Limits(max_bytes=5, max_pixels=7)
     assert loaded.settings.group.workers == 2
+
+
+def test_setting_one_member_keeps_what_the_daemon_defaults_the_others_to() -> None:
+    loaded = load(**{"special.limits.max_pixels": 9, "bounds.max_pixels": "8"})
+    assert loaded.settings.special == Group(workers=7, limits=Limits(max_bytes=77, max_pixels=9))
+    assert loaded.settings.bounds == Limits(max_bytes=7, max_pixels=8)
+    assert loaded.origins["special.workers"] == "default"
 
 
 def test_building_the_class_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
