@@ -21,15 +21,24 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
     log_format : {"console", "json"}
         Text for a person or one JSON object per line.
     **context
-        Values bound to every line, such as ``daemon="edge"``.
+        Values on every line, of every thread, such as ``daemon="edge"``.
     """
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
     )
+
+    def add_context(
+        logger: object, method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        # Not through contextvars: a new thread starts without those of the thread that made it.
+        del logger, method
+        return {**context, **event}
+
     structlog.configure(
         processors=[
+            add_context,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -40,8 +49,6 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(**context)
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:

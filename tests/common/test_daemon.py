@@ -117,7 +117,7 @@ def test_a_crashed_thread_is_logged_and_counted_and_the_daemon_goes_on(tmp_path:
         _, stderr = process.communicate(timeout=20)
     assert process.returncode == 0
     crash = next(line for line in log_lines(stderr) if line["event"] == "thread crashed")
-    assert crash["thread"] == "worker-1"
+    assert (crash["thread"], crash["daemon"]) == ("worker-1", "edge")
     assert "ZeroDivisionError" in str(crash["exception"])
 
 

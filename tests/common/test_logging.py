@@ -1,0 +1,68 @@
+"""Logs as a collector reads them."""
+
+import json
+import threading
+
+import pytest
+import structlog
+
+from nearsight.common.logging import configure_logging, get_logger
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> object:
+    yield
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return [json.loads(line) for line in captured.err.splitlines()]
+
+
+def test_a_line_is_one_json_object_with_its_context(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="json", daemon="edge")
+    get_logger("optimizer").info("cache changed", k=7)
+    (line,) = lines(capsys)
+    assert line.pop("timestamp")
+    assert line == {
+        "event": "cache changed",
+        "component": "optimizer",
+        "daemon": "edge",
+        "k": 7,
+        "level": "info",
+    }
+
+
+def test_lines_of_other_threads_carry_the_context_too(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="json", daemon="edge")
+    thread = threading.Thread(target=lambda: get_logger("worker").info("hello"))
+    thread.start()
+    thread.join()
+    assert lines(capsys)[0]["daemon"] == "edge"
+
+
+def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(level="WARNING", log_format="json")
+    get_logger("worker").info("quiet")
+    get_logger("worker").warning("loud")
+    assert [line["event"] for line in lines(capsys)] == ["loud"]
+
+
+def test_a_traceback_stays_within_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="json")
+    try:
+        raise KeyError("x")
+    except KeyError:
+        get_logger("worker").exception("failed")
+    (line,) = lines(capsys)
+    assert "KeyError: 'x'" in str(line["exception"])
+
+
+def test_the_console_form_is_text_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="console", daemon="edge")
+    get_logger("worker").info("ready", endpoint="tcp://127.0.0.1:1")
+    text = capsys.readouterr().err
+    assert "ready" in text
+    assert "endpoint=tcp://127.0.0.1:1" in text
