@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import typer
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -49,6 +49,13 @@ class SecuritySettings(SettingsGroup):
     """This daemon's secret key, from `nearsight keys`. Needed to listen beyond loopback."""
     allowed_clients: UserPath | None = None
     """Folder with the public key (*.key) of every client that may connect."""
+
+    @model_validator(mode="after")
+    def _no_clients_without_a_key(self) -> SecuritySettings:
+        # Or a daemon that was told whom to let in would serve everybody, unencrypted.
+        if self.allowed_clients is not None and self.secret_key_file is None:
+            raise ValueError("allowed_clients needs secret_key_file as well")
+        return self
 
 
 class DaemonSettings(BaseSettings):

@@ -220,6 +220,11 @@ def test_a_mistake_in_a_flag_names_the_command_line() -> None:
     assert "command line: unknown setting 'nmae'" in mistake(overrides={"nmae": 5})
 
 
+def test_a_list_of_clients_without_a_key_is_refused() -> None:
+    text = mistake("[edge.security]\nallowed_clients = 'clients'\n")
+    assert "security: allowed_clients needs secret_key_file as well" in text
+
+
 def test_a_file_that_is_not_there_is_named_with_the_next_step() -> None:
     with pytest.raises(ConfigurationError, match=r"none\.toml does not exist; .*config init"):
         load_settings(ExampleSettings, "edge", Path("none.toml"))
