@@ -118,20 +118,34 @@ class Catalogues:
             raise InvalidArgument("no catalogue named", advice=f"choose one of: {', '.join(known)}")
         raise unknown_catalogue(name, known)
 
+    def check_name(self, name: str) -> None:
+        """Raise unless `get_or_create` would find or begin a catalogue of this name.
+
+        Raises
+        ------
+        InvalidArgument, NotFound, Unavailable
+            As `get_or_create`.
+        """
+        if name and self._loaded:
+            check_catalogue_name(name)
+        else:
+            self.get(name)
+
     def get_or_create(self, name: str) -> LiveCatalogue:
         """As `get`, but a named catalogue that does not exist is begun, empty; the store learns of it later.
 
         Raises
         ------
         InvalidArgument
-            If the name cannot be used, or is empty and there is not exactly one catalogue.
+            If the name cannot be used, or is empty and there are several.
+        NotFound
+            If it is empty and there is none.
+        Unavailable
+            If the catalogues are not loaded yet.
         """
-        if not self._loaded:
-            raise Unavailable("the cloud is still loading its catalogues", advice="try again in a moment")
-        known = [catalogue.name for catalogue in self.all()]
-        if name in known or (not name and known):
-            return self.get(name)
-        return self._add(check_catalogue_name(name))
+        self.check_name(name)
+        known = {catalogue.name for catalogue in self.all()}
+        return self._add(name) if name and name not in known else self.get(name)
 
     def _add(self, name: str, progress: Progress | None = None) -> LiveCatalogue:
         catalogue = LiveCatalogue(name, self.store, self._settings)

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-from nearsight.cloud.names import check_catalogue_name
+from nearsight.cloud.access import BatchOutcome, CatalogueAccess
+from nearsight.cloud.names import check_object
 from nearsight.cloud.references import ReferenceImages, read_reference_folder
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import NewObject, ObjectTrainer, Rejection, SkippedImage
-from nearsight.common.errors import NotFound
+from nearsight.cloud.training import NewObject
+from nearsight.common.errors import InvalidArgument
 
 BATCH_OBJECTS = 16
 BATCH_BYTES = 8 * 2**20
@@ -28,53 +27,6 @@ MAX_IMAGE_BYTES = 20 * 2**20
 
 Progress = Callable[[int, int], None]
 """Called with the objects dealt with so far and their total."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOutcome:
-    """What a target did with a batch; ids in ``added``, ``replaced`` and ``unchanged``."""
-
-    added: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    rejected: tuple[Rejection, ...] = ()
-    skipped: tuple[SkippedImage, ...] = ()
-
-
-class IngestionTarget(Protocol):
-    """Where objects go."""
-
-    def stored(self) -> Mapping[str, str]:
-        """Content hash by id of what is there and needs no new training."""
-
-    def put(self, objects: Sequence[NewObject]) -> BatchOutcome:
-        """Train and store; durable on return. Called from several threads."""
-
-
-class DatabaseTarget:
-    """A catalogue in a database file, with the training done here."""
-
-    def __init__(self, store: CatalogueStore, catalogue: str, trainer: ObjectTrainer) -> None:
-        self._store = store
-        self._catalogue = check_catalogue_name(catalogue)
-        self._trainer = trainer
-
-    def stored(self) -> Mapping[str, str]:  # noqa: D102
-        try:
-            objects = self._store.objects(self._catalogue)
-        except NotFound:
-            return {}
-        current = self._trainer.fingerprint
-        return {item.object_id: item.content_hash for item in objects if item.training == current}
-
-    def put(self, objects: Sequence[NewObject]) -> BatchOutcome:  # noqa: D102
-        outcome = self._trainer.train(objects)
-        if not outcome.trained:
-            return BatchOutcome(rejected=outcome.rejected, skipped=outcome.skipped)
-        stored = self._store.put(self._catalogue, outcome.trained)
-        return BatchOutcome(
-            stored.added, stored.replaced, stored.unchanged, outcome.rejected, outcome.skipped
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +70,7 @@ class IngestionReport:
 
 def ingest_folder(
     folder: Path,
-    target: IngestionTarget,
+    target: CatalogueAccess,
     *,
     threads: int,
     progress: Progress = lambda _done, _total: None,
@@ -130,7 +82,7 @@ def ingest_folder(
     folder : Path
         See `nearsight.cloud.references`.
     target : IngestionTarget
-        Where they go.
+        The database or the running cloud that they go to.
     threads : int
         Batches in work at the same time.
     progress : callable
@@ -164,6 +116,7 @@ def ingest_folder(
             batches.add(pool.submit(_ingest_batch, batch, target, stored))
             batches.wait_for_room(threads)
         batches.wait_for_room(0)
+        target.finish()
     except KeyboardInterrupt:
         report.interrupted = True
     finally:
@@ -227,7 +180,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def _ingest_batch(
-    batch: Sequence[ReferenceImages], target: IngestionTarget, stored: Mapping[str, str]
+    batch: Sequence[ReferenceImages], target: CatalogueAccess, stored: Mapping[str, str]
 ) -> IngestionReport:
     report = IngestionReport(0)
     new: list[NewObject] = []
@@ -236,6 +189,11 @@ def _ingest_batch(
         images, problems = _read_images(item)
         report.problems += problems
         if not images:
+            continue
+        try:
+            check_object(item.object_id, item.label, item.metadata)
+        except InvalidArgument as error:
+            report.problems.append(Problem(item.object_id, item.paths[0], str(error), rejected=True))
             continue
         candidate = NewObject(item.object_id, item.label, tuple(images.values()), item.metadata)
         if stored.get(item.object_id) == candidate.content_hash:

@@ -387,9 +387,11 @@ def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
     """The error for a catalogue that does not exist; it names those that do."""
     names = sorted(known)
     advice = (
-        f"there are: {', '.join(names[:20])}" if names else "there is none yet: ingest a folder of images"
+        f"there are: {', '.join(names[:20])}"
+        if names
+        else "there is none yet: name one and ingest a folder of images"
     )
-    return NotFound(f"there is no catalogue {name!r}", advice=advice)
+    return NotFound(f"there is no catalogue {name!r}" if name else "no catalogue was named", advice=advice)
 
 
 def _check_place(path: Path, *, create: bool) -> None:

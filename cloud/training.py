@@ -34,9 +34,9 @@ class NewObject:
     @property
     def content_hash(self) -> str:
         """Hash of images, label and metadata (XXH3, 128 bits); equal for equal content only."""
-        digest = xxhash.xxh3_128()
         metadata = [part for item in sorted(self.metadata.items()) for part in item]
         texts = [text.encode("utf-8", "surrogatepass") for text in (self.label, *metadata)]
+        digest = xxhash.xxh3_128(len(texts).to_bytes(8, "little"))  # where the texts end and images begin
         for part in (*texts, *self.images):
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)

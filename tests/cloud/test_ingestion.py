@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from nearsight.cloud import ingestion
-from nearsight.cloud.ingestion import BatchOutcome, DatabaseTarget, IngestionReport, ingest_folder
+from nearsight.cloud.access import BatchOutcome
+from nearsight.cloud.database_catalogue import DatabaseCatalogue
+from nearsight.cloud.ingestion import IngestionReport, ingest_folder
 from nearsight.cloud.store import CatalogueStore
 from nearsight.cloud.training import NewObject, ObjectTrainer
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
@@ -31,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ingest(folder: Path, store: CatalogueStore, settings: RecognitionSettings = SETTINGS) -> IngestionReport:
-    return ingest_folder(folder, DatabaseTarget(store, "museum", ObjectTrainer(settings)), threads=2)
+    return ingest_folder(folder, DatabaseCatalogue(store, "museum", ObjectTrainer(settings)), threads=2)
 
 
 def ids(store: CatalogueStore) -> list[str]:
@@ -132,18 +134,21 @@ def test_other_training_settings_train_everything_again(folder: Path, store: Cat
     assert len(report.replaced) == 5
 
 
-class RecordingTarget:
+class RecordingTarget(DatabaseCatalogue):
     """A target that keeps what it got and does what the test says on each call."""
 
     def __init__(self) -> None:
+        self.finished = False
         self.batches: list[list[str]] = []
         self.concurrent = self.most_concurrent = 0
         self.lock = threading.Lock()
         self.failing_at = 10**9
-        self.interrupt_at = 10**9
 
     def stored(self) -> Mapping[str, str]:
         return {}
+
+    def finish(self) -> None:
+        self.finished = True
 
     def put(self, objects: Sequence[NewObject]) -> BatchOutcome:
         with self.lock:
@@ -178,6 +183,7 @@ def test_batches_are_bounded_in_number_and_bytes(folder: Path, monkeypatch: pyte
     target = RecordingTarget()
     ingest_folder(folder, target, threads=1)
     assert [len(batch) for batch in target.batches] == [1] * 5
+    assert target.finished
     assert target.most_concurrent == 1
 
 
@@ -190,6 +196,7 @@ def test_a_target_that_fails_ends_the_ingestion_with_its_error(
     with pytest.raises(Unavailable, match="gone"):
         ingest_folder(folder, target, threads=1)
     assert len(target.batches) < 5
+    assert not target.finished
 
 
 def test_an_interruption_finishes_what_was_begun_and_reports_it(
@@ -201,7 +208,7 @@ def test_an_interruption_finishes_what_was_begun_and_reports_it(
         if done >= 2:
             raise KeyboardInterrupt
 
-    target = DatabaseTarget(store, "museum", ObjectTrainer(SETTINGS))
+    target = DatabaseCatalogue(store, "museum", ObjectTrainer(SETTINGS))
     report = ingest_folder(folder, target, threads=1, progress=interrupt)
     assert report.interrupted
     assert 2 <= report.done < 5

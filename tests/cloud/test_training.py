@@ -1,0 +1,88 @@
+import dataclasses
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject, ObjectTrainer
+from nearsight.common.recognition.settings import RecognitionSettings
+from support.pictures import broken_images, picture_jpeg
+
+TRAINER = ObjectTrainer(RecognitionSettings(training_features=200))
+
+
+@pytest.mark.parametrize("name", broken_images())
+def test_an_unusable_image_rejects_its_object_and_no_other(name: str) -> None:
+    outcome = TRAINER.train(
+        [
+            NewObject("bad", "Bad", (broken_images()[name],)),
+            NewObject("good", "Good", (picture_jpeg(1),)),
+        ]
+    )
+    assert [item.model.object_id for item in outcome.trained] == ["good"]
+    assert [item.object_id for item in outcome.rejected] == ["bad"]
+    assert outcome.rejected[0].reason
+
+
+def test_an_object_is_trained_from_the_images_that_can_be_used() -> None:
+    item = NewObject("a", "A", (b"", picture_jpeg(1), b"x", memoryview(picture_jpeg(2))), {"artist": "Monet"})
+    outcome = TRAINER.train([item])
+    assert len(outcome.trained[0].model.views) == 2
+    assert outcome.trained[0].model.metadata == {"artist": "Monet"}
+    assert [(skip.object_id, skip.image) for skip in outcome.skipped] == [("a", 0), ("a", 2)]
+    assert outcome.rejected == ()
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        NewObject("", "no id", (picture_jpeg(1),)),
+        NewObject("tab\t", "control character", (picture_jpeg(1),)),
+        NewObject("x" * 201, "long id", (picture_jpeg(1),)),
+        NewObject("a", "l" * 1001, (picture_jpeg(1),)),
+        NewObject("a", "metadata", (picture_jpeg(1),), {"k": "v" * 20_000}),
+        NewObject("a", "no images", ()),
+        NewObject("a", "many images", (picture_jpeg(1),) * (MAX_IMAGES_PER_OBJECT + 1)),
+    ],
+    ids=lambda item: item.label[:20],
+)
+def test_an_object_that_breaks_a_limit_is_rejected(item: NewObject) -> None:
+    outcome = TRAINER.train([item])
+    assert outcome.trained == ()
+    assert len(outcome.rejected) == 1
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_training(data: bytes) -> None:
+    assert len(TRAINER.train([NewObject("a", "A", (b"\x89PNG\r\n\x1a\n" + data,))]).rejected) == 1
+
+
+TEXTS = st.text(max_size=4)
+NEW_OBJECTS = st.builds(
+    NewObject,
+    st.just("a"),
+    TEXTS,
+    st.lists(st.binary(max_size=4), max_size=3).map(tuple),
+    st.dictionaries(TEXTS, TEXTS, max_size=3),
+)
+
+
+@given(NEW_OBJECTS, NEW_OBJECTS)
+@example(NewObject("a", "A", (), {"k": "v"}), NewObject("a", "A", (b"k", b"v")))
+@example(NewObject("a", "Ab", ()), NewObject("a", "A", (b"b",)))
+def test_content_hashes_are_equal_exactly_for_equal_content(first: NewObject, second: NewObject) -> None:
+    same = dataclasses.astuple(first) == dataclasses.astuple(second)
+    assert (first.content_hash == second.content_hash) == same
+
+
+def test_the_order_of_metadata_does_not_matter() -> None:
+    there, back = {"a": "1", "b": "2"}, {"b": "2", "a": "1"}
+    assert NewObject("x", "X", (), there).content_hash == NewObject("x", "X", (), back).content_hash
+
+
+def test_the_fingerprint_tells_settings_that_train_differently() -> None:
+    def fingerprint(**settings: int) -> str:
+        return ObjectTrainer(RecognitionSettings(**settings)).fingerprint
+
+    assert fingerprint(query_features=100) == fingerprint()
+    assert len({fingerprint(), fingerprint(training_features=99), fingerprint(fast_threshold=9)}) == 3
