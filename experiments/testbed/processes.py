@@ -172,12 +172,17 @@ class ProcessGroup:
     folder : Path
         Where logs (``NAME.log``) and announcements (``NAME.json``) go.
     environment : mapping, optional
-        Added to the environment of every child.
+        The environment of every child; without it that of this process.
+
+    Attributes
+    ----------
+    folder : Path
+        As given.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._folder = folder
-        self._environment = {**os.environ, **(environment or {})}
+        self.folder = folder
+        self._environment = dict(os.environ if environment is None else environment)
         self._processes: list[ManagedProcess] = []
 
     def start(
@@ -196,9 +201,9 @@ class ProcessGroup:
         capture : bool
             Give it a standard input (`ManagedProcess.tell`) and output (`ManagedProcess.output`).
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        log_path = self._folder / f"{name}.log"
-        announce_path = self._folder / f"{name}.json" if announces else None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        log_path = self.folder / f"{name}.log"
+        announce_path = self.folder / f"{name}.json" if announces else None
         command = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *arguments]
         if announce_path:
             announce_path.unlink(missing_ok=True)

@@ -1,0 +1,203 @@
+"""What the demo leaves behind: a table for people, ``summary.json`` for programs, a verdict on targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from nearsight.common.errors import InternalError, Unavailable
+from nearsight.experiments.demo.scenario import EDGE_CACHE, ONLY_CLOUD, Scenario
+from nearsight.experiments.testbed.metrics import accounting_errors, summarise
+from nearsight.experiments.testbed.rows import RequestRow
+
+LATE_MS = 50.0
+"""Photos sent later than this, at the 99th percentile, mean that the machine could not keep up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationResult:
+    """What one configuration gave.
+
+    Attributes
+    ----------
+    name : str
+        Of the configuration.
+    rows : tuple of RequestRow
+        One per photo.
+    bytes : dict
+        Link → {"up", "down"} bytes on it.
+    cpu_s : dict
+        Daemon → CPU seconds during the replay.
+    link : dict
+        Calibration and counters of the shaped link.
+    """
+
+    name: str
+    rows: tuple[RequestRow, ...]
+    bytes: dict[str, dict[str, int]]
+    cpu_s: dict[str, float]
+    link: dict[str, object]
+
+    def as_dict(self) -> dict[str, object]:
+        """For ``summary.json``."""
+        metrics = summarise(self.rows)
+        return {
+            **{name: _rounded(value) for name, value in asdict(metrics).items()},
+            "bytes": self.bytes,
+            "cpu_s": {name: round(seconds, 2) for name, seconds in self.cpu_s.items()},
+            "link": self.link,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure that the demo should reach.
+
+    Attributes
+    ----------
+    name : str
+        In words.
+    value : float or None
+        As measured.
+    limit : float
+        What it is compared with.
+    reached : bool
+        Whether it is on the right side.
+    """
+
+    name: str
+    value: float | None
+    limit: float
+    reached: bool
+
+
+def targets(results: Mapping[str, ConfigurationResult]) -> list[Target]:
+    """The demo's targets, as far as the configurations that ran decide them."""
+    found = []
+    metrics = {name: summarise(result.rows) for name, result in results.items()}
+    if {ONLY_CLOUD, EDGE_CACHE} <= metrics.keys():
+        slow, fast = (metrics[name].latency_ms.get("p50") for name in (ONLY_CLOUD, EDGE_CACHE))
+        ratio = fast / slow if fast and slow else None
+        found.append(
+            Target("p50 with the edge cache / p50 of only-cloud", ratio, 0.5, bool(ratio and ratio <= 0.5))
+        )
+    for name, metric in metrics.items():
+        for what, value, limit in (("recall", metric.recall, 0.90), ("precision", metric.precision, 0.98)):
+            found.append(Target(f"{what} of {name}", value, limit, value is not None and value >= limit))
+    return found
+
+
+def check_account(result: ConfigurationResult, planned: int) -> None:
+    """Every photo of the plan was sent and got exactly one outcome.
+
+    Raises
+    ------
+    InternalError
+        If not: names the first requests without.
+    """
+    errors = accounting_errors(result.rows)
+    if len(result.rows) != planned:
+        errors.insert(0, f"{planned} photos were planned and {len(result.rows)} sent")
+    if errors:
+        raise InternalError(
+            f"{result.name}: {len(errors)} requests without exactly one outcome: {'; '.join(errors[:3])}",
+            advice="this is a bug; see the logs and requests.csv in the results folder",
+        )
+
+
+def check_answers(results: Sequence[ConfigurationResult]) -> None:
+    """Every outcome was an answer and not an error.
+
+    Raises
+    ------
+    Unavailable
+        If not: says how many requests ended with which error.
+    """
+    for result in results:
+        failed = {
+            name: count
+            for name, count in summarise(result.rows).outcomes.items()
+            if name not in {"recognized", "unknown"}
+        }
+        if failed:
+            kinds = ", ".join(f"{count} {name}" for name, count in failed.items())
+            raise Unavailable(
+                f"{result.name}: no answer to {sum(failed.values())} of {len(result.rows)} requests: {kinds}",
+                advice="is the machine busy with other work? See the logs in the results folder",
+            )
+
+
+def summary(
+    scenario: Scenario,
+    results: Sequence[ConfigurationResult],
+    environment: Mapping[str, object],
+    timings_s: Mapping[str, float],
+) -> dict[str, object]:
+    """The content of ``summary.json``."""
+    return {
+        "scenario": asdict(scenario),
+        "seed": scenario.seed,
+        "configurations": {result.name: result.as_dict() for result in results},
+        "targets": [_rounded(asdict(target)) for target in targets({one.name: one for one in results})],
+        "timings_s": {name: round(seconds, 1) for name, seconds in timings_s.items()},
+        "environment": dict(environment),
+    }
+
+
+def table(results: Sequence[ConfigurationResult]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the table: one row per figure, one column per configuration."""
+    columns = ["", *(result.name for result in results)]
+    cells = [_cells(result) for result in results]
+    names = list(dict.fromkeys(name for column in cells for name in column))
+    return columns, [[name, *(column.get(name, "-") for column in cells)] for name in names]
+
+
+def _cells(result: ConfigurationResult) -> dict[str, str]:
+    metrics = summarise(result.rows)
+    cells = {"requests / answered": f"{metrics.requests} / {metrics.answered}"}
+    cells |= {f"latency {name} [ms]": f"{value:.1f}" for name, value in metrics.latency_ms.items()}
+    cells["recall"] = _ratio(metrics.recall)
+    cells["precision"] = _ratio(metrics.precision)
+    for tier in ("device", "edge", "cloud"):
+        if tier in metrics.answered_by:
+            count = metrics.answered_by[tier]
+            cells[f"answered by {tier}"] = f"{count} ({100 * count / metrics.requests:.0f} %)"
+    for link, ways in result.bytes.items():
+        cells[f"{link} link ↑ / ↓ [MB]"] = f"{ways['up'] / 1e6:.2f} / {ways['down'] / 1e6:.2f}"
+    cells |= {f"CPU {name} [s]": f"{seconds:.1f}" for name, seconds in result.cpu_s.items()}
+    cells["sent late, p99 [ms]"] = f"{metrics.sent_late_ms:.1f}"
+    return cells
+
+
+def describe_link(result: ConfigurationResult) -> str:
+    """The shaped link's own measured error, in one line."""
+    calibration = result.link.get("calibration")
+    if not isinstance(calibration, Mapping):
+        return f"{result.name}: link not calibrated"
+    return (
+        f"{result.name}: link measured {calibration['rtt_ms']:.2f} ms RTT "
+        f"(error {calibration['rtt_error_ms']:+.2f} ms), "
+        f"{calibration['up_mbps']:.2f}↑ {calibration['down_mbps']:.2f}↓ Mbit/s "
+        f"(errors {calibration['up_error_percent']:+.1f} %, {calibration['down_error_percent']:+.1f} %)"
+    )
+
+
+def describe_target(target: Target) -> str:
+    """One target, in one line."""
+    value = "-" if target.value is None else f"{target.value:.3f}"
+    sign = "≤" if "/" in target.name else "≥"
+    verdict = "reached" if target.reached else "MISSED "
+    return f"{verdict}  {target.name}: {value} (target {sign} {target.limit:g})"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _rounded(value: object) -> object:
+    """Floats to four decimals, deeply."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, Mapping):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    return value

@@ -1,0 +1,70 @@
+"""What the demo plays: the baseline of the dissertation's evaluation (table 6.2), or a small one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.testbed.link import LinkShape
+
+ONLY_CLOUD = "only-cloud"
+EDGE_CACHE = "edge-cache"
+CONFIGURATIONS = (ONLY_CLOUD, EDGE_CACHE)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One demo, fully determined.
+
+    Attributes
+    ----------
+    objects : int
+        Exhibits of the museum, all in the cloud's catalogue.
+    sections, exhibits_per_section : int
+        Exhibits on show: what visitors can stand before.
+    visitors : int
+        Devices; one process and one photo per second each.
+    seconds : float
+        Length of the replay of each configuration [s].
+    photos_per_exhibit : int
+        Different photos of each exhibit on show.
+    unknown_share : float
+        Share of photos of objects that are not in the catalogue.
+    link : LinkShape
+        Between the building and the cloud.
+    timeout_s : float
+        Deadline of each request [s].
+    seed : int
+        Of everything.
+    """
+
+    objects: int = 500
+    sections: int = 3
+    exhibits_per_section: int = 44
+    visitors: int = 5
+    seconds: float = 45.0
+    photos_per_exhibit: int = 4
+    unknown_share: float = 0.08
+    link: LinkShape = field(default_factory=lambda: LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0))
+    timeout_s: float = 5.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.objects, self.sections, self.exhibits_per_section, self.visitors) < 1:
+            raise InvalidArgument("a demo needs at least one object, section, exhibit and visitor")
+        if self.on_show > self.objects:
+            raise InvalidArgument(
+                f"{self.on_show} exhibits on show need as many objects, got {self.objects}",
+                advice=f"give --objects {self.on_show} or more",
+            )
+        if not self.seconds > 0:
+            raise InvalidArgument(f"a replay cannot last {self.seconds:g} s")
+
+    @property
+    def on_show(self) -> int:
+        """Exhibits that visitors can stand before."""
+        return self.sections * self.exhibits_per_section
+
+
+FULL = Scenario()
+QUICK = Scenario(objects=150, exhibits_per_section=20, seconds=8.0, photos_per_exhibit=2)

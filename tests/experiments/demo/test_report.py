@@ -1,0 +1,114 @@
+"""The demo's summary, table, targets and account."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from nearsight.common.errors import InternalError, InvalidArgument, Unavailable
+from nearsight.experiments.demo.report import (
+    ConfigurationResult,
+    check_account,
+    check_answers,
+    describe_link,
+    describe_target,
+    summary,
+    table,
+    targets,
+)
+from nearsight.experiments.demo.scenario import FULL, QUICK, Scenario
+from nearsight.experiments.testbed.rows import RequestRow
+
+ROW = RequestRow("only-cloud", "v1", 0, 0.0, 0.1, "a", "a", "recognized", 1, "cloud", 100.0)
+CALIBRATION = {
+    "rtt_ms": 30.01,
+    "rtt_error_ms": 0.01,
+    "up_mbps": 15.0,
+    "down_mbps": 15.0,
+    "up_error_percent": 0.1,
+    "down_error_percent": -0.1,
+}
+
+
+def result(name: str, latency_ms: float, **changes: object) -> ConfigurationResult:
+    row = replace(ROW, configuration=name, latency_ms=latency_ms, **changes)  # type: ignore[arg-type]
+    return ConfigurationResult(
+        name,
+        tuple(replace(row, number=number) for number in range(4)),
+        {"to-cloud": {"up": 4_000_000, "down": 20_000}},
+        {"cloud": 2.0},
+        {"calibration": CALIBRATION},
+    )
+
+
+def both(edge_ms: float) -> list[ConfigurationResult]:
+    return [result("only-cloud", 100.0), result("edge-cache", edge_ms, answered_by="edge")]
+
+
+def test_summary_holds_what_programs_read() -> None:
+    content = json.loads(json.dumps(summary(FULL, both(30.0), {"cores": 2}, {"all": 1.0})))
+    cloud = content["configurations"]["only-cloud"]
+    assert (cloud["requests"], cloud["answered"], cloud["recall"], cloud["precision"]) == (4, 4, 1.0, 1.0)
+    assert cloud["latency_ms"] == {"p50": 100.0, "p95": 100.0, "p99": 100.0}
+    assert content["configurations"]["edge-cache"]["answered_by"] == {"edge": 4}
+    assert cloud["bytes"]["to-cloud"]["up"] == 4_000_000
+    assert cloud["cpu_s"] == {"cloud": 2.0}
+    assert content["seed"] == FULL.seed
+    assert cloud["link"]["calibration"]["rtt_error_ms"] == 0.01
+
+
+@pytest.mark.parametrize(("edge_ms", "reached"), [(49.0, True), (51.0, False)])
+def test_the_edge_cache_must_halve_the_median(edge_ms: float, reached: bool) -> None:
+    found = targets({one.name: one for one in both(edge_ms)})
+    assert found[0].reached is reached
+    assert describe_target(found[0]).startswith("reached" if reached else "MISSED")
+
+
+def test_low_recall_and_precision_miss_their_targets() -> None:
+    results = {"only-cloud": result("only-cloud", 100.0, answered="b")}
+    assert [(target.value, target.reached) for target in targets(results)] == [(0.0, False), (0.0, False)]
+
+
+def test_the_table_has_a_column_per_configuration_and_marks_what_is_missing() -> None:
+    columns, rows = table(both(30.0))
+    assert columns == ["", "only-cloud", "edge-cache"]
+    cells = {row[0]: row[1:] for row in rows}
+    assert cells["latency p50 [ms]"] == ["100.0", "30.0"]
+    assert cells["answered by edge"] == ["-", "4 (100 %)"]
+    assert cells["to-cloud link ↑ / ↓ [MB]"] == ["4.00 / 0.02", "4.00 / 0.02"]
+
+
+def test_a_photo_that_was_not_sent_breaks_the_account() -> None:
+    check_account(result("only-cloud", 1.0), planned=4)
+    with pytest.raises(InternalError, match="5 photos were planned and 4 sent"):
+        check_account(result("only-cloud", 1.0), planned=5)
+
+
+@pytest.mark.parametrize("outcomes", [0, 2])
+def test_a_request_without_exactly_one_outcome_breaks_the_account(outcomes: int) -> None:
+    with pytest.raises(InternalError, match=f"4 requests .* got {outcomes} outcomes"):
+        check_account(result("only-cloud", 1.0, outcomes=outcomes), planned=4)
+
+
+def test_requests_that_ended_with_errors_are_reported_by_kind() -> None:
+    check_answers(both(1.0))
+    with pytest.raises(Unavailable, match="no answer to 4 of 4 requests: 4 Overloaded"):
+        check_answers([result("only-cloud", 1.0, outcome="Overloaded")])
+
+
+def test_the_links_own_error_is_told() -> None:
+    assert "30.01 ms RTT (error +0.01 ms)" in describe_link(result("only-cloud", 1.0))
+    assert "not calibrated" in describe_link(replace(result("only-cloud", 1.0), link={}))
+
+
+def test_the_full_scenario_is_the_dissertations_baseline() -> None:
+    assert (FULL.visitors, FULL.sections, FULL.objects) == (5, 3, 500)
+    assert (FULL.link.rtt_ms, FULL.link.up_mbps, FULL.on_show) == (30.0, 15.0, 132)
+    assert QUICK.seconds < FULL.seconds
+
+
+def test_more_exhibits_on_show_than_objects_is_an_error() -> None:
+    with pytest.raises(InvalidArgument, match="--objects 132"):
+        Scenario(objects=100)
