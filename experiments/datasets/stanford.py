@@ -1,9 +1,9 @@
 """The layout of Stanford Mobile Visual Search (Chandrasekhar et al., MMSys 2011).
 
 One folder per category. ``Reference/`` holds the clean images; every other sub-folder holds photos of one
-camera (``Query/``, ``E63/``, ``Canon/``, ``Droid/``, ``Palm/``, …). The same file number means the same object.
-A photo whose number has no reference shows an object that is not in the catalogue, and so does every photo of a
-category without ``Reference/``.
+camera (``Query/``, ``E63/``, ``Canon/``, ``Droid/``, ``Palm/``, …). The same file number means the same
+object. A photo whose number has no reference shows an object that is not in the catalogue, and so does every
+photo of a category without ``Reference/``.
 """
 
 from __future__ import annotations

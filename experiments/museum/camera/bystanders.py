@@ -1,0 +1,58 @@
+"""Other visitors who stand in the way: heads and shoulders at the lower edge, out of focus."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from nearsight.experiments.museum.art.colours import fixed_palette, shade, vary
+from nearsight.experiments.museum.camera.optics import View
+
+_HAIR = ("1a1512", "3b2a1c", "6a4a2a", "a88a58", "8f8f8c", "2a1a14", "d0c8b8")
+_CLOTHES = ("22262e", "4a5568", "7a2f2f", "394a3a", "b0a890", "1c1c1c", "30476a", "d8d4cc")
+
+
+def add_head(view: View, rng: np.random.Generator, reach: float) -> None:
+    """Draw one visitor from behind, in place; ``reach`` is how far up the photo the head comes, in [0, 1]."""
+    height, width = view.shape[:2]
+    small = (width // 2, height // 2)
+    layer = np.zeros((small[1], small[0], 3), dtype=np.uint8)
+    cover = np.zeros((small[1], small[0]), dtype=np.uint8)
+    radius = rng.uniform(0.09, 0.15) * small[0]
+    x, top = rng.uniform(0.05, 0.95) * small[0], small[1] * (1 - reach)
+    hair, cloth = (
+        vary(fixed_palette(*_HAIR).any(rng), rng, 5),
+        vary(fixed_palette(*_CLOTHES).any(rng), rng, 5),
+    )
+    skin = vary(fixed_palette("e0ac7e", "c68a5b", "8a5a3a", "f1d0b0").any(rng), rng, 5)
+    head = (round(x), round(top + radius * 1.2))
+    parts = (
+        ((round(x), round(top + radius * 4.6)), (round(radius * 2.3), round(radius * 2.4)), cloth),
+        ((round(x), round(top + radius * 2.2)), (round(radius * 0.5), round(radius * 0.9)), skin),
+        (
+            (round(x - radius * 0.85), round(top + radius * 1.3)),
+            (round(radius * 0.18), round(radius * 0.3)),
+            skin,
+        ),
+        (
+            (round(x + radius * 0.85), round(top + radius * 1.3)),
+            (round(radius * 0.18), round(radius * 0.3)),
+            skin,
+        ),
+        (head, (round(radius * 0.85), round(radius * 1.15)), hair),
+    )
+    for centre, axes, colour in parts:
+        cv2.ellipse(layer, centre, axes, 0, 0, 360, colour, -1)
+        cv2.ellipse(cover, centre, axes, 0, 0, 360, 255, -1)
+    for _ in range(24):  # strands
+        angle = rng.uniform(0, 2 * np.pi)
+        end = (round(head[0] + radius * 0.8 * np.cos(angle)), round(head[1] + radius * 1.1 * np.sin(angle)))
+        cv2.line(layer, (head[0], round(head[1] - radius * 0.5)), end, shade(hair, rng.uniform(0.7, 1.5)), 1)
+    soft = cv2.GaussianBlur(cover, (0, 0), 2.0)
+    layer = cv2.GaussianBlur(layer, (0, 0), 1.6)
+    alpha = cv2.resize(soft, (width, height), interpolation=cv2.INTER_LINEAR)[:, :, None] * np.float32(
+        1 / 255
+    )
+    full = cv2.resize(layer, (width, height), interpolation=cv2.INTER_LINEAR)
+    view *= 1 - alpha
+    view += full * alpha

@@ -1,0 +1,83 @@
+"""Frames: none, a moulding, a gilded one, or a white mat. A picture keeps its frame in every photo."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from nearsight.experiments.museum.art.colours import Colour, fixed_palette, shade, vary
+from nearsight.experiments.museum.art.textures import Image, as_image, noise, shift_brightness
+
+_GILT = ("b08d3c", "8f6a2a", "c9a95a", "a37c34", "7d5a28")
+_WOOD = ("3a2517", "5a3a22", "7a5632", "1d1512", "95703f", "2a2422")
+_PLAIN = ("151515", "e9e7e2", "6b6b68", "8d8578", "b5b0a6", "2c3440")
+
+
+def add_frame(picture: Image, rng: np.random.Generator) -> tuple[Image, int]:
+    """Put a frame around a picture.
+
+    Parameters
+    ----------
+    picture : ndarray, (H, W, 3) uint8
+    rng : Generator
+        Chooses the frame.
+
+    Returns
+    -------
+    framed : ndarray, (H + 2 m, W + 2 m, 3) uint8
+    margin : int
+        m, the frame's width in pixels.
+    """
+    unit = min(picture.shape[:2])
+    kind = rng.choice(["none", "thin", "gilt", "wood", "mat"], p=[0.12, 0.22, 0.26, 0.2, 0.2])
+    if kind == "none":
+        return _surround(picture, max(1, round(unit * 0.008)), fixed_palette("d8d2c4").any(rng)), max(
+            1, round(unit * 0.008)
+        )
+    if kind == "mat":
+        mat = max(3, round(unit * rng.uniform(0.05, 0.12)))
+        picture = _surround(picture, mat, vary((232, 238, 240), rng, 5))
+        cv2.rectangle(
+            picture, (mat - 1, mat - 1), (picture.shape[1] - mat, picture.shape[0] - mat), (190, 195, 198), 1
+        )
+        thin = max(2, round(unit * rng.uniform(0.015, 0.03)))
+        return _moulding(picture, thin, fixed_palette(*_PLAIN, *_WOOD).any(rng), rng, 0.0), mat + thin
+    share = {"thin": (0.015, 0.035), "gilt": (0.06, 0.14), "wood": (0.04, 0.09)}[str(kind)]
+    width = max(2, round(unit * rng.uniform(*share)))
+    colours = {"thin": _PLAIN, "gilt": _GILT, "wood": _WOOD}[str(kind)]
+    carving = float(rng.uniform(20, 55)) if kind == "gilt" else float(rng.uniform(0, 18))
+    return _moulding(picture, width, fixed_palette(*colours).any(rng), rng, carving), width
+
+
+def _surround(picture: Image, margin: int, colour: Colour) -> Image:
+    return as_image(
+        cv2.copyMakeBorder(picture, margin, margin, margin, margin, cv2.BORDER_CONSTANT, value=colour)
+    )
+
+
+def _moulding(picture: Image, width: int, colour: Colour, rng: np.random.Generator, carving: float) -> Image:
+    """A frame with a profile: its faces catch the light from above differently."""
+    framed = _surround(picture, width, colour)
+    height, wide = framed.shape[:2]
+    steps = np.linspace(0, 1, width)
+    profile = 0.85 + 0.35 * np.sin(steps * np.pi * rng.uniform(1, 3) + rng.uniform(0, 2)) * rng.uniform(
+        0.3, 1
+    )
+    for ring in range(width):
+        for side, light in (("top", 1.12), ("left", 1.0), ("right", 0.88), ("bottom", 0.78)):
+            tint = shade(colour, float(profile[ring]) * light)
+            if side == "top":
+                framed[ring, ring : wide - ring] = tint
+            elif side == "bottom":
+                framed[height - 1 - ring, ring : wide - ring] = tint
+            elif side == "left":
+                framed[ring : height - ring, ring] = tint
+            else:
+                framed[ring : height - ring, wide - 1 - ring] = tint
+    if carving > 0:
+        relief = (noise(rng, (height, wide), rng.uniform(30, 70), 2) - 0.5) * (2 * carving)
+        relief[width : height - width, width : wide - width] = 0
+        shift_brightness(framed, relief)
+    inner = (width - 1, width - 1), (wide - width, height - width)
+    cv2.rectangle(framed, *inner, shade(colour, 0.4), 1)
+    return framed

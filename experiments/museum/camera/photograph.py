@@ -1,0 +1,144 @@
+"""A photo of a picture on a wall, taken by hand with a phone.
+
+Difficulty is one number in [0, 1]; every disturbance grows with it. At 0 the picture fills the photo,
+straight and sharp; at 1 it is small, oblique, blurred, badly lit and partly hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.museum.camera import optics
+from nearsight.experiments.museum.camera.bystanders import add_head
+from nearsight.experiments.museum.camera.viewpoint import project, rotation, wall_to_photo
+from nearsight.experiments.museum.camera.wall import Scene, hang
+
+PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE = 640, 480
+DEFAULT_DIFFICULTY = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Photo:
+    """A phone's photo and where the picture is in it.
+
+    Attributes
+    ----------
+    jpeg : bytes
+        As the phone stores it.
+    corners : ndarray, (4, 2) float64
+        The picture without frame: top left, top right, bottom right, bottom left; x and y in pixels.
+    """
+
+    jpeg: bytes
+    corners: NDArray[np.float64]
+
+    @property
+    def image(self) -> NDArray[np.uint8]:
+        """Decoded, (H, W, 3) uint8, blue-green-red."""
+        return np.asarray(cv2.imdecode(np.frombuffer(self.jpeg, np.uint8), cv2.IMREAD_COLOR), dtype=np.uint8)
+
+
+def photograph(
+    reference: NDArray[np.uint8], rng: np.random.Generator, difficulty: float = DEFAULT_DIFFICULTY
+) -> NDArray[np.uint8]:
+    """A photo of ``reference``; see `take_photo`.
+
+    Returns
+    -------
+    ndarray, (480, 640, 3) or (640, 480, 3) uint8
+        Blue, green, red.
+    """
+    return take_photo(reference, rng, difficulty).image
+
+
+def take_photo(
+    reference: NDArray[np.uint8], rng: np.random.Generator, difficulty: float = DEFAULT_DIFFICULTY
+) -> Photo:
+    """Hang the picture, step before it, press the button.
+
+    Parameters
+    ----------
+    reference : ndarray, (H, W, 3) uint8
+        The picture. Frame, wall and label follow from its pixels: they are the same in all its photos.
+    rng : Generator
+        Everything that differs from photo to photo.
+    difficulty : float
+        In [0, 1].
+
+    Raises
+    ------
+    InvalidArgument
+        If the difficulty is out of range or the reference no colour image.
+    """
+    if not 0 <= difficulty <= 1:
+        raise InvalidArgument(f"difficulty must be in [0, 1], got {difficulty}")
+    if reference.ndim != 3 or reference.shape[2] != 3 or reference.dtype != np.uint8:
+        raise InvalidArgument(f"a reference is (H, W, 3) uint8, got {reference.shape} {reference.dtype}")
+    scene, homography, size = _frame_view(reference, rng, difficulty)
+    view = cv2.warpPerspective(
+        scene.image, homography, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101
+    )
+    corners = project(homography, scene.corners)
+    developed = _develop(view.astype(np.float32), rng, difficulty, corners)
+    quality = round(float(rng.uniform(88 - 45 * difficulty, 94 - 12 * difficulty)))
+    _, data = cv2.imencode(".jpg", developed, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    return Photo(data.tobytes(), corners)
+
+
+def _frame_view(
+    reference: NDArray[np.uint8], rng: np.random.Generator, difficulty: float
+) -> tuple[Scene, NDArray[np.float64], tuple[int, int]]:
+    height, width = reference.shape[:2]
+    upright = height > width if rng.random() < 0.85 else width > height
+    size = (PHOTO_SHORT_SIDE, PHOTO_LONG_SIDE) if upright else (PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE)
+    largest = min(size[0] / width, size[1] / height)
+    share = float(rng.uniform(0.86 - 0.5 * difficulty, 0.92 - 0.1 * difficulty))
+    picture_width = largest * share * width
+    margin = 0.25 + 0.5 / share * (max(size) / max(picture_width, picture_width * height / width) / 2)
+    belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
+    scene = hang(reference, belongs, picture_width, min(margin, 1.2))
+    yaw, pitch = rng.normal(0, np.radians(4 + 22 * difficulty)), rng.normal(0, np.radians(2 + 9 * difficulty))
+    roll = rng.normal(0, np.radians(1 + 6 * difficulty))
+    limit = np.radians(52)
+    turn = rotation(
+        float(np.clip(yaw, -limit, limit)), float(np.clip(pitch, -limit / 2, limit / 2)), float(roll)
+    )
+    slack = (1 - share) / 2 + 0.1 * difficulty
+    aim = (0.5 + float(rng.uniform(-slack, slack)) * 0.9, 0.5 + float(rng.uniform(-slack, slack)) * 0.9)
+    middle = scene.corners.mean(axis=0)
+    return scene, wall_to_photo((float(middle[0]), float(middle[1])), turn, 1.0, size, aim), size
+
+
+def _develop(
+    view: optics.View, rng: np.random.Generator, difficulty: float, corners: NDArray[np.float64]
+) -> NDArray[np.uint8]:
+    width = view.shape[1]
+    if rng.random() < 0.35 * difficulty:
+        for _ in range(int(rng.integers(1, 3))):
+            add_head(view, rng, float(rng.uniform(0.1, 0.2 + 0.35 * difficulty)))
+    if rng.random() < 0.15 + 0.4 * difficulty:
+        spot = corners.mean(axis=0) + rng.normal(0, 0.16 * width, 2)
+        place = (float(spot[0]) / width, float(spot[1]) / width)
+        optics.glare(
+            view,
+            place,
+            float(rng.uniform(0.02, 0.04 + 0.08 * difficulty)),
+            float(rng.uniform(0.2, 0.4 + 0.9 * difficulty)),
+        )
+    if rng.random() < 0.25 * difficulty:
+        optics.reflection(view, rng, float(rng.uniform(0.05, 0.1 + 0.25 * difficulty)))
+    view = optics.defocus(view, float(rng.gamma(1.5, 0.15 + 0.9 * difficulty)) * 0.6)
+    view = optics.motion_blur(
+        view, float(rng.gamma(1.3, 0.4 + 4.0 * difficulty)), float(rng.uniform(0, np.pi))
+    )
+    balance = np.exp(rng.normal(0, 0.02 + 0.1 * difficulty, 3)).astype(np.float32)
+    gain = float(np.exp(rng.normal(-0.05, 0.06 + 0.3 * difficulty)))
+    optics.expose(view, gain, balance, float(rng.uniform(1 - 0.4 * difficulty, 1.05)))
+    optics.vignette(view, float(rng.uniform(0.05, 0.15 + 0.35 * difficulty)))
+    return optics.sense(view, rng, float(rng.uniform(1, 2 + 10 * difficulty)))

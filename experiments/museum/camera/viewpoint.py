@@ -1,0 +1,58 @@
+"""Where the phone is held: the homography from a wall, seen straight on, to the photo."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOCAL_LENGTH = 0.85
+"""Of the camera, relative to the photo's longer side: the wide lens of a phone."""
+
+
+def rotation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
+    """Rotation matrix, (3, 3); angles in radians."""
+    cy, sy, cp, sp, cr, sr = (f(a) for a in (yaw, pitch, roll) for f in (np.cos, np.sin))
+    around_y = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    around_x = np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]])
+    around_z = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]])
+    return np.asarray(around_z @ around_x @ around_y)
+
+
+def wall_to_photo(
+    centre: tuple[float, float],
+    turn: NDArray[np.float64],
+    magnification: float,
+    photo_size: tuple[int, int],
+    aim: tuple[float, float],
+) -> NDArray[np.float64]:
+    """The homography of a pinhole camera before a plane.
+
+    Parameters
+    ----------
+    centre : (float, float)
+        Point of the wall, in its pixels, that the camera turns around.
+    turn : ndarray, (3, 3)
+        Rotation of the wall as the camera sees it.
+    magnification : float
+        Pixels of the photo for one pixel of the wall at ``centre``.
+    photo_size : (int, int)
+        Width and height.
+    aim : (float, float)
+        Where ``centre`` comes to lie, as a share of width and height.
+
+    Returns
+    -------
+    ndarray, (3, 3) float64
+    """
+    focal = FOCAL_LENGTH * max(photo_size)
+    distance = focal / magnification
+    to_centre = np.array([[1, 0, -centre[0]], [0, 1, -centre[1]], [0, 0, 1.0]])
+    plane = np.column_stack([turn[:, 0], turn[:, 1], (0, 0, distance)])
+    camera = np.array([[focal, 0, aim[0] * photo_size[0]], [0, focal, aim[1] * photo_size[1]], [0, 0, 1]])
+    return np.asarray(camera @ plane @ to_centre)
+
+
+def project(homography: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Points, (N, 2), through a homography."""
+    lifted = np.column_stack([points, np.ones(len(points))]) @ homography.T
+    return np.asarray(lifted[:, :2] / lifted[:, 2:])

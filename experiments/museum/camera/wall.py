@@ -1,0 +1,161 @@
+"""The wall of a gallery: paint, light from above, the picture with its shadow, neighbours and label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.experiments.museum.art.canvas import Canvas
+from nearsight.experiments.museum.art.colours import draw_palette, fixed_palette, shade, vary
+from nearsight.experiments.museum.art.documents import alphabet, write_line
+from nearsight.experiments.museum.art.textures import Image, as_image, clipped, noise
+from nearsight.experiments.museum.camera.frame import add_frame
+
+_PAINTS = (
+    "e8e6e1",
+    "d8d5cf",
+    "c9c8c6",
+    "efece4",
+    "7b2b2b",
+    "2f4a45",
+    "33405a",
+    "8a8f8a",
+    "b8a88c",
+    "5d5550",
+    "a34a3a",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """A piece of wall with the picture on it, seen straight on.
+
+    Attributes
+    ----------
+    image : ndarray, (H, W, 3) uint8
+    corners : ndarray, (4, 2) float64
+        Of the picture without frame: top left, top right, bottom right, bottom left, x and y in pixels.
+    """
+
+    image: Image
+    corners: NDArray[np.float64]
+
+
+def hang(reference: Image, rng: np.random.Generator, picture_width: float, margin: float) -> Scene:
+    """Hang a picture on a wall.
+
+    Parameters
+    ----------
+    reference : ndarray, (H, W, 3) uint8
+    rng : Generator
+        Chooses wall, frame, neighbours and label: what belongs to the picture, not to one photo.
+    picture_width : float
+        Pixels across the picture in the scene.
+    margin : float
+        Wall around the frame, relative to the picture's longer side.
+    """
+    scale = picture_width / reference.shape[1]
+    picture = cv2.resize(
+        reference, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    )
+    framed, frame = add_frame(as_image(picture), rng)
+    around = round(margin * max(picture.shape[:2]))
+    height, width = framed.shape[0] + 2 * around, framed.shape[1] + 2 * around
+    wall = _paint(rng, (height, width))
+    x, y = around, around
+    unit = max(picture.shape[:2])
+    _neighbours(wall, rng, (x, y, x + framed.shape[1], y + framed.shape[0]), unit)
+    _shadow(wall, rng, (x, y, framed.shape[1], framed.shape[0]), unit)
+    wall[y : y + framed.shape[0], x : x + framed.shape[1]] = framed
+    _label(wall, rng, (x, y, x + framed.shape[1], y + framed.shape[0]), unit)
+    left, top = x + frame, y + frame
+    right, low = left + picture.shape[1] - 1, top + picture.shape[0] - 1
+    return Scene(wall, np.array([(left, top), (right, top), (right, low), (left, low)], dtype=np.float64))
+
+
+def _paint(rng: np.random.Generator, shape: tuple[int, int]) -> Image:
+    height, width = shape
+    colour = np.asarray(fixed_palette(*_PAINTS).any(rng))
+    ys, xs = np.linspace(0, 1, height, dtype=np.float32), np.linspace(-1, 1, width, dtype=np.float32)
+    lamp = 1.08 - 0.28 * ys[:, None] - 0.16 * (xs[None] - np.float32(rng.uniform(-0.5, 0.5))) ** 2
+    rough = noise(rng, shape, float(rng.uniform(60, 120)), 2) - 0.5
+    field = lamp * (1 + rough * np.float32(rng.uniform(0.02, 0.09)))
+    wall = clipped(field[:, :, None] * colour.astype(np.float32))
+    if rng.random() < 0.15:  # panelling or brick
+        pitch = round(height / rng.uniform(7, 14))
+        for row in range(0, height, pitch):
+            cv2.line(wall, (0, row), (width, row), (colour * 0.8).tolist(), 1, cv2.LINE_AA)
+            for column in range((row // pitch % 2) * pitch, width, pitch * 2):
+                cv2.line(wall, (column, row), (column, row + pitch), (colour * 0.8).tolist(), 1, cv2.LINE_AA)
+    return wall
+
+
+def _shadow(wall: Image, rng: np.random.Generator, box: tuple[int, int, int, int], unit: int) -> None:
+    x, y, width, height = box
+    dx, dy = round(unit * rng.uniform(-0.03, 0.03)), round(unit * rng.uniform(0.015, 0.05))
+    small = np.zeros((wall.shape[0] // 4 + 1, wall.shape[1] // 4 + 1), dtype=np.float32)
+    corner = ((x + dx) // 4, (y + dy) // 4)
+    cv2.rectangle(small, corner, (corner[0] + width // 4, corner[1] + height // 4), 1.0, -1)
+    small = cv2.GaussianBlur(small, (0, 0), max(0.6, unit * rng.uniform(0.004, 0.012)))
+    soft = cv2.resize(small, (wall.shape[1], wall.shape[0]), interpolation=cv2.INTER_LINEAR)
+    wall[:] = wall * (1 - np.float32(rng.uniform(0.35, 0.6)) * soft[:, :, None])
+
+
+def _neighbours(wall: Image, rng: np.random.Generator, box: tuple[int, int, int, int], unit: int) -> None:
+    """Other pictures beside this one, mostly cut off by the edge of the photo."""
+    left, top, right, low = box
+    for side in (-1, 1):
+        if rng.random() < 0.45:
+            continue
+        width, height = round(unit * rng.uniform(0.45, 1)), round(unit * rng.uniform(0.45, 0.9))
+        framed, _ = add_frame(_sketch(rng, (max(8, height), max(8, width))), rng)
+        gap = round(unit * rng.uniform(0.18, 0.45))
+        x = left - gap - framed.shape[1] if side < 0 else right + gap
+        y = (top + low) // 2 - framed.shape[0] // 2 + round(unit * rng.uniform(-0.1, 0.1))
+        _paste(wall, framed, x, y)
+
+
+def _sketch(rng: np.random.Generator, shape: tuple[int, int]) -> Image:
+    """A picture painted quickly, for the corner of the eye."""
+    c = Canvas(np.zeros((*shape, 3), dtype=np.uint8), rng, draw_palette(rng))
+    c.gradient(c.palette.tone(c.uniform(0.4, 1)), c.palette.tone(c.uniform(0.2, 0.8)))
+    for _ in range(c.count(4, 14)):
+        c.polygon(
+            c.blob((c.uniform(0, 1), c.uniform(0, 1)), c.uniform(0.05, 0.3), 0.3, 14), c.palette.any(c.rng)
+        )
+    if c.chance(0.6):
+        for level in np.linspace(0.5, 0.95, c.count(2, 4)):
+            c.below(c.ridge(float(level), 0.05, 3), c.palette.any(c.rng))
+    return c.image
+
+
+def _paste(wall: Image, picture: Image, x: int, y: int) -> None:
+    x0, y0 = max(x, 0), max(y, 0)
+    x1, y1 = min(x + picture.shape[1], wall.shape[1]), min(y + picture.shape[0], wall.shape[0])
+    if x1 > x0 and y1 > y0:
+        cv2.rectangle(wall, (x0 + 2, y0 + 3), (x1 + 2, y1 + 4), shade((60, 60, 60), 0.8), -1)
+        wall[y0:y1, x0:x1] = picture[y0 - y : y1 - y, x0 - x : x1 - x]
+
+
+def _label(wall: Image, rng: np.random.Generator, box: tuple[int, int, int, int], unit: int) -> None:
+    """The plate with title and artist, right of the picture or below it."""
+    _, _, right, low = box
+    width, height = round(unit * 0.15), round(unit * 0.09)
+    x, y = (
+        (right + round(unit * 0.07), low - height)
+        if rng.random() < 0.7
+        else (right - width, low + round(unit * 0.06))
+    )
+    if width < 12 or y + height > wall.shape[0] or x + width > wall.shape[1]:
+        return
+    plate = Canvas(wall[y : y + height, x : x + width], rng, draw_palette(rng))
+    plate.image[:] = vary((236, 240, 242), rng, 4)
+    letters = alphabet(rng, 12)
+    for row in range(4):
+        end = float(rng.uniform(0.5, 0.92))
+        write_line(
+            plate, letters, (0.08, end, 0.27 + 0.2 * row), 0.13 if row == 0 else 0.09, (60, 60, 60), 0.02
+        )

@@ -1,0 +1,72 @@
+"""``nearsight museum``: generate a museum, visitors' traces and a contact sheet to look at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, help="Generate a museum to try nearsight on: pictures, photos, visitors."
+)
+
+Seed = Annotated[int, typer.Option(min=0, help="Names the museum: the same number, the same pictures.")]
+
+
+@app.command()
+def generate(
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder to write; a museum that was interrupted goes on.")
+    ],
+    objects: Annotated[int, typer.Option(min=1, help="Exhibits in the catalogue.")] = 500,
+    seed: Seed = 1,
+    photos: Annotated[int, typer.Option(min=0, help="Photos of each exhibit.")] = 2,
+    unknown: Annotated[
+        int, typer.Option(min=0, help="Photos of exhibits that are not in the catalogue.")
+    ] = 100,
+    difficulty: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Of the photos: 0 easy, 1 hard.", show_default="calibrated"),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each processor.")] = 0,
+) -> None:
+    """Paint exhibits and photograph them by hand."""
+    from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
+    from nearsight.experiments.museum.generation import generate_museum
+    from nearsight.experiments.museum.progress import progress_bar
+    from nearsight.experiments.museum.settings import MuseumSettings
+
+    hardness = DEFAULT_DIFFICULTY if difficulty is None else difficulty
+    settings = MuseumSettings(objects, seed, photos, unknown, hardness)
+    with progress_bar("painting and photographing") as progress:
+        generate_museum(out, settings, workers=workers or os.cpu_count() or 1, progress=progress)
+    typer.echo(
+        f"{out}: {objects} exhibits, {objects * photos} photos of them and {unknown} of others "
+        f"(seed {seed}, difficulty {hardness:g})"
+    )
+    typer.echo(f"next: nearsight evaluate {out}   or look: nearsight museum sheet {out} --out sheet.png")
+
+
+@app.command()
+def sheet(
+    folder: Annotated[Path, typer.Argument(help="A museum, or any other data set that evaluate reads.")],
+    out: Annotated[Path, typer.Option("--out", help="Picture to write: .png or .jpg.")] = Path("sheet.png"),
+    count: Annotated[int, typer.Option(min=1, help="Images on the sheet.")] = 48,
+    columns: Annotated[int, typer.Option(min=1, help="Images side by side.")] = 8,
+    references: Annotated[
+        bool, typer.Option("--references", help="The catalogue instead of the photos.")
+    ] = False,
+) -> None:
+    """Put many pictures of a data set on one contact sheet, to look at."""
+    from nearsight.experiments.datasets.loading import load_dataset
+    from nearsight.experiments.museum.contact_sheet import write_contact_sheet
+
+    dataset = load_dataset(folder)
+    paths = [path for reference in dataset.references for path in reference.paths]
+    if not references:
+        paths = [query.path for query in dataset.queries]
+    step = max(1, len(paths) // count)
+    write_contact_sheet(paths[::step][:count], out, columns=columns)
+    typer.echo(f"{out}: {min(count, len(paths[::step]))} of {len(paths)} pictures")

@@ -1,0 +1,67 @@
+"""A contact sheet: many images of a data set on one picture, to look at before anything is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.museum.art.textures import Image, as_image
+
+_BACKGROUND = 48
+
+
+def contact_sheet(images: Sequence[Image], columns: int, cell_px: int) -> Image:
+    """Images in rows, each fitted into a square cell.
+
+    Parameters
+    ----------
+    images : sequence of ndarray, (H, W, 3) uint8
+        At least one.
+    columns : int
+        Cells across.
+    cell_px : int
+        Side of a cell.
+    """
+    if not images or columns < 1 or cell_px < 8:
+        raise InvalidArgument(
+            f"a sheet needs images, columns and cells of 8 px, got {columns} columns of {cell_px} px"
+        )
+    rows = -(-len(images) // columns)
+    sheet = np.full((rows * cell_px, columns * cell_px, 3), _BACKGROUND, dtype=np.uint8)
+    for place, image in enumerate(images):
+        scale = (cell_px - 6) / max(image.shape[:2])
+        small = as_image(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
+        height, width = small.shape[:2]
+        y = place // columns * cell_px + (cell_px - height) // 2
+        x = place % columns * cell_px + (cell_px - width) // 2
+        sheet[y : y + height, x : x + width] = small
+    return sheet
+
+
+def write_contact_sheet(
+    paths: Sequence[Path], out: str | os.PathLike[str], *, columns: int = 8, cell_px: int = 200
+) -> None:
+    """Read images and write their sheet.
+
+    Raises
+    ------
+    InvalidArgument
+        If a file is no image, or ``out`` is not of a type that can be written.
+    """
+    images = []
+    for path in paths:
+        image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+        if image is None:
+            raise InvalidArgument(
+                f"{path} is not an image that can be read", advice="remove it or replace it"
+            )
+        images.append(as_image(image))
+    target = Path(out)
+    if not cv2.haveImageWriter(str(target)):
+        raise InvalidArgument(f"cannot write an image called {target}", advice="end the name in .png or .jpg")
+    cv2.imwrite(str(target), contact_sheet(images, columns, cell_px))

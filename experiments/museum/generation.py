@@ -1,0 +1,256 @@
+"""Write a museum to disk: references, photos, labels and catalogue data, in the layout that the loaders read.
+
+Each file depends on the settings alone, so the work is shared among processes in any order, and a run that
+was interrupted goes on where it stopped: files are put in place complete, ``museum.json`` last.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from io import StringIO
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import ConfigurationError, InternalError, InvalidArgument
+from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
+from nearsight.experiments.museum.camera.photograph import take_photo
+from nearsight.experiments.museum.labels import catalogue_entry
+from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
+
+REFERENCE_QUALITY = 92
+Progress = Callable[[int, int], None]
+"""Called with the number of exhibits done and the number of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Museum:
+    """A museum on disk."""
+
+    folder: Path
+    settings: MuseumSettings
+
+
+def object_id(index: int) -> str:
+    """The id of the exhibit at ``index``: 0001 for the first."""
+    return f"{index + 1:04d}"
+
+
+def query_name(index: int, photo: int) -> str:
+    """File name of an exhibit's n-th photo, counted from 0."""
+    if index >= UNKNOWN_FROM:
+        return f"unknown_{index - UNKNOWN_FROM + 1:04d}.jpg"
+    return f"{object_id(index)}_{photo + 1:02d}.jpg"
+
+
+def render_photos(
+    seed: int, index: int, photos: Iterable[int], difficulty: float
+) -> Iterator[tuple[int, bytes]]:
+    """Just these photos of one exhibit, as JPEG; the exhibit is painted once.
+
+    Photo n is the same whichever others are asked for.
+    """
+    reference: NDArray[np.uint8] | None = None
+    for photo in photos:
+        if reference is None:
+            reference = render_reference(seed, index)
+        yield photo, take_photo(reference, random_stream(seed, index, 2, photo), difficulty).jpeg
+
+
+def generate_museum(
+    out: str | os.PathLike[str],
+    settings: MuseumSettings,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Museum:
+    """Write a museum to the folder ``out``; files of the same museum that are there already are kept.
+
+    Parameters
+    ----------
+    out : path
+        Created if need be.
+    settings : MuseumSettings
+    workers : int
+        Processes that paint; the files are the same for any number.
+    progress : callable, optional
+        Called in this process after each exhibit.
+
+    Raises
+    ------
+    InvalidArgument
+        If there is less than one worker.
+    ConfigurationError
+        If ``out`` holds another museum or something else.
+    """
+    if workers < 1:
+        raise InvalidArgument(f"at least one worker is needed, got {workers}")
+    folder = Path(out)
+    _claim(folder, settings)
+    indices = [*range(settings.objects), *range(UNKNOWN_FROM, UNKNOWN_FROM + settings.unknown_photos)]
+    for done, _ in enumerate(_run(partial(_write_exhibit, folder, settings), indices, workers), start=1):
+        if progress is not None:
+            progress(done, len(indices))
+    _write_tables(folder, settings)
+    _put(folder / "museum.json", _to_text(settings))
+    (folder / "museum.partial.json").unlink(missing_ok=True)
+    return Museum(folder, settings)
+
+
+def _run(task: Callable[[int], int], indices: list[int], workers: int) -> Iterator[int]:
+    if workers == 1:
+        with _one_thread():
+            for index in indices:
+                yield task(index)
+        return
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+            futures = [pool.submit(task, index) for index in indices]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+    except BrokenProcessPool as error:
+        raise InternalError(
+            "a process that paints exhibits died",
+            advice="run again with one worker to see why; nothing is lost",
+        ) from error
+
+
+def _start_worker() -> None:
+    cv2.setNumThreads(1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before)
+
+
+def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> int:
+    photos = range(settings.photos_per_object if index < UNKNOWN_FROM else 1)
+    missing = [photo for photo in photos if not (folder / "queries" / query_name(index, photo)).exists()]
+    path = folder / "references" / f"{object_id(index)}.jpg"
+    if index < UNKNOWN_FROM and not path.exists():
+        _, data = cv2.imencode(
+            ".jpg", render_reference(settings.seed, index), [cv2.IMWRITE_JPEG_QUALITY, REFERENCE_QUALITY]
+        )
+        _put(path, data.tobytes())
+    for photo, jpeg in render_photos(settings.seed, index, missing, settings.difficulty):
+        _put(folder / "queries" / query_name(index, photo), jpeg)
+    return index
+
+
+def _claim(folder: Path, settings: MuseumSettings) -> None:
+    """Make sure that ``folder`` is empty or holds the same museum, and mark it as being written."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError(f"{folder} is a file", advice="name a folder")
+    marks = [folder / "museum.json", folder / "museum.partial.json"]
+    mark = next((path for path in marks if path.exists()), None)
+    if mark is None and folder.exists() and any(folder.iterdir()):
+        raise ConfigurationError(f"{folder} is not empty and holds no museum", advice="name another folder")
+    if mark is not None:
+        _require_same(folder, mark, settings)
+    (folder / "references").mkdir(parents=True, exist_ok=True)
+    (folder / "queries").mkdir(exist_ok=True)
+    _put(folder / "museum.partial.json", _to_text(settings))
+    (folder / "museum.json").unlink(missing_ok=True)
+
+
+def _require_same(folder: Path, mark: Path, settings: MuseumSettings) -> None:
+    advice = "name another folder, or remove this one first"
+    try:
+        found = json.loads(mark.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigurationError(f"{mark} is damaged: {error}", advice=advice) from error
+    wanted = settings.to_json()
+    found = found if isinstance(found, dict) else {}
+    for name in ("version", "seed", "difficulty"):
+        if found.get(name) != wanted[name]:
+            raise ConfigurationError(
+                f"{folder} holds a museum of {name} {found.get(name)}, not {wanted[name]}", advice=advice
+            )
+    for name in ("objects", "photos_per_object", "unknown_photos"):
+        here = found.get(name)
+        if not isinstance(here, int) or here > getattr(settings, name):
+            raise ConfigurationError(
+                f"{folder} holds a museum with {name.replace('_', ' ')} {here}, "
+                f"more than {getattr(settings, name)}",
+                advice=f"{advice}; a museum can only grow",
+            )
+
+
+def _write_tables(folder: Path, settings: MuseumSettings) -> None:
+    labels = [
+        (query_name(index, photo), object_id(index))
+        for index in range(settings.objects)
+        for photo in range(settings.photos_per_object)
+    ]
+    labels += [(query_name(UNKNOWN_FROM + number, 0), "") for number in range(settings.unknown_photos)]
+    _put(folder / "labels.csv", _to_csv(("query", "object_id"), labels))
+    rows = []
+    for index in range(settings.objects):
+        entry = catalogue_entry(settings.seed, index)
+        rows.append((object_id(index), entry.title, entry.artist, str(entry.year), entry.technique))
+    _put(folder / "objects.csv", _to_csv(("object_id", "label", "artist", "year", "technique"), rows))
+
+
+def _to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> bytes:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _to_text(settings: MuseumSettings) -> bytes:
+    return (json.dumps(settings.to_json(), indent=2) + "\n").encode()
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Write a file that is either complete or not there."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
+    """Settings of a complete museum.
+
+    Raises
+    ------
+    ConfigurationError
+        If the folder holds no complete museum of this version.
+    """
+    path = Path(folder) / "museum.json"
+    advice = "generate it with: nearsight museum generate"
+    if not path.is_file():
+        raise ConfigurationError(f"{folder} holds no complete museum", advice=advice)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        version = values.pop("version")
+        settings = MuseumSettings(**values)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise ConfigurationError(f"{path} is damaged: {error}", advice=advice) from error
+    if version != VERSION:
+        raise ConfigurationError(
+            f"{folder} holds a museum of version {version}, not {VERSION}", advice=advice
+        )
+    return settings
