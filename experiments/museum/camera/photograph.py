@@ -100,9 +100,6 @@ def _frame_view(
     largest = min(size[0] / width, size[1] / height)
     share = float(rng.uniform(0.86 - 0.5 * difficulty, 0.92 - 0.1 * difficulty))
     picture_width = largest * share * width
-    margin = 0.25 + 0.5 / share * (max(size) / max(picture_width, picture_width * height / width) / 2)
-    belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
-    scene = hang(reference, belongs, picture_width, min(margin, 1.2))
     yaw, pitch = rng.normal(0, np.radians(4 + 22 * difficulty)), rng.normal(0, np.radians(2 + 9 * difficulty))
     roll = rng.normal(0, np.radians(1 + 6 * difficulty))
     limit = np.radians(52)
@@ -111,8 +108,22 @@ def _frame_view(
     )
     slack = (1 - share) / 2 + 0.1 * difficulty
     aim = (0.5 + float(rng.uniform(-slack, slack)) * 0.9, 0.5 + float(rng.uniform(-slack, slack)) * 0.9)
+    view = wall_to_photo((0.0, 0.0), turn, 1.0, size, aim)
+    reach = _visible(view, size, 1.3 * max(picture_width, picture_width * height / width))
+    belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
+    scene = hang(reference, belongs, picture_width, reach)
     middle = scene.corners.mean(axis=0)
-    return scene, wall_to_photo((float(middle[0]), float(middle[1])), turn, 1.0, size, aim), size
+    to_middle = np.array([[1, 0, -middle[0]], [0, 1, -middle[1]], [0, 0, 1]])
+    return scene, view @ to_middle, size
+
+
+def _visible(view: NDArray[np.float64], size: tuple[int, int], limit: float) -> tuple[float, float]:
+    """How far from the picture's middle the photo sees the wall: to the sides, and up and down."""
+    edges = np.array([(0, 0), (size[0], 0), size, (0, size[1])], dtype=np.float64)
+    seen = np.minimum(
+        np.abs(project(np.asarray(np.linalg.inv(view), dtype=np.float64), edges)).max(axis=0) + 8, limit
+    )
+    return float(seen[0]), float(seen[1])
 
 
 def _develop(
@@ -139,6 +150,8 @@ def _develop(
     )
     balance = np.exp(rng.normal(0, 0.02 + 0.1 * difficulty, 3)).astype(np.float32)
     gain = float(np.exp(rng.normal(-0.05, 0.06 + 0.3 * difficulty)))
-    optics.expose(view, gain, balance, float(rng.uniform(1 - 0.4 * difficulty, 1.05)))
-    optics.vignette(view, float(rng.uniform(0.05, 0.15 + 0.35 * difficulty)))
+    contrast, falloff = rng.uniform(1 - 0.4 * difficulty, 1.05), rng.uniform(0.05, 0.15 + 0.35 * difficulty)
+    optics.expose(
+        view, balance * np.float32(gain), float(contrast), optics.vignette(view.shape, float(falloff))
+    )
     return optics.sense(view, rng, float(rng.uniform(1, 2 + 10 * difficulty)))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nearsight.experiments.museum.art.canvas import Canvas
 from nearsight.experiments.museum.art.colours import draw_palette, fixed_palette, shade, vary
 from nearsight.experiments.museum.art.documents import alphabet, write_line
-from nearsight.experiments.museum.art.textures import Image, as_image, clipped, noise
+from nearsight.experiments.museum.art.textures import Field, Image, as_field, as_image, noise
 from nearsight.experiments.museum.camera.frame import add_frame
 
 _PAINTS = (
@@ -44,7 +44,9 @@ class Scene:
     corners: NDArray[np.float64]
 
 
-def hang(reference: Image, rng: np.random.Generator, picture_width: float, margin: float) -> Scene:
+def hang(
+    reference: Image, rng: np.random.Generator, picture_width: float, half_size: tuple[float, float]
+) -> Scene:
     """Hang a picture on a wall.
 
     Parameters
@@ -54,67 +56,79 @@ def hang(reference: Image, rng: np.random.Generator, picture_width: float, margi
         Chooses wall, frame, neighbours and label: what belongs to the picture, not to one photo.
     picture_width : float
         Pixels across the picture in the scene.
-    margin : float
-        Wall around the frame, relative to the picture's longer side.
+    half_size : (float, float)
+        How far the wall reaches from the picture's middle, in pixels to the sides and up and down.
     """
+    for_frame, for_paint, for_neighbours, for_label = rng.spawn(4)
     scale = picture_width / reference.shape[1]
-    picture = cv2.resize(
-        reference, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    picture = as_image(cv2.resize(reference, None, fx=scale, fy=scale, interpolation=method))
+    framed, frame = add_frame(picture, for_frame)
+    height, width = framed.shape[:2]
+    around_x, around_y = (
+        max(4, round(half - side / 2)) for half, side in zip(half_size, (width, height), strict=True)
     )
-    framed, frame = add_frame(as_image(picture), rng)
-    around = round(margin * max(picture.shape[:2]))
-    height, width = framed.shape[0] + 2 * around, framed.shape[1] + 2 * around
-    wall = _paint(rng, (height, width))
-    x, y = around, around
-    unit = max(picture.shape[:2])
-    _neighbours(wall, rng, (x, y, x + framed.shape[1], y + framed.shape[0]), unit)
-    _shadow(wall, rng, (x, y, framed.shape[1], framed.shape[0]), unit)
-    wall[y : y + framed.shape[0], x : x + framed.shape[1]] = framed
-    _label(wall, rng, (x, y, x + framed.shape[1], y + framed.shape[0]), unit)
-    left, top = x + frame, y + frame
-    right, low = left + picture.shape[1] - 1, top + picture.shape[0] - 1
+    box = _Box(around_x, around_y, around_x + width, around_y + height)
+    wall = _paint(for_paint, (height + 2 * around_y, width + 2 * around_x), box)
+    _neighbours(wall, for_neighbours, box, max(picture.shape[:2]))
+    wall[box.top : box.low, box.left : box.right] = framed
+    _label(wall, for_label, box, max(picture.shape[:2]))
+    left, top, right, low = box.left + frame, box.top + frame, box.right - frame - 1, box.low - frame - 1
     return Scene(wall, np.array([(left, top), (right, top), (right, low), (left, low)], dtype=np.float64))
 
 
-def _paint(rng: np.random.Generator, shape: tuple[int, int]) -> Image:
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Pixels of the wall that the frame covers; ``right`` and ``low`` are the first ones outside."""
+
+    left: int
+    top: int
+    right: int
+    low: int
+
+
+def _paint(rng: np.random.Generator, shape: tuple[int, int], box: _Box) -> Image:
+    """Paint, the pool of light, and the frame's shadow."""
     height, width = shape
-    colour = np.asarray(fixed_palette(*_PAINTS).any(rng))
-    ys, xs = np.linspace(0, 1, height, dtype=np.float32), np.linspace(-1, 1, width, dtype=np.float32)
-    lamp = 1.08 - 0.28 * ys[:, None] - 0.16 * (xs[None] - np.float32(rng.uniform(-0.5, 0.5))) ** 2
-    rough = noise(rng, shape, float(rng.uniform(60, 120)), 2) - 0.5
-    field = lamp * (1 + rough * np.float32(rng.uniform(0.02, 0.09)))
-    wall = clipped(field[:, :, None] * colour.astype(np.float32))
+    colour = fixed_palette(*_PAINTS).any(rng)
+    coarse = (height // 2, width // 2)
+    ys, xs = (np.linspace(-1, 1, count, dtype=np.float32) for count in coarse)
+    lamp = 0.95 - 0.14 * ys[:, None] - 0.16 * (xs[None] - np.float32(rng.uniform(-0.5, 0.5))) ** 2
+    rough = noise(rng, coarse, float(rng.uniform(60, 120)), 2) - 0.5
+    light = lamp * (1 + rough * np.float32(rng.uniform(0.02, 0.1))) * _shadow(rng, coarse, box)
+    field = cv2.resize(light, (width, height), interpolation=cv2.INTER_LINEAR)
+    wall = as_image(cv2.merge([cv2.convertScaleAbs(field, alpha=channel) for channel in colour]))
     if rng.random() < 0.15:  # panelling or brick
-        pitch = round(height / rng.uniform(7, 14))
+        pitch, groove = round(height / rng.uniform(7, 14)), shade(colour, 0.75)
         for row in range(0, height, pitch):
-            cv2.line(wall, (0, row), (width, row), (colour * 0.8).tolist(), 1, cv2.LINE_AA)
+            cv2.line(wall, (0, row), (width, row), groove, 1, cv2.LINE_AA)
             for column in range((row // pitch % 2) * pitch, width, pitch * 2):
-                cv2.line(wall, (column, row), (column, row + pitch), (colour * 0.8).tolist(), 1, cv2.LINE_AA)
+                cv2.line(wall, (column, row), (column, row + pitch), groove, 1, cv2.LINE_AA)
     return wall
 
 
-def _shadow(wall: Image, rng: np.random.Generator, box: tuple[int, int, int, int], unit: int) -> None:
-    x, y, width, height = box
-    dx, dy = round(unit * rng.uniform(-0.03, 0.03)), round(unit * rng.uniform(0.015, 0.05))
-    small = np.zeros((wall.shape[0] // 4 + 1, wall.shape[1] // 4 + 1), dtype=np.float32)
-    corner = ((x + dx) // 4, (y + dy) // 4)
-    cv2.rectangle(small, corner, (corner[0] + width // 4, corner[1] + height // 4), 1.0, -1)
-    small = cv2.GaussianBlur(small, (0, 0), max(0.6, unit * rng.uniform(0.004, 0.012)))
-    soft = cv2.resize(small, (wall.shape[1], wall.shape[0]), interpolation=cv2.INTER_LINEAR)
-    wall[:] = wall * (1 - np.float32(rng.uniform(0.35, 0.6)) * soft[:, :, None])
+def _shadow(rng: np.random.Generator, coarse: tuple[int, int], box: _Box) -> Field:
+    """Light that the frame leaves to the wall, at half the wall's resolution."""
+    unit = max(box.right - box.left, box.low - box.top)
+    dx, dy = unit * rng.uniform(-0.03, 0.03), unit * rng.uniform(0.015, 0.05)
+    light = np.ones(coarse, dtype=np.float32)
+    corners = [
+        (round((x + dx) / 2), round((y + dy) / 2)) for x, y in ((box.left, box.top), (box.right, box.low))
+    ]
+    cv2.rectangle(light, corners[0], corners[1], 1 - float(rng.uniform(0.35, 0.6)), -1)
+    return as_field(cv2.GaussianBlur(light, (0, 0), max(0.6, unit * float(rng.uniform(0.004, 0.014)))))
 
 
-def _neighbours(wall: Image, rng: np.random.Generator, box: tuple[int, int, int, int], unit: int) -> None:
+def _neighbours(wall: Image, rng: np.random.Generator, box: _Box, unit: int) -> None:
     """Other pictures beside this one, mostly cut off by the edge of the photo."""
-    left, top, right, low = box
     for side in (-1, 1):
         if rng.random() < 0.45:
             continue
         width, height = round(unit * rng.uniform(0.45, 1)), round(unit * rng.uniform(0.45, 0.9))
         framed, _ = add_frame(_sketch(rng, (max(8, height), max(8, width))), rng)
         gap = round(unit * rng.uniform(0.18, 0.45))
-        x = left - gap - framed.shape[1] if side < 0 else right + gap
-        y = (top + low) // 2 - framed.shape[0] // 2 + round(unit * rng.uniform(-0.1, 0.1))
+        x = box.left - gap - framed.shape[1] if side < 0 else box.right + gap
+        y = (box.top + box.low) // 2 - framed.shape[0] // 2 + round(unit * rng.uniform(-0.1, 0.1))
         _paste(wall, framed, x, y)
 
 
@@ -140,14 +154,13 @@ def _paste(wall: Image, picture: Image, x: int, y: int) -> None:
         wall[y0:y1, x0:x1] = picture[y0 - y : y1 - y, x0 - x : x1 - x]
 
 
-def _label(wall: Image, rng: np.random.Generator, box: tuple[int, int, int, int], unit: int) -> None:
+def _label(wall: Image, rng: np.random.Generator, box: _Box, unit: int) -> None:
     """The plate with title and artist, right of the picture or below it."""
-    _, _, right, low = box
     width, height = round(unit * 0.15), round(unit * 0.09)
     x, y = (
-        (right + round(unit * 0.07), low - height)
+        (box.right + round(unit * 0.07), box.low - height)
         if rng.random() < 0.7
-        else (right - width, low + round(unit * 0.06))
+        else (box.right - width, box.low + round(unit * 0.06))
     )
     if width < 12 or y + height > wall.shape[0] or x + width > wall.shape[1]:
         return
