@@ -55,19 +55,39 @@ class HoldbackQueue:
         return sum(entry.in_flight for entry in self._entries.values())
 
     def take(self, object_ids: Iterable[str], now_s: float, limit: int) -> tuple[str, ...]:
-        """Choose at most ``limit`` of these objects to ask for now, in this order; they are in flight then."""
+        """Choose at most ``limit`` objects that did not fail before, to ask for now; they are in flight then.
+
+        Parameters
+        ----------
+        object_ids : iterable of str
+            What is wanted, the most wanted first.
+        now_s : float
+            The time.
+        limit : int
+            Objects per request.
+        """
         self._expire(now_s)
         chosen: list[str] = []
         for object_id in object_ids:
             if len(chosen) >= limit:
                 break
-            entry = self._entries.get(object_id)
-            if entry is not None and (entry.in_flight or entry.until_s > now_s):
-                continue
-            failures = entry.failures if entry is not None else 0
-            self._entries[object_id] = _Entry(True, now_s + self._answer_within_s, failures)
-            chosen.append(object_id)
+            if object_id not in self._entries:
+                self._entries[object_id] = _Entry(True, now_s + self._answer_within_s)
+                chosen.append(object_id)
         return tuple(chosen)
+
+    def take_retry(self, object_ids: Iterable[str], now_s: float) -> str | None:
+        """Choose one object that failed before and has waited long enough; it is in flight then.
+
+        One at a time and apart from the others: whatever makes it fail must not fail them too.
+        """
+        self._expire(now_s)
+        for object_id in object_ids:
+            entry = self._entries.get(object_id)
+            if entry is not None and not entry.in_flight and entry.until_s <= now_s:
+                self._entries[object_id] = _Entry(True, now_s + self._answer_within_s, entry.failures)
+                return object_id
+        return None
 
     def succeeded(self, object_ids: Iterable[str]) -> None:
         """The models came; they may be asked for again if they are ever needed again."""

@@ -26,12 +26,15 @@ def test_an_object_that_came_may_be_asked_for_again() -> None:
 def test_a_failing_object_waits_longer_each_time_up_to_a_limit() -> None:
     queue = HoldbackQueue(backoff=BACKOFF)
     now = 0.0
+    assert queue.take(["a"], now, 1) == ("a",)
     for wait in (1.0, 2.0, 4.0, 8.0, 8.0):
-        assert queue.take(["a"], now, 1) == ("a",)
         queue.failed(["a"], now)
         assert queue.next_retry_s(now) == pytest.approx(wait)
-        assert queue.take(["a"], now + wait - 0.01, 1) == ()
+        assert queue.take_retry(["a"], now + wait - 0.01) is None
+        assert queue.take(["a"], now + wait, 1) == (), "with others only while it has not failed"
         now += wait
+        assert queue.take_retry(["a"], now) == "a"
+        assert queue.take_retry(["a"], now) is None, "in flight"
 
 
 def test_a_missing_object_never_blocks_the_rest() -> None:
@@ -46,8 +49,8 @@ def test_an_answer_that_never_comes_does_not_hold_its_object_back_for_ever() -> 
     queue = HoldbackQueue(answer_within_s=5.0, backoff=BACKOFF)
     queue.take(["a"], 0.0, 1)
     assert queue.take(["a"], 4.9, 1) == ()
-    assert queue.take(["a"], 5.0, 1) == ()  # failed now: backs off first
-    assert queue.take(["a"], 6.0, 1) == ("a",)
+    assert queue.take_retry(["a"], 5.0) is None, "failed now: backs off first"
+    assert queue.take_retry(["a"], 6.0) == "a"
 
 
 def test_failures_of_objects_that_nobody_wants_any_more_are_forgotten() -> None:
@@ -79,6 +82,14 @@ class HoldbackMachine(RuleBasedStateMachine):
         chosen = self.queue.take(objects, self.now, limit)
         assert len(chosen) <= limit
         for name in chosen:
+            assert name in objects
+            assert self.open.get(name, -1.0) <= self.now
+            self.open[name] = self.now + 10.0
+
+    @rule(objects=names)
+    def take_retry(self, objects: list[str]) -> None:
+        name = self.queue.take_retry(objects, self.now)
+        if name is not None:
             assert name in objects
             assert self.open.get(name, -1.0) <= self.now
             self.open[name] = self.now + 10.0

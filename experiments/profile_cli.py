@@ -1,0 +1,106 @@
+"""The command ``nearsight profile``."""
+
+# ruff: noqa: PLC0415, PLR0913, PLR0917  heavy imports wait for the command; its parameters are its options
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.terminal import print_json, print_table, progress_bar
+
+app = typer.Typer()
+
+
+@app.command()
+def profile(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Data set: references and photos of them.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Profile file to write.")] = Path("profile.json"),
+    backend: Annotated[str, typer.Option(help="Classifier backend.")] = "auto",
+    query_features: Annotated[int, typer.Option(metavar="N", help="Features per photo.")] = 800,
+    sizes: Annotated[
+        str, typer.Option(metavar="K,K,…", help="Cache sizes; default: 1 and parts of all objects.")
+    ] = "",
+    subsets: Annotated[int, typer.Option(min=1, help="Random subsets per size.")] = 8,
+    relevant: Annotated[int, typer.Option(min=1, help="Photos of cached objects per subset.")] = 20,
+    noise: Annotated[int, typer.Option(min=0, help="Photos of other objects per subset.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of the random choices.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds instead of minutes: 2 subsets, few photos.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+) -> None:
+    """Measure this machine: f(k), recall(k) and precision(k) of a recognition cache of k objects.
+
+    Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`.
+    """
+    from nearsight.common.recognition.settings import RecognitionSettings
+    from nearsight.common.recognition.threads import pin_threads
+    from nearsight.experiments.datasets.dataset import merge_datasets
+    from nearsight.experiments.datasets.loading import load_datasets
+    from nearsight.experiments.profiling import (
+        ProfilingPlan,
+        default_sizes,
+        fit_profile,
+        measure,
+        prepare,
+    )
+
+    pin_threads()
+    settings = RecognitionSettings(backend=backend, query_features=query_features)
+    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
+    with progress_bar("reading images", len(dataset.references) + len(dataset.queries)) as advance:
+        data = prepare(dataset, settings, advance)
+    chosen = _parse_sizes(sizes) or default_sizes(len(data.models))
+    plan = ProfilingPlan(chosen, subsets, relevant, noise, seed)
+    if quick:
+        plan = ProfilingPlan(chosen, min(subsets, 2), min(relevant, 8), min(noise, 12), seed)
+    with progress_bar("measuring subsets", plan.steps) as advance:
+        rows = measure(data, plan, settings, advance)
+    result = fit_profile(rows, data, settings, time.time())
+    result.save(out)
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+        return
+    for line in data.skipped:
+        typer.echo(f"skipped {line}", err=True)
+    typer.echo(f"{result.dataset}; backend {backend}, {plan.subsets} subsets per size")
+    print_table(
+        ("k", "lookup ms", "recall", "precision"),
+        [
+            (
+                point.k,
+                f"{point.lookup_ms:.2f} ± {point.lookup_ms_std:.2f}",
+                f"{point.recall:.3f} ± {point.recall_std:.3f}",
+                f"{point.precision:.3f} ± {point.precision_std:.3f}",
+            )
+            for point in result.measurements
+        ],
+        right=("k", "lookup ms", "recall", "precision"),
+    )
+    typer.echo(f"f(k)         = {_polynomial(result.lookup_ms)} ms")
+    typer.echo(f"recall(k)    = {_polynomial(result.recall)}")
+    typer.echo(f"precision(k) = {_polynomial(result.precision)}")
+    typer.echo(f"extraction   = {result.extraction_ms:.2f} ms per photo")
+    typer.echo(f"written to {out}; use it with: nearsight edge --profile {out}")
+
+
+def _parse_sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(part) for part in text.split(",") if part.strip()}))
+    except ValueError as error:
+        raise InvalidArgument(
+            f"--sizes {text!r} is not a list of numbers", advice="for example --sizes 1,10,50,100"
+        ) from error
+
+
+def _polynomial(coefficients: tuple[float, ...]) -> str:
+    names = ("", " k", " k²", " k³")
+    terms = [f"{abs(c):.4g}{name}" for c, name in zip(coefficients, names, strict=False)]
+    signs = ["-" if c < 0 else "+" for c in coefficients]
+    first = ("-" if coefficients[0] < 0 else "") + terms[0]
+    return first + "".join(f" {sign} {term}" for sign, term in zip(signs[1:], terms[1:], strict=True))

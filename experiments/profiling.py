@@ -1,0 +1,368 @@
+"""Offline analysis (Cachier dissertation, section 3.3.1): f(k), recall(k) and precision(k) of a backend.
+
+Per cache size, random subsets of the objects are cached and asked with photos of cached objects (relevant)
+and of others (noise). Polynomials are fitted to the measurements by regression; their degree is chosen by
+cross-validation.
+
+Recall = correct / relevant. Precision = correct / answered, an answer to noise being a wrong one. f(k) is the
+mean time of match and verification, relevant and noise queries having half of the weight each: their times
+differ, and the dissertation does not say how it mixed them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GroupKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+
+from nearsight.common.caching.profile import CacheProfile, Measurement
+from nearsight.common.errors import InvalidArgument, InvalidImage
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.training import train_object
+from nearsight.experiments.datasets.dataset import Dataset
+
+Progress = Callable[[int], None]
+"""Called with the number of steps just done."""
+
+_DEGREES = (1, 2, 3)
+_FOLDS = 8
+_LEAST_FOLDS = 3
+"""Below, cross-validation says nothing, and the lowest degree is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingPlan:
+    """How much to measure.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Cache sizes k.
+    subsets : int
+        Random subsets per size; 8 in the dissertation.
+    relevant, noise : int
+        Queries per subset, of objects that it holds and of others, as far as there are that many photos.
+    seed : int
+        Of the random choices.
+    """
+
+    sizes: tuple[int, ...]
+    subsets: int = 8
+    relevant: int = 20
+    noise: int = 100
+    seed: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Subsets to measure."""
+        return len(self.sizes) * self.subsets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedQuery:
+    """The features of a photo and the object that it shows; None if that is not in the data set."""
+
+    features: Features
+    object_id: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedData:
+    """A data set after training and extraction, ready to be measured.
+
+    Attributes
+    ----------
+    name : str
+        Of the data set.
+    models : tuple of ObjectModel
+        One per object that could be trained.
+    queries : tuple of PreparedQuery
+        Photos.
+    extraction_ms : float
+        Mean time of decoding one photo and extracting its features.
+    skipped : tuple of str
+        Images that could not be used, and why.
+    """
+
+    name: str
+    models: tuple[ObjectModel, ...]
+    queries: tuple[PreparedQuery, ...]
+    extraction_ms: float
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubsetRow:
+    """One random subset at one size; recall and precision are NaN where nothing was asked or answered."""
+
+    k: int
+    subset: int
+    backend: str
+    relevant: int
+    noise: int
+    lookup_ms: float
+    recall: float
+    precision: float
+
+
+def default_sizes(objects: int) -> tuple[int, ...]:
+    """Sizes that span a data set: 1, then parts of it up to all of it."""
+    parts = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
+    return tuple(sorted({1, *(max(1, round(objects * part)) for part in parts)}))
+
+
+def prepare(dataset: Dataset, settings: RecognitionSettings, progress: Progress) -> PreparedData:
+    """Train all objects and extract the features of all photos; broken images are skipped and named.
+
+    Raises
+    ------
+    InvalidArgument
+        If no object or no photo is left.
+    """
+    extractor = OrbExtractor(settings.fast_threshold)
+    models, queries, skipped, times_s = [], [], [], []
+    for reference in dataset.references:
+        try:
+            models.append(
+                train_object(
+                    reference.object_id, reference.label, reference.paths, settings, extractor=extractor
+                )
+            )
+        except InvalidImage as error:
+            skipped.append(f"{reference.object_id}: {error.message}")
+        progress(1)
+    trained = {model.object_id for model in models}
+    for query in dataset.queries:
+        started_s = time.perf_counter()
+        try:
+            features = extractor.extract(load_image(query.path, settings.limits), settings.query_features)
+        except InvalidImage as error:
+            skipped.append(f"{query.path.name}: {error.message}")
+        else:
+            times_s.append(time.perf_counter() - started_s)
+            queries.append(PreparedQuery(features, query.object_id if query.object_id in trained else None))
+        progress(1)
+    if not models or not any(query.object_id for query in queries):
+        raise InvalidArgument(
+            f"data set {dataset.name!r} has no photo of an object that could be trained",
+            advice="a profile needs references and photos of them",
+        )
+    return PreparedData(
+        dataset.name, tuple(models), tuple(queries), float(np.mean(times_s)) * 1e3, tuple(skipped)
+    )
+
+
+def measure(
+    data: PreparedData, plan: ProfilingPlan, settings: RecognitionSettings, progress: Progress
+) -> tuple[SubsetRow, ...]:
+    """Measure every subset of the plan.
+
+    Raises
+    ------
+    InvalidArgument
+        If a size is not within 1 and the number of objects.
+    """
+    wrong = [size for size in plan.sizes if not 1 <= size <= len(data.models)]
+    if wrong or not plan.sizes:
+        raise InvalidArgument(
+            f"cache sizes must be within 1 and {len(data.models)} objects, got {list(wrong)}",
+            advice="give other --sizes",
+        )
+    rng = np.random.default_rng(plan.seed)
+    rows = []
+    for k in plan.sizes:
+        for subset in range(plan.subsets):
+            chosen = rng.choice(len(data.models), size=k, replace=False)
+            rows.append(_measure_subset(data, chosen, subset, plan, settings, rng))
+            progress(1)
+    return tuple(rows)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Answers and times of one group of queries."""
+
+    asked: int = 0
+    answered: int = 0
+    correct: int = 0
+    times_ms: list[float] = field(default_factory=list)
+
+
+def _measure_subset(
+    data: PreparedData,
+    chosen: NDArray[np.int64],
+    subset: int,
+    plan: ProfilingPlan,
+    settings: RecognitionSettings,
+    rng: np.random.Generator,
+) -> SubsetRow:
+    models = [data.models[index] for index in chosen]
+    recognizer = ObjectRecognizer.build(models, settings)
+    held = recognizer.object_ids
+    relevant = [query for query in data.queries if query.object_id in held]
+    noise = [query for query in data.queries if query.object_id not in held]
+    recognizer.recognize(data.queries[0].features)  # the first call pays for what is set up lazily
+    on_relevant = _ask(recognizer, _draw(relevant, plan.relevant, rng))
+    on_noise = _ask(recognizer, _draw(noise, plan.noise, rng))
+    answered = on_relevant.answered + on_noise.answered
+    means = [float(np.mean(tally.times_ms)) for tally in (on_relevant, on_noise) if tally.times_ms]
+    return SubsetRow(
+        k=len(models),
+        subset=subset,
+        backend=recognizer.backend,
+        relevant=on_relevant.asked,
+        noise=on_noise.asked,
+        lookup_ms=float(np.mean(means)),
+        recall=on_relevant.correct / on_relevant.asked if on_relevant.asked else float("nan"),
+        precision=on_relevant.correct / answered if answered else float("nan"),
+    )
+
+
+def _draw(queries: Sequence[PreparedQuery], count: int, rng: np.random.Generator) -> list[PreparedQuery]:
+    if len(queries) <= count:
+        return list(queries)
+    return [queries[index] for index in rng.choice(len(queries), size=count, replace=False)]
+
+
+def _ask(recognizer: ObjectRecognizer, queries: Sequence[PreparedQuery]) -> _Tally:
+    tally = _Tally(asked=len(queries))
+    for query in queries:
+        result = recognizer.recognize(query.features)
+        tally.times_ms.append(result.match_ms + result.verify_ms)
+        if result.found is not None:
+            tally.answered += 1
+            tally.correct += result.found.object_id == query.object_id
+    return tally
+
+
+def summarize(rows: Sequence[SubsetRow]) -> tuple[Measurement, ...]:
+    """Mean and standard deviation over the subsets of each size."""
+    points = []
+    for k in sorted({row.k for row in rows}):
+        at_k = [row for row in rows if row.k == k]
+        lookup, recall, precision = (
+            _mean_and_std([getattr(row, name) for row in at_k])
+            for name in ("lookup_ms", "recall", "precision")
+        )
+        points.append(
+            Measurement(
+                k=k,
+                lookup_ms=lookup[0],
+                lookup_ms_std=lookup[1],
+                recall=recall[0],
+                recall_std=recall[1],
+                precision=precision[0],
+                precision_std=precision[1],
+            )
+        )
+    return tuple(points)
+
+
+def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    known = [value for value in values if not np.isnan(value)]
+    return (float(np.mean(known)), float(np.std(known))) if known else (1.0, 0.0)
+
+
+def fit_profile(
+    rows: Sequence[SubsetRow], data: PreparedData, settings: RecognitionSettings, wall_s: float
+) -> CacheProfile:
+    """Fit the polynomials; f gets the highest degree, not above the one chosen, that makes a valid profile.
+
+    Raises
+    ------
+    InvalidArgument
+        If the measurements allow no valid profile at all, such as a recall of 0.
+    """
+    recall = fit_polynomial(rows, "recall")
+    precision = fit_polynomial(rows, "precision")
+    best = len(fit_polynomial(rows, "lookup_ms")) - 1
+    problem = ""
+    for degree in range(best, -1, -1):
+        try:
+            return CacheProfile(
+                backend=settings.backend,
+                query_features=settings.query_features,
+                largest_k=max(row.k for row in rows),
+                lookup_ms=fit_polynomial(rows, "lookup_ms", (degree,)),
+                recall=recall,
+                precision=precision,
+                extraction_ms=data.extraction_ms,
+                created=datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds"),
+                machine=f"{platform.platform()}, {os.cpu_count()} cores",
+                dataset=f"{data.name}: {len(data.models)} objects, {len(data.queries)} photos",
+                measurements=summarize(rows),
+            )
+        except ValidationError as error:
+            problem = str(error.errors(include_url=False)[0]["msg"])
+    raise InvalidArgument(
+        f"the measurements make no usable profile: {problem}",
+        advice="measure on photos that can be recognised",
+    )
+
+
+def fit_polynomial(
+    rows: Sequence[SubsetRow], name: str, degrees: Sequence[int] = _DEGREES
+) -> tuple[float, ...]:
+    """Coefficients in k, constant term first, of the degree that cross-validation finds.
+
+    Folds leave out whole subsets. Of all degrees whose error is within one standard error of the best, the
+    lowest is taken: a higher one would fit the noise. A recall of two photos weighs less than one of twenty.
+    """
+    known = [row for row in rows if not np.isnan(getattr(row, name))]
+    if not known:
+        return (1.0,)
+    values = np.array([getattr(row, name) for row in known], dtype=float)
+    weights = np.array([1.0 if name == "lookup_ms" else max(1, row.relevant) for row in known])
+    k = np.array([row.k for row in known], dtype=float)
+    x = k / k.max()
+    usable = [degree for degree in degrees if degree < len(np.unique(k))] or [0]
+    groups = np.array([row.subset for row in known])
+    degree = _choose_degree(usable, x, values, weights, groups)
+    if degree == 0:
+        return (float(np.average(values, weights=weights)),)
+    regression = _regression(degree, x, values, weights)
+    coefficients = [float(c) / k.max() ** power for power, c in enumerate(regression[-1].coef_)]
+    return (coefficients[0] + float(regression[-1].intercept_), *coefficients[1:])
+
+
+def _regression(
+    degree: int, x: NDArray[np.float64], values: NDArray[np.float64], weights: NDArray[np.float64]
+) -> Pipeline:
+    model = make_pipeline(PolynomialFeatures(degree), LinearRegression())
+    return model.fit(x[:, None], values, linearregression__sample_weight=weights)
+
+
+def _choose_degree(
+    degrees: Sequence[int],
+    x: NDArray[np.float64],
+    values: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    groups: NDArray[np.int64],
+) -> int:
+    folds = min(_FOLDS, len(np.unique(groups)))
+    if len(degrees) == 1 or folds < _LEAST_FOLDS:
+        return min(degrees)
+    errors: dict[int, list[float]] = {degree: [] for degree in degrees}
+    for train, test in GroupKFold(folds).split(x, groups=groups):
+        for degree in degrees:
+            predicted = _regression(degree, x[train], values[train], weights[train]).predict(x[test, None])
+            errors[degree].append(float(np.average((predicted - values[test]) ** 2, weights=weights[test])))
+    best = min(degrees, key=lambda degree: float(np.mean(errors[degree])))
+    limit = np.mean(errors[best]) + np.std(errors[best], ddof=1) / np.sqrt(folds)
+    return next(degree for degree in sorted(degrees) if np.mean(errors[degree]) <= limit)

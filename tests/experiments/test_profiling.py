@@ -1,0 +1,145 @@
+"""Offline analysis: what is measured, and the curves that are fitted to it."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.datasets.loading import load_dataset
+from nearsight.experiments.profiling import (
+    PreparedData,
+    ProfilingPlan,
+    SubsetRow,
+    default_sizes,
+    fit_polynomial,
+    fit_profile,
+    measure,
+    prepare,
+    summarize,
+)
+from support.caching import textured_picture
+
+SETTINGS = RecognitionSettings(query_features=300, training_features=300)
+
+
+def nothing(steps: int) -> None:
+    del steps
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight textured pictures, a shifted photo of each, one photo of something else, one broken file."""
+    root = tmp_path_factory.mktemp("pictures")
+    (root / "references").mkdir()
+    (root / "queries").mkdir()
+    labels = []
+    for index in range(8):
+        picture = textured_picture(index)
+        cv2.imwrite(str(root / f"references/{index}.png"), picture)
+        cv2.imwrite(str(root / f"queries/{index}_a.png"), np.roll(picture, 15, axis=1))
+        labels.append((f"{index}_a.png", str(index)))
+    cv2.imwrite(str(root / "queries/other.png"), textured_picture(99))
+    (root / "queries/broken.png").write_bytes(b"no image")
+    labels += [("other.png", ""), ("broken.png", "1")]
+    with (root / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("query", "object_id"), *labels])
+    return root
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> PreparedData:
+    return prepare(load_dataset(folder), SETTINGS, nothing)
+
+
+def test_broken_photos_are_skipped_and_named(data: PreparedData) -> None:
+    assert len(data.models) == 8
+    assert len(data.queries) == 9
+    assert [line.split(":")[0] for line in data.skipped] == ["broken.png"]
+    assert data.extraction_ms > 0
+
+
+def test_every_subset_is_asked_with_relevant_and_noise_photos(data: PreparedData) -> None:
+    steps: list[int] = []
+    plan = ProfilingPlan(sizes=(4, 8), subsets=3, relevant=3, noise=100)
+    rows = measure(data, plan, SETTINGS, steps.append)
+    assert sum(steps) == plan.steps == len(rows) == 6
+    assert {(row.k, row.relevant, row.noise) for row in rows} == {(4, 3, 5), (8, 3, 1)}
+    assert all(row.recall == 1.0 and row.precision == 1.0 and row.lookup_ms > 0 for row in rows)
+
+
+def test_the_same_seed_asks_the_same_questions(data: PreparedData) -> None:
+    plan = ProfilingPlan(sizes=(4,), subsets=2, relevant=2, noise=2, seed=7)
+    runs = [measure(data, plan, SETTINGS, nothing) for _ in range(2)]
+    outcomes = [[(row.recall, row.precision, row.relevant, row.noise) for row in rows] for rows in runs]
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (9,)])
+def test_sizes_outside_of_the_data_set_are_refused(data: PreparedData, sizes: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidArgument, match="sizes"):
+        measure(data, ProfilingPlan(sizes=sizes), SETTINGS, nothing)
+
+
+def test_a_measured_profile_can_be_saved_and_used(data: PreparedData, tmp_path: Path) -> None:
+    rows = measure(data, ProfilingPlan(sizes=(1, 4, 8), subsets=3), SETTINGS, nothing)
+    profile = fit_profile(rows, data, SETTINGS, wall_s=0.0)
+    profile.save(tmp_path / "profile.json")
+    loaded = CacheProfile.load(tmp_path / "profile.json")
+    assert loaded == profile
+    assert loaded.largest_k == 8
+    assert [point.k for point in loaded.measurements] == [1, 4, 8]
+    assert loaded.created.startswith("1970-01-01")
+
+
+def rows_of(law: Callable[[float, np.random.Generator], float], noise: float = 0.0) -> list[SubsetRow]:
+    rng = np.random.default_rng(0)
+    return [
+        SubsetRow(k, subset, "x", 20, 100, law(k, rng) + noise * float(rng.normal()), 0.9, 1.0)
+        for k in (1, 25, 50, 100, 200, 300, 400)
+        for subset in range(8)
+    ]
+
+
+def test_regression_finds_the_polynomial_of_table_3_2_in_noisy_measurements() -> None:
+    coefficients = fit_polynomial(rows_of(lambda k, _: 51.14 + 1.87 * k, noise=5.0), "lookup_ms")
+    assert len(coefficients) == 2, "higher terms are insignificant"
+    assert coefficients[0] == pytest.approx(51.14, abs=3)
+    assert coefficients[1] == pytest.approx(1.87, abs=0.02)
+
+
+def test_cross_validation_takes_a_higher_degree_where_it_is_needed() -> None:
+    coefficients = fit_polynomial(rows_of(lambda k, _: 5 + 0.001 * k**2, noise=0.5), "lookup_ms")
+    assert len(coefficients) == 3
+    assert coefficients[2] == pytest.approx(0.001, rel=0.05)
+
+
+def test_sizes_without_an_answer_do_not_spoil_the_fit() -> None:
+    rows = [
+        SubsetRow(k, subset, "x", 20, 0, 1.0, 0.9, float("nan") if k == 1 else 0.95)
+        for k in (1, 10, 20)
+        for subset in range(4)
+    ]
+    assert fit_polynomial(rows, "precision") == pytest.approx((0.95, 0.0), abs=1e-9)
+    assert summarize(rows)[0].precision == 1.0
+
+
+def test_falling_times_become_a_constant_instead_of_an_impossible_profile(data: PreparedData) -> None:
+    profile = fit_profile(rows_of(lambda k, _: 10 - 0.015 * k, noise=0.1), data, SETTINGS, 0.0)
+    assert len(profile.lookup_ms) == 1
+
+
+def test_measurements_without_any_recall_make_no_profile(data: PreparedData) -> None:
+    rows = [SubsetRow(k, s, "x", 20, 9, 1.0, 0.0, 1.0) for k in (1, 5) for s in range(4)]
+    with pytest.raises(InvalidArgument, match="recall"):
+        fit_profile(rows, data, SETTINGS, 0.0)
+
+
+def test_default_sizes_span_the_data_set() -> None:
+    assert default_sizes(400) == (1, 12, 25, 50, 100, 150, 200, 300, 400)
+    assert default_sizes(1) == (1,)
