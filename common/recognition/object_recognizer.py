@@ -6,19 +6,21 @@ Every tier has one; they differ only in which objects it holds. A new one is bui
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.classifiers.base import Classifier, VotingRule
+from nearsight.common.recognition.classifiers.base import Candidate, Classifier, VotingRule
 from nearsight.common.recognition.classifiers.registry import build_classifier
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.verification import Verifier
+from nearsight.common.recognition.verification import Verifier, confidence
 
 _DEFAULT_SETTINGS = RecognitionSettings()
+_HOPELESS = 4
 
 
 class ObjectRecognizer:
@@ -58,7 +60,12 @@ class ObjectRecognizer:
         by_id = {model.object_id: model for model in listed}
         if len(by_id) != len(listed):
             raise InvalidArgument("two models have the same object id")
-        rule = VotingRule(ratio=settings.ratio, candidates=settings.candidates)
+        rule = VotingRule(
+            ratio=settings.ratio,
+            voting_features=settings.voting_features,
+            early_stop=settings.early_stop,
+            candidates=settings.candidates,
+        )
         return cls(by_id, build_classifier(settings.backend, listed, rule), settings)
 
     def __len__(self) -> int:
@@ -76,13 +83,33 @@ class ObjectRecognizer:
 
     def recognize(self, features: Features) -> RecognitionResult:
         """What the query shows, or unknown."""
+        match_ms = verify_ms = 0.0
         started = time.perf_counter()
-        candidates = self._classifier.match(features)
-        matched = time.perf_counter()
-        found: RecognizedObject | None = None
+        for candidates in self._classifier.rounds(features):
+            matched = time.perf_counter()
+            match_ms += (matched - started) * 1e3
+            found = self._verified(features, candidates)
+            started = time.perf_counter()
+            verify_ms += (started - matched) * 1e3
+            if found is not None:
+                return RecognitionResult(found, match_ms, verify_ms)
+        match_ms += (time.perf_counter() - started) * 1e3
+        return RecognitionResult(None, match_ms, verify_ms)
+
+    def _verified(self, features: Features, candidates: Sequence[Candidate]) -> RecognizedObject | None:
+        """The verified candidate with the most inliers; less confident the closer another object comes.
+
+        A candidate whose votes alone are fewer than a quarter of the winner's inliers cannot overtake it.
+        """
+        found: list[RecognizedObject] = []
         for candidate in candidates:
+            if found and candidate.votes * _HOPELESS < max(other.inliers for other in found):
+                break
             verified = self._verifier.verify(features, self.models[candidate.object_id], candidate)
-            if verified is not None and (found is None or verified.inliers > found.inliers):
-                found = verified
-        finished = time.perf_counter()
-        return RecognitionResult(found, (matched - started) * 1e3, (finished - matched) * 1e3)
+            if verified is not None:
+                found.append(verified)
+        if not found:
+            return None
+        best = max(found, key=lambda one: one.inliers)
+        runner_up = max((one.inliers for one in found if one.object_id != best.object_id), default=0)
+        return replace(best, confidence=confidence(best.inliers, runner_up))

@@ -24,11 +24,14 @@ class ImageLimits:
 
     max_bytes: int = 20 * 2**20
     max_pixels: int = 50_000_000
-    longest_side: int = 640
+    longest_side: Annotated[int, Field(ge=32, le=2047)] = 640
 
 
 class RecognitionSettings(BaseModel):
-    """Settings of the whole pipeline, from the image to the verified answer."""
+    """Settings of the whole pipeline, from the image to the verified answer.
+
+    The defaults are for serving: 800 query and 1000 training features. `thorough` is for the highest recall.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,23 +40,36 @@ class RecognitionSettings(BaseModel):
         800
     )
     training_features: Annotated[
-        int, Field(ge=50, le=20_000, description="features kept per training image")
+        int, Field(ge=50, le=10_000, description="features kept per training image")
     ] = 1000
     min_training_features: Annotated[
-        int, Field(ge=4, description="a training image with fewer is refused")
-    ] = 30
+        int, Field(ge=10, description="a training image with fewer features is refused")
+    ] = 20
     fast_threshold: Annotated[int, Field(ge=1, le=100, description="FAST threshold of ORB, grey levels")] = 5
     ratio: Annotated[
-        float, Field(gt=0, le=1, description="ratio test against the best neighbour of another object")
+        float, Field(gt=0, le=1, description="votes: ratio test against the best neighbour of another object")
     ] = 0.85
-    candidates: Annotated[int, Field(ge=1, description="views that are verified at most")] = 6
-    min_inliers: Annotated[
-        int, Field(ge=8, description="correspondences that must agree with one homography")
-    ] = 10
+    voting_features: Annotated[
+        int, Field(ge=50, description="strongest query features that vote; all are used to verify")
+    ] = 1000
+    early_stop: Annotated[bool, Field(description="stop the vote once one object's lead is decisive")] = True
+    candidates: Annotated[int, Field(ge=1, le=1000, description="views that are verified at most")] = 6
+    view_ratio: Annotated[
+        float, Field(gt=0, le=1, description="verification: ratio test within one view")
+    ] = 0.9
+    min_inliers: Annotated[int, Field(ge=8, description="places that must agree with one homography")] = 10
     min_inlier_ratio: Annotated[
         float, Field(ge=0, le=1, description="inliers among the correspondences of a view")
-    ] = 0.2
-    reprojection_px: Annotated[float, Field(gt=0, description="largest reprojection error of an inlier")] = (
-        5.0
-    )
+    ] = 0.05
+    max_log10_false_alarms: Annotated[
+        float, Field(le=0, description="log10 of the agreements by chance expected per verified view")
+    ] = -6.0
+    reprojection_px: Annotated[
+        float, Field(gt=0, le=50, description="largest reprojection error of an inlier, pixels")
+    ] = 5.0
     limits: ImageLimits = ImageLimits()
+
+    @classmethod
+    def thorough(cls) -> RecognitionSettings:
+        """Settings for the highest recall: twice the features, more candidates; about twice the time."""
+        return cls(query_features=2000, training_features=2000, candidates=10)

@@ -1,29 +1,57 @@
 """Verification: do the correspondences fit one view of a flat object? Otherwise the answer is unknown.
 
-A homography is estimated per candidate view (MAGSAC++, Barath et al., CVPR 2020, in OpenCV). An inlier ratio
-alone accepts noise: 5 random correspondences pass "more than half are inliers" in 63 % of trials, 10 or more
-never; so a minimum number of inliers is required as well.
+A homography is estimated per candidate view with MAGSAC++ (Barath et al., CVPR 2020; OpenCV's USAC). An
+inlier ratio alone accepts noise: 5 random correspondences pass "more than half are inliers" in 63 % of
+trials. So four things are asked: a minimum of inliers at distinct places, a minimum ratio, an agreement that
+chance does not explain (`significance`), and a quadrilateral that a camera can see (`quadrilateral`).
+
+The votes of a candidate are tried first: they are there and mostly suffice. If they do not, the query is
+matched again against this one view. The ratio test is then between features of one view, without the
+thousands of other objects that drown a weak one, and finds about twice as many correspondences. This second
+look is what finds dark paintings; its cost does not depend on the number of objects.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.recognition.classifiers.base import Candidate
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.recognition.results import Corners, RecognizedObject
+from nearsight.common.recognition.quadrilateral import in_source_frame, is_plausible, project_corners
+from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.significance import log10_false_alarms
+
+_SEED = 1
+_ITERATIONS = 2000
+_PLACE_PX = 4
+"""ORB finds one corner on several levels of its pyramid; inliers within such a cell count once."""
+_MIN_SPREAD_PX = 8.0
+"""Standard deviation of the inliers across their narrow direction: points on a line fix no homography."""
+_MAX_DISTANCE_BITS = 80
+_CLEAR_INLIERS = 25
+"""Votes with so many inliers need no second look."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """A homography that passed every test."""
+
+    corners: NDArray[np.float64]
+    inliers: int
 
 
 class Verifier:
     """Accepts a candidate only if a plausible homography explains enough correspondences.
 
-    Deterministic: OpenCV seeds its sampler with a constant.
+    Deterministic: the sampler is seeded with a constant. Thread-safe: it keeps no state.
     """
 
     def __init__(self, settings: RecognitionSettings) -> None:
@@ -31,64 +59,104 @@ class Verifier:
 
     def verify(self, query: Features, model: ObjectModel, candidate: Candidate) -> RecognizedObject | None:
         """The object with its corners in the frame of the source image, or None."""
-        settings = self._settings
-        if candidate.votes < settings.min_inliers:
-            return None
         view = model.views[candidate.view]
-        source = view.keypoints[candidate.view_indices]
-        target = query.keypoints[candidate.query_indices]
-        homography, mask = _homography(source, target, settings.reprojection_px)
-        if homography is None:
+        fit = self._fit(query, view, candidate.query_indices, candidate.view_indices)
+        if fit is None or fit.inliers < _CLEAR_INLIERS:
+            again = self._fit(query, view, *self._match_again(query, view))
+            if fit is None or (again is not None and again.inliers > fit.inliers):
+                fit = again
+        if fit is None:
             return None
-        inliers = int(mask.sum())
-        ratio = inliers / candidate.votes
-        if inliers < settings.min_inliers or ratio < settings.min_inlier_ratio:
-            return None
-        corners = _project(homography, view.image_size)
-        if corners is None or not _plausible(corners, query.image_size):
-            return None
-        scale = np.array(query.source_size) / np.array(query.image_size)
         return RecognizedObject(
-            model.object_id,
-            model.label,
-            model.version,
-            confidence=float(1 - np.exp(-inliers / 20)) * float(np.sqrt(ratio)),
-            inliers=inliers,
-            corners=_as_corners(corners * scale),
+            object_id=model.object_id,
+            label=model.label,
+            version=model.version,
+            confidence=confidence(fit.inliers, 0),
+            inliers=fit.inliers,
+            corners=in_source_frame(fit.corners, query.image_size, query.source_size),
             metadata=model.metadata,
         )
+
+    def _match_again(self, query: Features, view: Features) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Correspondences of the whole query with this view alone, best first, each view feature once."""
+        faiss.omp_set_num_threads(1)
+        distances, nearest = faiss.knn_hamming(query.descriptors, view.descriptors, 2)
+        rival = np.where(nearest[:, 1] >= 0, distances[:, 1], _MAX_DISTANCE_BITS).astype(np.float64)
+        passed = (distances[:, 0] <= _MAX_DISTANCE_BITS) & (
+            distances[:, 0] < self._settings.view_ratio * rival
+        )
+        chosen = np.flatnonzero(passed)
+        chosen = chosen[np.argsort(distances[chosen, 0] / rival[chosen], kind="stable")]
+        _, first = np.unique(nearest[chosen, 0], return_index=True)
+        chosen = chosen[np.sort(first)]
+        return chosen.astype(np.int32), nearest[chosen, 0].astype(np.int32)
+
+    def _fit(
+        self,
+        query: Features,
+        view: Features,
+        query_indices: NDArray[np.int32],
+        view_indices: NDArray[np.int32],
+    ) -> _Fit | None:
+        settings = self._settings
+        count = len(query_indices)
+        if count < settings.min_inliers:
+            return None
+        target, source = query.keypoints[query_indices], view.keypoints[view_indices]
+        homography, mask = _homography(source, target, settings.reprojection_px)
+        if homography is None or mask is None:
+            return None
+        agreeing = mask.ravel() > 0
+        inliers = min(_places(target[agreeing]), _places(source[agreeing]))
+        if inliers < settings.min_inliers or inliers < settings.min_inlier_ratio * count:
+            return None
+        area = query.image_size[0] * query.image_size[1]
+        if (
+            log10_false_alarms(count, inliers, settings.reprojection_px, area)
+            > settings.max_log10_false_alarms
+        ):
+            return None
+        if min(_spread(target[agreeing]), _spread(source[agreeing])) < _MIN_SPREAD_PX:
+            return None
+        corners = project_corners(homography, view.image_size)
+        if corners is None or not is_plausible(corners, query.image_size):
+            return None
+        return _Fit(corners, inliers)
+
+
+def confidence(inliers: int, runner_up_inliers: int) -> float:
+    """Confidence in (0, 1]: grows with the inliers and with the margin over the next verified object.
+
+    10 inliers alone give 0.39, 50 give 0.92; a runner-up with as many inliers halves it.
+    """
+    margin = 1 - 0.5 * min(1.0, runner_up_inliers / max(inliers, 1))
+    return max(1e-6, -float(np.expm1(-inliers / 20)) * margin)
 
 
 def _homography(
     source: NDArray[np.float32], target: NDArray[np.float32], reprojection_px: float
-) -> tuple[NDArray[np.float64] | None, NDArray[np.uint8]]:
-    """MAGSAC's homography (3, 3) and inlier mask (N, 1); OpenCV returns None where it finds none."""
-    found: tuple[Any, Any] = cv2.findHomography(
-        source, target, cv2.USAC_MAGSAC, reprojection_px, maxIters=2000, confidence=0.999
-    )
+) -> tuple[NDArray[np.float64] | None, NDArray[np.uint8] | None]:
+    """Homography (3, 3) from source to target and inlier mask (N, 1); points are sorted best first."""
+    params = cv2.UsacParams()
+    params.sampler = cv2.SAMPLING_PROSAC
+    params.score = cv2.SCORE_METHOD_MAGSAC
+    params.loMethod = cv2.LOCAL_OPTIM_SIGMA
+    params.threshold = reprojection_px
+    params.confidence = 0.999
+    params.maxIterations = _ITERATIONS
+    params.randomGeneratorState = _SEED
+    params.isParallel = False
+    found: tuple[Any, Any] = cv2.findHomography(source, target, params)
     return found
 
 
-def _project(homography: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64] | None:
-    width, height = size
-    corners = np.array([[0, 0, 1], [width, 0, 1], [width, height, 1], [0, height, 1]], np.float64)
-    projected = corners @ homography.T
-    if not np.isfinite(projected).all() or (projected[:, 2] <= 1e-9).any():
-        return None
-    return np.asarray(projected[:, :2] / projected[:, 2:])
+def _places(points: NDArray[np.float32]) -> int:
+    """Number of distinct cells that hold a point."""
+    cells = np.floor(points / _PLACE_PX).astype(np.int64)
+    return len(np.unique(cells[:, 0] * 65536 + cells[:, 1]))
 
 
-def _plausible(corners: NDArray[np.float64], image_size: tuple[int, int]) -> bool:
-    """Convex, not mirrored, not degenerate, not absurdly small or large."""
-    edges = np.roll(corners, -1, axis=0) - corners
-    following = np.roll(edges, -1, axis=0)
-    turns = edges[:, 0] * following[:, 1] - edges[:, 1] * following[:, 0]
-    if (turns <= 0).any():  # y grows downwards: our order turns right at each corner
-        return False
-    area = float(cv2.contourArea(corners.astype(np.float32)))
-    return 0.005 <= area / (image_size[0] * image_size[1]) <= 100
-
-
-def _as_corners(points: NDArray[np.float64]) -> Corners:
-    first, second, third, fourth = ((float(x), float(y)) for x, y in points)
-    return first, second, third, fourth
+def _spread(points: NDArray[np.float32]) -> float:
+    """Standard deviation in pixels across the narrow direction of the points."""
+    covariance = np.cov(points.astype(np.float64), rowvar=False)
+    return float(np.sqrt(max(np.linalg.eigvalsh(covariance)[0], 0)))

@@ -1,0 +1,69 @@
+"""The matchers of OpenCV that the dissertation used: LSH tables of FLANN, and brute force."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.recognition.classifiers.base import NEIGHBOURS, Classifier, Neighbours, VotingRule
+from nearsight.common.recognition.models import ObjectModel
+
+_FLANN_INDEX_LSH = 6
+_TABLES, _KEY_BITS, _PROBE_LEVEL = 12, 16, 1
+
+
+class _OpenCvClassifier(Classifier):
+    """Common to both: one matcher, one training matrix.
+
+    OpenCV does not promise that a matcher may be shared between threads (`knnMatch` is not const), so a lock
+    admits one at a time.
+    """
+
+    def __init__(
+        self, models: Sequence[ObjectModel], rule: VotingRule, matcher: cv2.DescriptorMatcher
+    ) -> None:
+        super().__init__(models, rule)
+        self._lock = threading.Lock()
+        self._matcher = matcher
+        if len(self._table.descriptors):
+            matcher.add([self._table.descriptors])
+            matcher.train()
+
+    def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
+        with self._lock:
+            found = self._matcher.knnMatch(descriptors, NEIGHBOURS)
+        distances = np.full((len(descriptors), NEIGHBOURS), np.iinfo(np.int32).max, np.int32)
+        rows = np.full((len(descriptors), NEIGHBOURS), -1, np.int64)
+        for index, matches in enumerate(found):
+            for rank, match in enumerate(matches):
+                distances[index, rank] = int(match.distance)
+                rows[index, rank] = match.trainIdx
+        return distances, rows
+
+
+class FlannLshClassifier(_OpenCvClassifier):
+    """FLANN's LSH with the dissertation's parameters: 12 tables, key size 16, multi-probe level 1."""
+
+    name = "flann-lsh"
+
+    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+        parameters: dict[str, bool | int | float | str] = {
+            "algorithm": _FLANN_INDEX_LSH,
+            "table_number": _TABLES,
+            "key_size": _KEY_BITS,
+            "multi_probe_level": _PROBE_LEVEL,
+        }
+        super().__init__(models, rule, cv2.FlannBasedMatcher(parameters, {}))
+
+
+class BruteForceClassifier(_OpenCvClassifier):
+    """OpenCV's `BFMatcher`: exact, and the dissertation's own brute-force baseline."""
+
+    name = "brute-force"
+
+    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+        super().__init__(models, rule, cv2.BFMatcher(cv2.NORM_HAMMING))

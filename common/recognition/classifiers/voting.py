@@ -1,0 +1,150 @@
+"""From neighbours to votes, from votes to candidate views: the part that all backends share.
+
+A query descriptor votes for the object of its nearest neighbour if that is clearly nearer than the nearest
+neighbour *of another object* (ratio test). Views of one object never compete with each other. Where nobody
+else is found, a rival at the distance of unrelated descriptors is assumed: so the test stays sane with a
+single object, and with hash tables that return fewer neighbours than asked for.
+
+The vote is a sequential decision. Descriptors come strongest first, in chunks; after each chunk it stops if
+
+1. the leader has at least ``decisive_votes`` (enough to verify by), and
+2. leader - runner-up >= ``decisive_lead`` * sqrt(leader + runner-up): were both equally likely, each vote
+   would be a coin toss, and a lead of 3.5 standard deviations would come up once in 4000 looks.
+
+Whoever leads so clearly is verified; if that fails (a logo that many covers share), the vote goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.recognition.classifiers.table import DescriptorTable
+
+Neighbours = tuple[NDArray[np.int32], NDArray[np.int64]]
+"""Hamming distances (N, K), not decreasing, and rows of the table (N, K), -1 where fewer were found."""
+
+
+@dataclass(frozen=True, slots=True)
+class VotingRule:
+    """How neighbours become votes, and when counting may stop.
+
+    Attributes
+    ----------
+    ratio : float
+        A vote counts if its distance is below ``ratio`` times that to another object's best descriptor.
+    max_distance_bits : int
+        A farther neighbour says nothing; unrelated ORB descriptors differ in about 128 of 256 bits.
+    unseen_rival_bits : int
+        Distance assumed for other objects where no descriptor of theirs was found: about that of the nearest
+        of many unrelated descriptors.
+    voting_features : int
+        Strongest descriptors that vote.
+    chunk : int
+        Descriptors looked up at a time.
+    early_stop : bool
+        Whether counting may stop before all have voted.
+    decisive_votes, decisive_lead : int, float
+        See the module's rule.
+    min_votes : int
+        Views with fewer votes are no candidates.
+    candidates : int
+        Views returned at most.
+    """
+
+    ratio: float = 0.85
+    max_distance_bits: int = 80
+    unseen_rival_bits: int = 64
+    voting_features: int = 1000
+    chunk: int = 100
+    early_stop: bool = True
+    decisive_votes: int = 15
+    decisive_lead: float = 3.5
+    min_votes: int = 3
+    candidates: int = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A view that the query may show, with the correspondences that say so.
+
+    Attributes
+    ----------
+    object_id : str
+    view : int
+        Index into the views of the object's model.
+    votes : int
+        Number of correspondences.
+    query_indices, view_indices : ndarray, (votes,) int32
+        Which query feature corresponds to which feature of the view, the most distinctive first.
+    """
+
+    object_id: str
+    view: int
+    votes: int
+    query_indices: NDArray[np.int32]
+    view_indices: NDArray[np.int32]
+
+
+class Vote:
+    """The votes of one query, as far as they have been counted."""
+
+    def __init__(self, table: DescriptorTable, rule: VotingRule) -> None:
+        self._table = table
+        self._rule = rule
+        self._queries: list[NDArray[np.int64]] = []
+        self._rows: list[NDArray[np.int64]] = []
+        self._ratios: list[NDArray[np.float64]] = []
+        self._votes = np.zeros(len(table.object_ids), np.int64)
+
+    def count(self, first: int, neighbours: Neighbours) -> None:
+        """Count the votes of query descriptors ``first``, ``first + 1``, ..."""
+        distances, rows = neighbours
+        objects = np.where(rows >= 0, self._table.object_of_row[rows], -1)
+        other = (objects != objects[:, :1]) & (rows >= 0)
+        found = distances[np.arange(len(rows)), other.argmax(axis=1)]
+        # K neighbours of one object: others are at least as far as the last of them.
+        unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._rule.unseen_rival_bits)
+        rival = np.where(other.any(axis=1), found, unseen).astype(np.float64)
+        best = distances[:, 0]
+        passed = (
+            (rows[:, 0] >= 0) & (best <= self._rule.max_distance_bits) & (best < self._rule.ratio * rival)
+        )
+        voters = np.flatnonzero(passed)
+        self._queries.append(voters + first)
+        self._rows.append(rows[voters, 0])
+        self._ratios.append(best[voters] / rival[voters])
+        self._votes += np.bincount(objects[voters, 0], minlength=len(self._votes))
+
+    def is_decided(self) -> bool:
+        """Whether one object's lead is decisive."""
+        leader = int(self._votes.argmax())
+        most = int(self._votes[leader])
+        next_most = int(np.delete(self._votes, leader).max(initial=0))
+        lead = self._rule.decisive_lead * (most + next_most) ** 0.5
+        return most >= self._rule.decisive_votes and most - next_most >= lead
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Views with the most votes first; each feature of a view is counted once."""
+        queries, rows = np.concatenate(self._queries), np.concatenate(self._rows)
+        order = np.argsort(np.concatenate(self._ratios), kind="stable")
+        _, first = np.unique(rows[order], return_index=True)
+        order = order[np.sort(first)]
+        queries, rows = queries[order], rows[order]
+        views, counts = np.unique(self._table.view_of_row[rows], return_counts=True)
+        ranked = np.argsort(-counts, kind="stable")[: self._rule.candidates]
+        enough = ranked[counts[ranked] >= self._rule.min_votes]
+        return tuple(self._candidate(int(views[index]), queries, rows) for index in enough)
+
+    def _candidate(self, view: int, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Candidate:
+        mine = self._table.view_of_row[rows] == view
+        object_index, view_in_object = self._table.views[view]
+        return Candidate(
+            object_id=self._table.object_ids[object_index],
+            view=view_in_object,
+            votes=int(mine.sum()),
+            query_indices=queries[mine].astype(np.int32),
+            view_indices=self._table.index_in_view[rows[mine]],
+        )
