@@ -50,6 +50,60 @@ def generate(
 
 
 @app.command()
+def traces(
+    museum: Annotated[Path, typer.Argument(help="A generated museum.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write; without it MUSEUM/traces.")
+    ] = None,
+    sections: Annotated[int, typer.Option(min=1, help="Rooms, each with its own exhibits.")] = 3,
+    exhibits: Annotated[int, typer.Option(min=1, help="Exhibits in each section.")] = 44,
+    visitors: Annotated[int, typer.Option(min=1, help="Divided equally among the sections.")] = 180,
+    seed: Seed = 1,
+) -> None:
+    """Let visitors walk through a museum: visits.csv, and for each visitor a photo per second."""
+    import numpy as np
+
+    from nearsight.experiments.datasets.loading import load_dataset
+    from nearsight.experiments.traces.movement import generate_visits
+    from nearsight.experiments.traces.requests import photo_requests, write_requests_csv
+    from nearsight.experiments.traces.visits import write_visits_csv
+
+    dataset = load_dataset(museum)
+    photos: dict[str, list[str]] = {}
+    for query in dataset.queries:
+        if query.object_id is not None:
+            photos.setdefault(query.object_id, []).append(query.path.relative_to(museum).as_posix())
+    rng = np.random.default_rng(seed)
+    visits = generate_visits(
+        rng,
+        sections=sections,
+        exhibits_per_section=exhibits,
+        visitors=visitors,
+        exhibits=_first_objects(sorted(photos), sections * exhibits, museum),
+    )
+    folder = out if out is not None else museum / "traces"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_visits_csv(folder / "visits.csv", visits)
+    requests = photo_requests(visits, photos, rng)
+    for visitor, asked in requests.items():
+        write_requests_csv(folder / f"{visitor}.csv", asked)
+    total = sum(len(asked) for asked in requests.values())
+    typer.echo(f"{folder}: {len(visits)} visits of {visitors} visitors, {total} photo requests")
+    typer.echo("next: nearsight replay --help")
+
+
+def _first_objects(object_ids: list[str], count: int, museum: Path) -> list[str]:
+    from nearsight.common.errors import InvalidArgument
+
+    if len(object_ids) < count:
+        raise InvalidArgument(
+            f"{museum} has photos of {len(object_ids)} exhibits, {count} are to be on show",
+            advice="give fewer sections or exhibits, or generate a larger museum",
+        )
+    return object_ids[:count]
+
+
+@app.command()
 def sheet(
     folder: Annotated[Path, typer.Argument(help="A museum, or any other data set that evaluate reads.")],
     out: Annotated[Path, typer.Option("--out", help="Picture to write: .png or .jpg.")] = Path("sheet.png"),

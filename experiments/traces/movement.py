@@ -1,0 +1,134 @@
+"""Visitors who walk through the museum: generated traces with the properties of the dissertation's real ones.
+
+From an exhibit a visitor goes on to one that is near, attractive and not yet seen. What comes next depends on
+where the visitor stands: a first-order Markov model predicts it best (Cachier dissertation, figure 6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.traces.floor_plan import FloorPlan, draw_floor_plan
+from nearsight.experiments.traces.visits import Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How visitors move and look.
+
+    Attributes
+    ----------
+    reach_m : float
+        Distance over which the wish to walk to an exhibit falls to 1/e.
+    seen_factor : float
+        An exhibit that was seen already attracts this much of what it did.
+    onward : float
+        How much more the exhibits further along the tour attract than those behind; 0: not at all.
+    stops_median, stops_sigma : float
+        Number of exhibits that a visitor stops at: log-normal.
+    dwell_median_s, dwell_sigma : float
+        Time before one exhibit: log-normal.
+    walk_m_per_s : float
+        Speed between exhibits.
+    open_s : float
+        Visitors arrive at any moment of this time.
+    """
+
+    reach_m: float = 1.3
+    seen_factor: float = 0.25
+    onward: float = 1.0
+    stops_median: float = 34.0
+    stops_sigma: float = 0.45
+    dwell_median_s: float = 14.0
+    dwell_sigma: float = 0.9
+    walk_m_per_s: float = 0.9
+    open_s: float = 8 * 3600.0
+
+
+def generate_visits(
+    rng: np.random.Generator,
+    *,
+    sections: int = 3,
+    exhibits_per_section: int = 44,
+    visitors: int = 180,
+    exhibits: Sequence[str] | None = None,
+    behaviour: Behaviour | None = None,
+) -> tuple[Visit, ...]:
+    """Visits of everybody, by visitor and time.
+
+    Parameters
+    ----------
+    rng : Generator
+    sections : int
+        Rooms of one layout, each with its own exhibits; visitors are divided equally among them.
+    exhibits_per_section : int
+    visitors : int
+    exhibits : sequence of str, optional
+        Names, section by section. Without them the ids of a generated museum's first objects: 0001, 0002, …
+    behaviour : Behaviour, optional
+
+    Raises
+    ------
+    InvalidArgument
+        If a number is below 1, or names are missing or double.
+    """
+    if min(sections, exhibits_per_section, visitors) < 1:
+        raise InvalidArgument("traces need at least one section, exhibit and visitor")
+    count = sections * exhibits_per_section
+    names = list(exhibits) if exhibits is not None else [f"{number + 1:04d}" for number in range(count)]
+    if len(set(names)) != len(names) or len(names) < count:
+        raise InvalidArgument(
+            f"{sections} sections of {exhibits_per_section} need {count} different exhibits, "
+            f"got {len(set(names))}"
+        )
+    how = behaviour if behaviour is not None else Behaviour()
+    plan = draw_floor_plan(exhibits_per_section, rng)
+    pull = _pull(plan, how)
+    digits = max(3, len(str(visitors)))
+    visits: list[Visit] = []
+    for visitor in range(visitors):
+        first = visitor % sections * exhibits_per_section
+        places = names[first : first + exhibits_per_section]
+        visits.extend(_walk(f"visitor-{visitor + 1:0{digits}d}", places, plan, pull, how, rng))
+    return tuple(visits)
+
+
+def _pull(plan: FloorPlan, how: Behaviour) -> NDArray[np.float64]:
+    """How strongly each exhibit (column) draws a visitor who stands before another (row), (N, N)."""
+    order = np.arange(len(plan))
+    ahead = np.tanh((order[None] - order[:, None]) / 2)
+    pull = plan.attractiveness**0.7 * np.exp(-plan.distances_m / how.reach_m + how.onward * ahead)
+    np.fill_diagonal(pull, 0)
+    return np.asarray(pull)
+
+
+def _walk(
+    visitor: str,
+    places: Sequence[str],
+    plan: FloorPlan,
+    pull: NDArray[np.float64],
+    how: Behaviour,
+    rng: np.random.Generator,
+) -> list[Visit]:
+    distances_m = plan.distances_m
+    stops = max(2, round(how.stops_median * np.exp(rng.normal(0, how.stops_sigma))))
+    now_s = float(rng.uniform(0, how.open_s))
+    interest = np.ones(len(plan))
+    at = int(rng.choice(min(5, len(plan))))
+    visits: list[Visit] = []
+    for _ in range(stops):
+        dwell_s = max(1.0, how.dwell_median_s * float(np.exp(rng.normal(0, how.dwell_sigma))))
+        visits.append(Visit(visitor, places[at], round(now_s, 1), round(now_s + dwell_s, 1)))
+        interest[at] = how.seen_factor
+        chances = pull[at] * interest
+        if not chances.any():
+            break
+        following = int(rng.choice(len(plan), p=chances / chances.sum()))
+        now_s += dwell_s + float(distances_m[at, following]) / how.walk_m_per_s
+        at = following
+    return visits
