@@ -31,7 +31,11 @@ class FeatureExtractor(Protocol):
 
 
 class OrbExtractor:
-    """ORB (Rublee et al., ICCV 2011): 8 levels, scale 1.2, patch 31, Harris score.
+    """ORB (Rublee et al., ICCV 2011): 8 levels, scale 1.2, patch 31.
+
+    Keypoints are ranked by FAST's own score, which grows with the contrast. OpenCV's default, the Harris
+    score, grows with its fourth power, so that a bright frame takes the features of a dark painting; it found
+    fewer objects in every set of photos that we measured.
 
     Thread-safe: OpenCV's detectors keep state, so each thread has its own.
 
@@ -62,7 +66,9 @@ class OrbExtractor:
         if count not in detectors:
             if len(detectors) >= 8:  # the device turns the count freely; detectors are cheap to make
                 detectors.clear()
-            detectors[count] = cv2.ORB.create(nfeatures=count, fastThreshold=self.fast_threshold)
+            detectors[count] = cv2.ORB.create(
+                nfeatures=count, fastThreshold=self.fast_threshold, scoreType=cv2.ORB_FAST_SCORE
+            )
         return detectors[count]
 
 

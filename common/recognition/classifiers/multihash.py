@@ -21,7 +21,7 @@ from nearsight.common.recognition.classifiers.base import NEIGHBOURS, Classifier
 from nearsight.common.recognition.classifiers.key_bits import choose_key_bits, permute_bits
 from nearsight.common.recognition.models import ObjectModel
 
-_TABLES = 12
+_TABLES = 8
 _MIN_BITS, _MAX_BITS = 8, 21
 
 

@@ -9,7 +9,7 @@ The vote is a sequential decision. Descriptors come strongest first, in chunks; 
 
 1. the leader has at least ``decisive_votes`` (enough to verify by), and
 2. leader - runner-up >= ``decisive_lead`` * sqrt(leader + runner-up): were both equally likely, each vote
-   would be a coin toss, and a lead of 3.5 standard deviations would come up once in 4000 looks.
+   would be a coin toss, and a lead of 3 standard deviations would come up once in 700 looks.
 
 Whoever leads so clearly is verified; if that fails (a logo that many covers share), the vote goes on.
 """
@@ -60,8 +60,8 @@ class VotingRule:
     voting_features: int = 1000
     chunk: int = 100
     early_stop: bool = True
-    decisive_votes: int = 15
-    decisive_lead: float = 3.5
+    decisive_votes: int = 10
+    decisive_lead: float = 3.0
     min_votes: int = 3
     candidates: int = 6
 
