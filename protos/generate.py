@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from importlib import resources
 from pathlib import Path
 
 from grpc_tools import protoc
@@ -23,7 +24,9 @@ def generate(out: Path) -> None:
     the ``nearsight`` namespace.
     """
     sources = [f"nearsight/protos/{path.name}" for path in sorted(PROTOS.glob("*.proto"))]
-    options = [f"--proto_path={ROOT / 'src'}", f"--python_out={out}", f"--pyi_out={out}"]
+    well_known = resources.files("grpc_tools") / "_proto"
+    paths = [f"--proto_path={ROOT / 'src'}", f"--proto_path={well_known}"]
+    options = [*paths, f"--python_out={out}", f"--pyi_out={out}"]
     if protoc.main(["protoc", *options, *sources]) != 0:
         sys.exit("protoc failed")
 

@@ -1,3 +1,4 @@
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -25,9 +26,11 @@ OVERLOADED: Status
 UNAVAILABLE: Status
 UNAUTHENTICATED: Status
 INTERNAL: Status
+NEWEST_WINS_FIELD_NUMBER: _ClassVar[int]
+newest_wins: _descriptor.FieldDescriptor
 
 class RequestHeader(_message.Message):
-    __slots__ = ("protocol", "request_id", "service", "method", "time_left_ms", "client_id", "catalogue", "trace_id")
+    __slots__ = ("protocol", "request_id", "service", "method", "time_left_ms", "client_id", "catalogue", "trace_id", "newest_wins")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +39,7 @@ class RequestHeader(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CATALOGUE_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_WINS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     request_id: int
     service: str
@@ -44,7 +48,8 @@ class RequestHeader(_message.Message):
     client_id: str
     catalogue: str
     trace_id: str
-    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., service: _Optional[str] = ..., method: _Optional[str] = ..., time_left_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., catalogue: _Optional[str] = ..., trace_id: _Optional[str] = ...) -> None: ...
+    newest_wins: bool
+    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., service: _Optional[str] = ..., method: _Optional[str] = ..., time_left_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., catalogue: _Optional[str] = ..., trace_id: _Optional[str] = ..., newest_wins: _Optional[bool] = ...) -> None: ...
 
 class ResponseHeader(_message.Message):
     __slots__ = ("protocol", "request_id", "status", "error", "advice", "hops")

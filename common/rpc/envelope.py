@@ -1,0 +1,223 @@
+"""The frames of a call: ``[header] [message] [blob 0] [blob 1] ...``, encoded and decoded.
+
+Everything that arrives comes from strangers: decoding either gives a whole, checked value or raises
+`InvalidMessage`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from nearsight.common.errors import InvalidMessage
+from nearsight.common.rpc.hops import Hop, hop_from_proto, hop_to_proto
+from nearsight.common.rpc.status import Outcome
+from nearsight.protos import rpc_pb2
+
+PROTOCOL = 1
+"""Version of the envelope. Both sides refuse all others."""
+
+LONGEST_NAME = 256
+"""Characters that names and ids of the header may have."""
+
+MOST_FRAMES = 16384
+"""Frames that one message may have."""
+
+_REQUEST_ID_TAG = rpc_pb2.RequestHeader.DESCRIPTOR.fields_by_name["request_id"].number << 3
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_CUT_OFF = -1
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it arrived. The message is still encoded: its type is the method's."""
+
+    request_id: int
+    service: str
+    method: str
+    time_left_s: float
+    client_id: str
+    catalogue: str
+    trace_id: str
+    newest_wins: bool
+    message: Buffer
+    blobs: tuple[memoryview, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response as it arrived. The message is still encoded."""
+
+    request_id: int
+    status: int
+    error: str
+    advice: str
+    hops: tuple[Hop, ...]
+    message: Buffer
+    blobs: tuple[memoryview, ...]
+    size_bytes: int
+
+
+def size_of(frames: Sequence[Buffer]) -> int:
+    """Bytes of all frames together."""
+    return sum(frame.nbytes if isinstance(frame, memoryview) else len(frame) for frame in frames)
+
+
+def as_blob(value: Buffer) -> memoryview:
+    """A blob as flat bytes, without a copy.
+
+    Raises
+    ------
+    InvalidMessage
+        If the memory is not contiguous.
+    """
+    view = memoryview(value)
+    if view.format == "B" and view.ndim == 1 and view.contiguous:
+        return view
+    try:
+        return view.cast("B")
+    except TypeError as error:
+        raise InvalidMessage("a blob is not contiguous", advice="send a contiguous copy of it") from error
+
+
+def encode_response(
+    request_id: int,
+    outcome: Outcome,
+    hops: Sequence[Hop] = (),
+    message: bytes = b"",
+    blobs: Sequence[Buffer] = (),
+) -> list[Buffer]:
+    """The frames of a response."""
+    header = rpc_pb2.ResponseHeader(
+        protocol=PROTOCOL,
+        request_id=request_id,
+        status=outcome.code.value,  # type: ignore[arg-type]  # same numbers, as a test holds
+        error=outcome.error,
+        advice=outcome.advice,
+        hops=[hop_to_proto(hop) for hop in hops],
+    )
+    return [header.SerializeToString(), message, *blobs]
+
+
+def decode_request(frames: Sequence[Buffer]) -> Request:
+    """Read and check the frames of a request.
+
+    Raises
+    ------
+    InvalidMessage
+        If the frames are no request of this protocol.
+    """
+    header = rpc_pb2.RequestHeader()
+    message, blobs = _open(frames, header)
+    _check_protocol(header.protocol)
+    for name in ("service", "method", "client_id", "catalogue", "trace_id"):
+        if len(getattr(header, name)) > LONGEST_NAME:
+            raise InvalidMessage(f"the header's {name} is longer than {LONGEST_NAME} characters")
+    return Request(
+        header.request_id,
+        header.service,
+        header.method,
+        header.time_left_ms / 1000.0,
+        header.client_id,
+        header.catalogue,
+        header.trace_id,
+        header.newest_wins,
+        message,
+        blobs,
+        size_of(frames),
+    )
+
+
+def decode_response(frames: Sequence[Buffer]) -> Response:
+    """Read and check the frames of a response.
+
+    Raises
+    ------
+    InvalidMessage
+        If the frames are no response of this protocol.
+    """
+    header = rpc_pb2.ResponseHeader()
+    message, blobs = _open(frames, header)
+    _check_protocol(header.protocol)
+    return Response(
+        header.request_id,
+        header.status,
+        header.error,
+        header.advice,
+        tuple(hop_from_proto(hop) for hop in header.hops),
+        message,
+        blobs,
+        size_of(frames),
+    )
+
+
+def salvage_request_id(frames: Sequence[Buffer]) -> int:
+    """The request id of a header that may be damaged behind it, or 0.
+
+    An error must reach the call that caused it even if most of its header cannot be read: protobuf writes
+    fields in order, so the id (field 2 of both headers) comes first and often survives.
+    """
+    if not frames:
+        return 0
+    data = bytes(frames[0][:4096])
+    position, found = 0, 0
+    while 0 <= position < len(data):
+        tag, position = _read_varint(data, position)
+        if position == _CUT_OFF:
+            break
+        if tag == _REQUEST_ID_TAG:
+            value, position = _read_varint(data, position)
+            found = value if position != _CUT_OFF and value < 2**64 else found
+        else:
+            position = _skip_field(data, position, tag & 7)
+    return found
+
+
+def _open(
+    frames: Sequence[Buffer], header: rpc_pb2.RequestHeader | rpc_pb2.ResponseHeader
+) -> tuple[Buffer, tuple[memoryview, ...]]:
+    if len(frames) < 2:
+        raise InvalidMessage(f"a call has at least a header and a message, not {len(frames)} frames")
+    if len(frames) > MOST_FRAMES:
+        raise InvalidMessage(f"a call has at most {MOST_FRAMES} frames, not {len(frames)}")
+    try:
+        header.ParseFromString(bytes(frames[0]))
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise InvalidMessage("the header cannot be read") from error
+    return frames[1], tuple(as_blob(frame) for frame in frames[2:])
+
+
+def _check_protocol(version: int) -> None:
+    if version != PROTOCOL:
+        raise InvalidMessage(
+            f"the peer speaks version {version} of the protocol, this side version {PROTOCOL}",
+            advice="install the same version of nearsight on both sides",
+        )
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            break
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    return 0, _CUT_OFF
+
+
+def _skip_field(data: bytes, position: int, wire_type: int) -> int:
+    if wire_type == _VARINT:
+        return _read_varint(data, position)[1]
+    if wire_type == _BYTES:
+        length, position = _read_varint(data, position)
+        return position if position == _CUT_OFF else position + length
+    width = {_FIXED64: 8, _FIXED32: 4}.get(wire_type)
+    return _CUT_OFF if width is None else position + width

@@ -1,0 +1,121 @@
+"""Joins the real client to the real server in one process, without sockets.
+
+Frames go through the same encoding, decoding, queues, workers and deadlines as on a network; only ZeroMQ is
+left out. For tests, and for a device that serves its own process.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import Unavailable
+from nearsight.common.rpc.client import Channel
+from nearsight.common.rpc.connection import Change, ConnectionEvent
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.settings import ChannelSettings
+
+INPROC = "inproc://in-process"
+
+
+class InProcessTransport:
+    """The `Transport` to a server of this process.
+
+    Parameters
+    ----------
+    server : RpcServer
+        Started; any address, ``inproc://name`` for none at all.
+    """
+
+    def __init__(self, server: RpcServer) -> None:
+        self._server = server
+        self._woken = threading.Event()
+        self._lock = threading.Lock()
+        self._arrived: list[list[Buffer]] = []
+        self._changes: list[ConnectionEvent] = []
+        self._epoch = 0
+        self._connected = False
+
+    def connect(self) -> None:
+        """Connect; succeeds while the server serves."""
+        self._epoch += 1
+        self._connected = self._server.serving
+        error = None if self._connected else Unavailable("the server is not serving")
+        with self._lock:
+            self._changes.append(ConnectionEvent(Change.REFUSED if error else Change.UP, error))
+
+    def disconnect(self) -> None:
+        """Drop the connection; answers that are on their way are lost."""
+        with self._lock:
+            self._epoch += 1
+            self._connected = False
+
+    def interrupt(self) -> None:
+        """Lose the connection in mid-request, as a broken network would."""
+        with self._lock:
+            self._changes.append(
+                ConnectionEvent(Change.LOST, Unavailable("the server went away in mid-request"))
+            )
+        self.wake()
+
+    def send(self, frames: Sequence[Buffer]) -> bool:
+        """Hand a message to the server."""
+        if not self._connected:
+            return False
+        epoch = self._epoch
+
+        def reply(answer: Sequence[Buffer]) -> None:
+            with self._lock:
+                if epoch == self._epoch:
+                    self._arrived.append(list(answer))
+            self.wake()
+
+        self._server.submit(list(frames), reply, peer=(id(self), epoch))
+        return True
+
+    def receive(self) -> list[list[Buffer]]:
+        """The messages that have arrived."""
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def changes(self) -> list[ConnectionEvent]:
+        """What happened to the connection."""
+        with self._lock:
+            changes, self._changes = self._changes, []
+        return changes
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for `wake`."""
+        self._woken.wait(timeout_s)
+        self._woken.clear()
+
+    def wake(self) -> None:
+        """Interrupt `wait`."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self.disconnect()
+
+
+def in_process_channel(
+    server: RpcServer,
+    *,
+    client_id: str,
+    settings: ChannelSettings | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    rng: random.Random | None = None,
+) -> Channel:
+    """A channel to a server of this process."""
+    return Channel(
+        INPROC,
+        client_id=client_id,
+        settings=settings,
+        clock=clock,
+        transport=InProcessTransport(server),
+        rng=rng,
+    )

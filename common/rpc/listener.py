@@ -1,0 +1,209 @@
+"""The server's socket: a ROUTER that one thread receives from and any thread answers through.
+
+A ZeroMQ socket may move between threads if a lock orders its uses; then a worker sends its answer itself,
+which saves a hand-over per call. The price is care with the socket's descriptor, which is edge-triggered:
+whoever sends may consume the signal of a request that arrives meanwhile, and must then wake the receiver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket as sockets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from nearsight.common.errors import AddressInUse, ConfigurationError
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.address import is_tcp_v6
+from nearsight.common.rpc.allow_list import AllowList
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.frames import receive_message, send_message
+from nearsight.common.rpc.security import ServerSecurity, read_secret_key
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.common.rpc.zap import ZAP_DOMAIN, ZapHandler
+
+LINGER_MS = 500
+BATCH = 64
+"""Messages received before the server looks after its timers again."""
+
+_FAILED_HANDSHAKES = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message as it came in."""
+
+    identity: bytes
+    frames: list[Buffer]
+    peer_key: str | None
+    allowed: bool
+
+
+class Listener:
+    """Binds, receives and sends.
+
+    Parameters
+    ----------
+    settings : ServerSettings
+        ``listen`` and the limits.
+    security : ServerSecurity or None
+        Keys; None for an open socket.
+    wake : callable
+        Makes the receiving thread call `receive` again.
+
+    Raises
+    ------
+    AddressInUse
+        If the address is taken.
+    ConfigurationError
+        If it is not an address of this machine, or a key file cannot be used.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, security: ServerSecurity | None, wake: Callable[[], None]
+    ) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._log = get_logger("rpc.listener")
+        self._closed = False
+        self._allowed = AllowList(security.allowed_clients) if security else None
+        keys = read_secret_key(security.secret_key_file) if security else None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._zap: ZapHandler | None = None
+        self._socket = self._context.socket(zmq.ROUTER)
+        try:
+            if self._allowed is not None and keys is not None:
+                self._zap = ZapHandler(self._context, self._allowed)
+                self._socket.curve_server = True
+                self._socket.curve_secretkey = keys.secret.encode()
+                self._socket.zap_domain = ZAP_DOMAIN
+                self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no handler: nobody gets in
+            self._configure(settings)
+            self._monitor = self._socket.get_monitor_socket(_FAILED_HANDSHAKES)
+            self.endpoint = self._bind(settings.listen)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+
+    def filenos(self) -> list[int]:
+        """The descriptors to poll."""
+        sources = [self._socket.getsockopt(zmq.FD), self._monitor.getsockopt(zmq.FD)]
+        return [int(fd) for fd in sources] + ([self._zap.fileno()] if self._zap else [])
+
+    def receive(self) -> list[Arrival]:
+        """All messages that have arrived, up to a batch; call it again while it returns some."""
+        if self._zap is not None:
+            self._zap.serve()
+        self._log_failed_handshakes()
+        arrivals: list[Arrival] = []
+        with self._lock:
+            while len(arrivals) < BATCH:
+                try:
+                    parts = receive_message(self._socket, with_metadata=self._zap is not None)
+                except zmq.Again:
+                    break
+                arrivals.append(Arrival(bytes(parts.frames[0]), parts.frames[1:], parts.user_id, True))
+        return arrivals if self._allowed is None else [self._check(arrival) for arrival in arrivals]
+
+    def send(self, identity: bytes, frames: Sequence[Buffer]) -> None:
+        """Send a message to one client. A client that is gone, or that does not read, is given up on."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                send_message(self._socket, [identity, *frames])
+            except zmq.Again:
+                self._log.warning("answer dropped: the client does not read", client=identity.hex())
+            except zmq.ZMQError as error:
+                if error.errno != errno.EHOSTUNREACH:
+                    raise
+                self._log.debug("answer dropped: the client is gone", client=identity.hex())
+            more = self._socket.getsockopt(zmq.EVENTS)
+        if int(more) & zmq.POLLIN:
+            self._wake()
+
+    def refresh_allowed(self) -> None:
+        """Read the folder of allowed clients again if it changed."""
+        if self._allowed is not None:
+            self._allowed.refresh()
+
+    def stop_listening(self) -> None:
+        """Take no new connections; those that exist go on."""
+        with self._lock, contextlib.suppress(zmq.ZMQError):
+            self._socket.unbind(self.endpoint)
+
+    def close(self) -> None:
+        """Send what was answered, then close all sockets."""
+        with self._lock:
+            self._closed = True
+            self._socket.disable_monitor()
+            self._monitor.close()
+            if self._zap is not None:
+                self._zap.close()
+            self._socket.close(linger=LINGER_MS)
+        self._context.term()
+
+    def _configure(self, settings: ServerSettings) -> None:
+        self._socket.ipv6 = is_tcp_v6(settings.listen)
+        self._socket.maxmsgsize = settings.max_message_bytes
+        self._socket.router_mandatory = True
+        self._socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, 10_000)
+
+    def _bind(self, endpoint: str) -> str:
+        if endpoint.startswith("ipc://"):
+            _refuse_live_ipc(endpoint)
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise _in_use(endpoint) from error
+            raise ConfigurationError(
+                f"cannot listen on {endpoint}: {zmq.strerror(error.errno or 0)}",
+                advice="listen on an address of this machine, e.g. tcp://127.0.0.1:0",
+            ) from error
+        return str(self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())  # type: ignore[union-attr]
+
+    def _check(self, arrival: Arrival) -> Arrival:
+        allowed = self._allowed is not None and arrival.peer_key is not None
+        if allowed and self._allowed is not None and arrival.peer_key is not None:
+            allowed = self._allowed.name_of(arrival.peer_key) is not None
+        return arrival if allowed else Arrival(arrival.identity, arrival.frames, arrival.peer_key, False)
+
+    def _log_failed_handshakes(self) -> None:
+        while True:
+            try:
+                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            self._log.info(
+                "a client failed to connect: no peer of this protocol, or a wrong key",
+                reason=zmq.Event(event["event"]).name,
+                detail=hex(int(event["value"])),
+            )
+
+
+def _refuse_live_ipc(endpoint: str) -> None:
+    # ZeroMQ replaces the file of an ipc socket, even if a daemon still listens there.
+    path = endpoint.removeprefix("ipc://")
+    if not Path(path).exists():
+        return
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+        probe.connect(path)
+        raise _in_use(endpoint)
+
+
+def _in_use(endpoint: str) -> AddressInUse:
+    return AddressInUse(
+        f"{endpoint} is in use", advice="stop the program that listens there, or choose another address"
+    )

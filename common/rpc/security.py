@@ -1,0 +1,220 @@
+"""Keys: who a daemon is and which clients it lets in.
+
+CURVE encrypts every connection and proves both identities: the client knows the server's public key
+beforehand, and the server has a folder with the public keys of the clients that it accepts. Key files have
+the format of ``zmq.auth``: ``NAME.key`` holds the public key, ``NAME.key_secret`` both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+import zmq.auth
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.rpc.address import is_local
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_Z85_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+
+KEYS_ADVICE = "make one with `nearsight keys generate NAME --dir keys`"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A CURVE identity; both keys in Z85."""
+
+    public: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"KeyPair(public={self.public!r}, secret=...)"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """Where `generate_keys` wrote an identity."""
+
+    public_file: Path
+    secret_file: Path
+    public_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSecurity:
+    """What a server needs for CURVE.
+
+    Parameters
+    ----------
+    secret_key_file : Path
+        The server's own ``NAME.key_secret``.
+    allowed_clients : Path
+        Folder of ``*.key`` files, one per client. It is read again when it changes.
+    """
+
+    secret_key_file: Path
+    allowed_clients: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecurity:
+    """What a client needs for CURVE.
+
+    Parameters
+    ----------
+    secret_key_file : Path
+        The client's own ``NAME.key_secret``.
+    server_public_key : str or Path
+        The server's public key in Z85, or its ``NAME.key`` file.
+    """
+
+    secret_key_file: Path
+    server_public_key: str | Path
+
+
+def require_security(endpoint: str, security: ServerSecurity | None) -> None:
+    """Refuse to listen beyond this machine without keys.
+
+    Raises
+    ------
+    ConfigurationError
+        If other machines can reach ``endpoint`` and ``security`` is None.
+    """
+    if security is None and not is_local(endpoint):
+        raise ConfigurationError(
+            f"{endpoint} can be reached by other machines, which needs keys and a list of allowed clients",
+            advice="run `nearsight keys generate NAME --dir keys` and set the secret key file and the folder "
+            "of allowed clients, or listen on 127.0.0.1",
+        )
+
+
+def read_secret_key(path: Path) -> KeyPair:
+    """The identity in a ``.key_secret`` file.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no readable identity in it, or other users of the machine can read it.
+    """
+    public, secret = _load(path)
+    if secret is None:
+        raise ConfigurationError(
+            f"{path} holds no secret key", advice="give the NAME.key_secret file, not NAME.key"
+        )
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigurationError(
+            f"other users can read the secret key {path}", advice=f"run `chmod 600 {path}`"
+        )
+    return KeyPair(public, secret)
+
+
+def read_public_key(source: str | Path) -> str:
+    """A public key, given itself in Z85 or as a file.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is neither.
+    """
+    if isinstance(source, str) and _Z85_KEY.fullmatch(source):
+        return source
+    return _load(Path(source))[0]
+
+
+def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFiles:
+    """Create an identity: ``NAME.key`` to hand out and ``NAME.key_secret``, readable by its owner alone.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name is no plain file name, the files exist, or they cannot be written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} is no name for a key", advice="use letters, digits, dots, dashes and underscores"
+        )
+    public_file, secret_file = folder / f"{name}.key", folder / f"{name}.key_secret"
+    for path in (public_file, secret_file):
+        if path.exists() and not overwrite:
+            raise ConfigurationError(
+                f"{path} exists", advice="choose another name, or --force to replace the identity for good"
+            )
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(secret_file, _certificate(public, secret), mode=0o600)
+        _write(public_file, _certificate(public), mode=0o644)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write keys to {folder}: {error.strerror}") from error
+    return KeyFiles(public_file, secret_file, public)
+
+
+def allow_client(public_key: str | Path, folder: Path, *, name: str = "", overwrite: bool = False) -> Path:
+    """Put a client's public key into a server's folder of allowed clients.
+
+    Parameters
+    ----------
+    public_key : str or Path
+        The client's ``NAME.key`` file, or the key itself in Z85.
+    folder : Path
+        The server's folder; created if it is missing.
+    name : str
+        Name of the client there; by default that of the file.
+    overwrite : bool
+        Replace another key of the same name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no public key, no name for it, or another client has the name.
+    """
+    key = read_public_key(public_key)
+    name = name or (Path(public_key).stem if not _Z85_KEY.fullmatch(str(public_key)) else "")
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError("the client needs a name", advice="give it with --name")
+    target = folder / f"{name}.key"
+    if target.exists() and not overwrite and _load(target)[0] != key:
+        raise ConfigurationError(
+            f"another client called {name} is allowed already",
+            advice="give this one another --name, or --force",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(target, _certificate(key), mode=0o644)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to {folder}: {error.strerror}") from error
+    return target
+
+
+def _load(path: Path) -> tuple[str, str | None]:
+    try:
+        public, secret = zmq.auth.load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} is not a key file", advice=KEYS_ADVICE) from error
+    keys = [key.decode("ascii", "replace") for key in (public, secret) if key is not None]
+    if not all(_Z85_KEY.fullmatch(key) for key in keys):
+        raise ConfigurationError(f"{path} holds a damaged key", advice=KEYS_ADVICE)
+    return keys[0], keys[1] if len(keys) > 1 else None
+
+
+def _certificate(public: str, secret: str | None = None) -> str:
+    kind = "secret key of nearsight: keep it on this machine" if secret else "public key of nearsight"
+    lines = [f"# {kind}", "metadata", "curve", f'    public-key = "{public}"']
+    if secret:
+        lines.append(f'    secret-key = "{secret}"')
+    return "\n".join([*lines, ""])
+
+
+def _write(path: Path, text: str, *, mode: int) -> None:
+    # Created aside with its final mode: never readable by others, never half a file under its name.
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    aside.unlink(missing_ok=True)
+    aside.touch(mode=mode, exist_ok=False)
+    aside.write_text(text, encoding="ascii")
+    aside.chmod(mode)  # touch() obeys the umask
+    aside.replace(path)

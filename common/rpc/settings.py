@@ -1,0 +1,66 @@
+"""Settings of servers and channels; daemons nest them in their own."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+MEBIBYTE = 2**20
+
+
+class ServerSettings(BaseModel):
+    """How a daemon serves its calls."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: str = Field(
+        "tcp://127.0.0.1:0",
+        description="tcp://address:port (port 0: any free one), ipc://path, or inproc://name",
+    )
+    workers: PositiveInt = Field(2, description="threads that run handlers")
+    queue_limit: PositiveInt = Field(
+        256, description="requests that may wait; one more is answered OVERLOADED"
+    )
+    queue_timeout_s: PositiveFloat = Field(
+        2.0, description="a request that waited longer is answered OVERLOADED"
+    )
+    newest_wins_limit: PositiveInt = Field(
+        2, description="queued requests of one client beyond which its newest frame supersedes its oldest"
+    )
+    deferred_limit: PositiveInt = Field(
+        1024, description="answers that handlers may owe at once; more requests are answered OVERLOADED"
+    )
+    max_message_bytes: PositiveInt = Field(
+        64 * MEBIBYTE, description="larger requests and responses are refused"
+    )
+
+
+class ChannelSettings(BaseModel):
+    """How a client reaches a server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    connect_grace_s: NonNegativeFloat = Field(
+        0.5, description="how long calls wait for a server that is not there (it may be restarting)"
+    )
+    connect_interval_s: PositiveFloat = Field(0.05, description="mean time between attempts to connect")
+    connect_timeout_s: PositiveFloat = Field(
+        5.0, description="an attempt to connect that takes longer has failed"
+    )
+    heartbeat_s: NonNegativeFloat = Field(
+        2.0, description="time between heartbeats; three lost ones end the connection; 0: none"
+    )
+    max_attempts: PositiveInt = Field(3, description="times that an idempotent call is sent at most")
+    retry_ratio: NonNegativeFloat = Field(
+        0.1, description="retries per call that the budget allows in the long run"
+    )
+    retry_burst: NonNegativeFloat = Field(10.0, description="retries that the budget allows at once")
+    backoff_s: PositiveFloat = Field(0.05, description="mean wait before the first retry; doubles with each")
+    pending_limit: PositiveInt = Field(1024, description="unanswered calls; one more fails with Overloaded")
+    max_message_bytes: PositiveInt = Field(
+        64 * MEBIBYTE, description="larger requests fail before they are sent"
+    )
+    newest_wins: bool = Field(
+        False,
+        description="the calls are the frames of one camera: where the server falls behind, newer ones "
+        "supersede older ones that wait. Leave off in a daemon that asks for several clients",
+    )
