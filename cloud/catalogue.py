@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOutcome, TrainedObject
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
@@ -29,6 +30,14 @@ class Snapshot:
     """The recognizer of one revision. Immutable: whoever holds it may go on using it."""
 
     recognizer: ObjectRecognizer
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Content:
+    """All models of one revision, by id; the index of it may still be built."""
+
+    models: Mapping[str, ObjectModel]
     revision: int
 
 
@@ -86,8 +95,7 @@ class LiveCatalogue:
         self._log = get_logger("catalogue").bind(catalogue=name)
         self._refreshing = threading.Lock()
         self._changed = threading.Condition()
-        self._models: Mapping[str, ObjectModel] = {}
-        self._revision = 0
+        self._content = Content({}, 0)
         self._tried_revision = 0
         self._problem = ""
         self._last_build_ms = 0.0
@@ -109,14 +117,20 @@ class LiveCatalogue:
     @property
     def revision(self) -> int:
         """Revision of the newest content, which the snapshot may not hold yet."""
-        return self._revision
+        return self._content.revision
+
+    @property
+    def content(self) -> Content:
+        """The newest content."""
+        return self._content
 
     @property
     def state(self) -> IndexState:
         """Where the catalogue stands."""
         with self._changed:
+            content, indexed_revision = self._content, self._snapshot.revision
             return IndexState(
-                len(self._models), self._revision, self._snapshot.revision, self._last_build_ms, self._problem
+                len(content.models), content.revision, indexed_revision, self._last_build_ms, self._problem
             )
 
     def load(self, progress: Progress = lambda _done, _total: None) -> None:
@@ -174,7 +188,7 @@ class LiveCatalogue:
         Own changes come back the same way, so what serves is always what a restart would load.
         """
         with self._refreshing:
-            self._apply(self._store.changes_since(self.name, self._revision))
+            self._apply(self._store.changes_since(self.name, self._content.revision))
 
     def when_current(self, revision: int) -> Future[int]:
         """A future of the revision that serves, done as soon as that is at least ``revision``.
@@ -211,24 +225,24 @@ class LiveCatalogue:
 
     def _apply(self, changes: Changes) -> None:
         with self._changed:
-            if changes.revision == self._revision:
+            if changes.revision == self._content.revision:
                 return
-            kept = {key: model for key, model in self._models.items() if key not in changes.removed}
-            self._models = kept | {model.object_id: model for model in changes.written}
-            self._revision = changes.revision
+            kept = {key: model for key, model in self._content.models.items() if key not in changes.removed}
+            written = {model.object_id: model for model in changes.written}
+            self._content = Content(MappingProxyType(kept | written), changes.revision)
             self._changed.notify_all()
 
     def _keep_building(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._revision > self._tried_revision)
+                self._changed.wait_for(lambda: self._stopping or self.revision > self._tried_revision)
                 if self._stopping:
                     return
             self._build_next()
 
     def _build_next(self) -> None:
-        with self._changed:
-            models, revision = self._models, self._revision
+        content = self._content
+        models, revision = content.models, content.revision
         started = time.perf_counter()
         try:
             # In the order of ids, as after a restart: ties are then always broken alike.

@@ -3,7 +3,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -309,6 +311,7 @@ def test_a_writer_that_does_not_finish_is_reported_as_overload(
 
 WRITER = """
 import sys
+import threading
 from pathlib import Path
 from support.objects import random_model
 from nearsight.cloud.store import CatalogueStore, TrainedObject
@@ -345,3 +348,16 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(path: Path) -> N
         assert set(confirmed) <= set(models)
         assert len(models) <= len(confirmed) + 1
         store.put("museum", [trained("after", 1)])
+
+
+def test_several_may_create_the_file_at_the_same_moment(tmp_path: Path) -> None:
+    for round_number in range(10):
+        path, barrier = tmp_path / f"{round_number}.db", threading.Barrier(4)
+
+        def create(path: Path = path, barrier: threading.Barrier = barrier) -> int:
+            barrier.wait(10)
+            with CatalogueStore(path) as store:
+                return store.put("museum", [trained("a", 1)]).revision
+
+        with ThreadPoolExecutor(4) as pool:
+            assert [future.result() for future in [pool.submit(create) for _ in range(4)]] == [1] * 4

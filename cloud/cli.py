@@ -1,0 +1,350 @@
+"""``nearsight cloud``: the daemon, and what a person does with its catalogues."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.exit_codes import INTERRUPTED
+from nearsight.common.terminal import print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from nearsight.cloud.access import CatalogueAccess
+    from nearsight.cloud.ingestion import IngestionReport
+    from nearsight.cloud.settings import CloudSettings
+
+app = typer.Typer(
+    invoke_without_command=True,
+    add_completion=False,
+    help="Run the cloud daemon, which knows every object of every catalogue.\n\n"
+    "Without a command it serves the catalogues of a database until Ctrl-C or SIGTERM. The commands put "
+    "images into catalogues, list and remove objects: in a database file (--database), beside a running "
+    "daemon or without one, or over the network in a running cloud (--cloud).",
+)
+objects_app = typer.Typer(no_args_is_help=True, help="List, add and remove the objects of a catalogue.")
+app.add_typer(objects_app, name="objects")
+
+DatabaseOption = Annotated[
+    Path | None,
+    typer.Option("--database", metavar="FILE", help="Database with the catalogues. Default: cloud.db"),
+]
+CloudOption = Annotated[
+    str | None,
+    typer.Option("--cloud", metavar="ENDPOINT", help="A running cloud instead: tcp://127.0.0.1:7000"),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help="Your secret key, for a cloud that uses encryption."),
+]
+CloudKeyOption = Annotated[
+    str | None,
+    typer.Option("--cloud-key", metavar="KEY", help="Public key of that cloud, or the file that holds it."),
+]
+CatalogueOption = Annotated[
+    str, typer.Option("--catalogue", metavar="NAME", help="Which catalogue. Default: the only one.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def run_cloud(
+    ctx: typer.Context,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="ENDPOINT", help="Where to serve. Default: tcp://127.0.0.1:7000"),
+    ] = None,
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    announce: AnnounceOption = None,
+) -> None:
+    """Run the daemon, unless a command follows."""
+    if ctx.invoked_subcommand is not None:
+        if any(given is not None for given in (listen, database, config, assignments, announce)):
+            raise InvalidArgument(
+                f"options before {ctx.invoked_subcommand!r} are for the daemon",
+                advice=f"put them behind it: nearsight cloud {ctx.invoked_subcommand} --database …",
+            )
+        return
+    from nearsight.cloud.daemon import CloudDaemon
+    from nearsight.common.daemon import run_daemon
+
+    settings = _load(config, assignments, database, listen)
+    run_daemon("cloud", settings, lambda metrics: CloudDaemon(settings, metrics), announce=announce)
+
+
+@app.command(
+    help="Put a folder of images into a catalogue.\n\n"
+    "The stem of a file is the object's id: mona-lisa.jpg; further views are mona-lisa__2.jpg and so on. An "
+    "optional objects.csv (object_id,label and any columns) beside the images or one level up names the "
+    "objects. Images that cannot be used are reported and the rest goes in. Running it again takes only what "
+    "changed, so an interrupted run goes on where it was."
+)
+def ingest(
+    folder: Annotated[Path, typer.Argument(help="Images, or a folder with references/ and objects.csv.")],
+    *,
+    catalogue: CatalogueOption = "",
+    database: DatabaseOption = None,
+    cloud: CloudOption = None,
+    key: KeyOption = None,
+    cloud_key: CloudKeyOption = None,
+    threads: Annotated[
+        int,
+        typer.Option(
+            min=1, max=256, show_default=False, help="Batches in work at a time. Default: one per core."
+        ),
+    ] = os.cpu_count() or 1,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a folder of images into a catalogue."""
+    from nearsight.cloud.ingestion import ingest_folder
+
+    started = time.perf_counter()
+    settings = _load(config, assignments, database)
+    with (
+        _open(settings, _Place(database, cloud, key, cloud_key), catalogue, create=True) as access,
+        ExitStack() as stack,
+    ):
+        bar = _Bar(stack)
+        report = ingest_folder(folder, access, threads=threads, progress=bar.show)
+    seconds = time.perf_counter() - started
+    _print_report(report, folder, cloud or str(settings.database), seconds, as_json=as_json)
+
+
+@app.command("catalogues")
+def list_catalogues(
+    database: DatabaseOption = None,
+    cloud: CloudOption = None,
+    key: KeyOption = None,
+    cloud_key: CloudKeyOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the catalogues."""
+    settings = _load(config, None, database)
+    with _open(settings, _Place(database, cloud, key, cloud_key), "") as access:
+        infos = access.catalogues()
+    if as_json:
+        print_json([{"name": i.name, "objects": i.objects, "revision": i.revision} for i in infos])
+        return
+    columns = ("catalogue", "objects", "revision")
+    print_table(columns, [(i.name, i.objects, i.revision) for i in infos], right=columns[1:])
+
+
+@objects_app.command("list")
+def list_objects(
+    catalogue: CatalogueOption = "",
+    database: DatabaseOption = None,
+    cloud: CloudOption = None,
+    key: KeyOption = None,
+    cloud_key: CloudKeyOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the objects of a catalogue."""
+    settings = _load(config, None, database)
+    with _open(settings, _Place(database, cloud, key, cloud_key), catalogue) as access:
+        items = access.objects()
+    columns = ("object_id", "label", "version", "views", "model_bytes")
+    if as_json:
+        print_json([{name: getattr(item, name) for name in columns} for item in items])
+        return
+    print_table(columns, [[getattr(item, name) for name in columns] for item in items], right=columns[2:])
+
+
+@objects_app.command("add")
+def add_object(
+    images: Annotated[list[Path], typer.Argument(help="One image per view of the object.")],
+    *,
+    object_id: Annotated[str, typer.Option("--id", help="Default: the stem of the first image.")] = "",
+    label: Annotated[str, typer.Option(help="What a person calls the object. Default: its id.")] = "",
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", metavar="KEY=VALUE", help="Shown with the answer; may be repeated."),
+    ] = None,
+    catalogue: CatalogueOption = "",
+    database: DatabaseOption = None,
+    cloud: CloudOption = None,
+    key: KeyOption = None,
+    cloud_key: CloudKeyOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Add one object, or replace the one of the same id. In a running cloud it is recognised on return."""
+    from nearsight.cloud.names import check_object
+    from nearsight.cloud.training import NewObject
+
+    object_id = object_id or images[0].stem
+    details = _pairs(metadata or [])
+    check_object(object_id, label, details)
+    item = NewObject(object_id, label or object_id, tuple(_read(path) for path in images), details)
+    settings = _load(config, None, database)
+    with _open(settings, _Place(database, cloud, key, cloud_key), catalogue, create=True) as access:
+        outcome = access.put([item])
+        if outcome.rejected:
+            raise InvalidArgument(f"object {object_id!r} did not go in: {outcome.rejected[0].reason}")
+        access.finish()
+    for image in outcome.skipped:
+        typer.echo(f"skipped {images[image.image]}: {image.reason}", err=True)
+    done = "added" if outcome.added else "replaced" if outcome.replaced else "unchanged"
+    typer.echo(f"{done} {object_id}")
+
+
+@objects_app.command("remove")
+def remove_objects(
+    object_ids: Annotated[list[str], typer.Argument(help="Ids of the objects.")],
+    catalogue: CatalogueOption = "",
+    database: DatabaseOption = None,
+    cloud: CloudOption = None,
+    key: KeyOption = None,
+    cloud_key: CloudKeyOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Remove objects. From a running cloud they are gone on return."""
+    from nearsight.common.errors import NotFound
+
+    settings = _load(config, None, database)
+    with _open(settings, _Place(database, cloud, key, cloud_key), catalogue) as access:
+        outcome = access.remove(object_ids)
+    for object_id in outcome.removed:
+        typer.echo(f"removed {object_id}")
+    if outcome.missing:
+        raise NotFound(
+            f"not in the catalogue: {', '.join(outcome.missing)}", advice="see `nearsight cloud objects list`"
+        )
+
+
+def _load(
+    config: Path | None, assignments: list[str] | None, database: Path | None, listen: str | None = None
+) -> CloudSettings:
+    """The settings of the daemon: what is trained here must be what the daemon would train."""
+    from nearsight.cloud.settings import CloudSettings
+    from nearsight.common.config.base import load_settings
+
+    named = {"database": str(database) if database else None, "server.listen": listen}
+    return load_settings(CloudSettings, "cloud", config, flag_overrides(assignments, named)).settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What the flags say about where catalogues are."""
+
+    database: Path | None
+    cloud: str | None
+    key: Path | None
+    cloud_key: str | None
+
+
+@contextmanager
+def _open(
+    settings: CloudSettings, place: _Place, catalogue: str, *, create: bool = False
+) -> Iterator[CatalogueAccess]:
+    if place.cloud and place.database:
+        raise InvalidArgument("both --database and --cloud are given", advice="name the one that is meant")
+    with ExitStack() as stack:
+        if place.cloud:
+            yield _remote(stack, place.cloud, place.key, place.cloud_key, catalogue)
+        else:
+            yield _local(stack, settings, catalogue, create=create)
+
+
+def _remote(
+    stack: ExitStack, endpoint: str, key: Path | None, cloud_key: str | None, catalogue: str
+) -> CatalogueAccess:
+    from nearsight.cloud.remote_catalogue import RemoteCatalogue
+    from nearsight.common.rpc.client import Channel
+    from nearsight.common.rpc.security import ClientSecurity
+
+    if (key is None) != (cloud_key is None):
+        raise InvalidArgument("--key and --cloud-key belong together", advice="see `nearsight keys --help`")
+    security = ClientSecurity(key, cloud_key) if key and cloud_key else None
+    channel = stack.enter_context(Channel(endpoint, client_id=f"shell-{os.getpid()}", security=security))
+    return RemoteCatalogue(channel, catalogue)
+
+
+def _local(stack: ExitStack, settings: CloudSettings, catalogue: str, *, create: bool) -> CatalogueAccess:
+    from nearsight.cloud.database_catalogue import DatabaseCatalogue
+    from nearsight.cloud.store import CatalogueStore
+    from nearsight.cloud.training import ObjectTrainer
+    from nearsight.common.recognition.threads import pin_threads
+
+    pin_threads()
+    store = stack.enter_context(CatalogueStore(settings.database, create=create))
+    return DatabaseCatalogue(store, catalogue, ObjectTrainer(settings.recognition))
+
+
+class _Bar:
+    """A progress bar that appears when the total is known."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._advance: Callable[[int], None] | None = None
+        self._shown = 0
+
+    def show(self, done: int, total: int) -> None:
+        if self._advance is None:
+            self._advance = self._stack.enter_context(progress_bar("ingesting", total))
+        self._advance(done - self._shown)
+        self._shown = done
+
+
+def _print_report(
+    report: IngestionReport, folder: Path, place: str, seconds: float, *, as_json: bool
+) -> None:
+    for problem in report.problems:
+        what = "rejected" if problem.rejected else "skipped an image of"
+        where = f" ({problem.path})" if problem.path else ""
+        typer.echo(f"{what} {problem.object_id}{where}: {problem.reason}", err=True)
+    counts = {
+        "added": len(report.added),
+        "replaced": len(report.replaced),
+        "unchanged": len(report.unchanged),
+        "rejected": len(report.rejected),
+    }
+    if as_json:
+        problems = [
+            {"object_id": p.object_id, "path": str(p.path or ""), "reason": p.reason, "rejected": p.rejected}
+            for p in report.problems
+        ]
+        facts = {"total": report.total, "interrupted": report.interrupted, "seconds": round(seconds, 3)}
+        print_json({**counts, **facts, "problems": problems})
+    else:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        typer.echo(f"{folder} -> {place}: {listed} in {seconds:.1f} s")
+    if report.interrupted:
+        typer.echo("interrupted: run the same command again to go on", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if len(report.rejected) == report.total:
+        raise InvalidArgument(f"none of the {report.total} objects of {folder} could be used")
+
+
+def _pairs(assignments: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise InvalidArgument(f"--metadata {assignment}: not of the form KEY=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _read(path: Path) -> bytes:
+    from nearsight.cloud.ingestion import MAX_IMAGE_BYTES
+    from nearsight.common.errors import ImageTooLarge, NotFound
+
+    try:
+        if path.stat().st_size > MAX_IMAGE_BYTES:
+            raise ImageTooLarge(f"{path} has more than {MAX_IMAGE_BYTES} bytes", advice="scale it down first")
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFound(f"cannot read {path}: {error.strerror}", advice="check the path") from error

@@ -1,0 +1,185 @@
+"""The cloud daemon: store, catalogues, intake and services, wired up and run.
+
+Start order: the database is opened and the port bound first, so that a damaged file or a taken port is
+known at once; then the catalogues are loaded, while health requests are answered already and others are told
+to come back. Stop order is the reverse, with requests in progress finished first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from nearsight import __version__
+from nearsight.cloud.catalogue import IndexState
+from nearsight.cloud.catalogues import Catalogues
+from nearsight.cloud.intake import ObjectIntake
+from nearsight.cloud.service import CatalogueService, RecognitionService
+from nearsight.cloud.settings import CloudSettings
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import ObjectTrainer
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.config.base import SecuritySettings
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.logging import get_logger
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.rpc.health import HealthService
+from nearsight.common.rpc.security import ServerSecurity
+from nearsight.common.rpc.server import RpcServer
+
+
+class CloudDaemon:
+    """Serves the catalogues of one database file.
+
+    Parameters
+    ----------
+    settings : CloudSettings
+        Everything a person can set.
+    metrics : DaemonMetrics, optional
+        Where calls are counted; tests go without.
+    clock : Clock
+        For deadlines.
+    """
+
+    def __init__(
+        self, settings: CloudSettings, metrics: DaemonMetrics | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._log = get_logger("cloud")
+
+    @property
+    def endpoint(self) -> str:
+        """Where the daemon serves, with the port that was bound."""
+        return self._server.endpoint
+
+    @property
+    def server(self) -> RpcServer:
+        """The server, for an in-process transport."""
+        return self._server
+
+    def start(self) -> None:
+        """Open the database, bind, load the catalogues; serves completely on return.
+
+        Raises
+        ------
+        CorruptStore, ConfigurationError
+            If the database cannot be used.
+        AddressInUse
+            If the port is taken.
+        """
+        settings = self._settings
+        self._store = CatalogueStore(settings.database)
+        self._catalogues = Catalogues(
+            self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=self._clock
+        )
+        extractor = OrbExtractor(settings.recognition.fast_threshold)
+        trainer = ObjectTrainer(settings.recognition, extractor)
+        self._intake = ObjectIntake(
+            self._catalogues,
+            trainer,
+            threads=settings.intake.threads,
+            max_pending=settings.intake.max_pending,
+        )
+        try:
+            self._server = self._build_server(trainer, extractor)
+            self._server.start()
+            self._catalogues.load()
+        except BaseException:
+            self.stop(0.0)
+            raise
+        if self._metrics is not None:
+            self._metrics.registry.register(_CatalogueCollector(self._catalogues))
+        objects = sum(catalogue.state.objects for catalogue in self._catalogues.all())
+        self._log.info("catalogues loaded", database=str(settings.database), objects=objects)
+
+    def stop(self, grace_s: float) -> None:
+        """Refuse new requests, finish those in progress within ``grace_s`` seconds, close the database."""
+        if hasattr(self, "_server"):
+            self._server.stop(grace_s)
+        self._intake.stop()
+        self._catalogues.stop()
+        self._store.close()
+
+    def ready(self) -> bool:
+        """Whether every catalogue of the database serves."""
+        return self._catalogues.loaded
+
+    def details(self) -> Sequence[tuple[str, str]]:
+        """Database, catalogues and the state of their indexes, for a person."""
+        facts = [("database", str(self._settings.database))]
+        facts += [
+            (f"catalogue {catalogue.name}", _describe(catalogue.state, catalogue.recognizer.backend))
+            for catalogue in self._catalogues.all()
+        ]
+        if self._catalogues.problem:
+            facts.append(("database problem", self._catalogues.problem))
+        facts.append(("queue length", str(self._server.queue_length)))
+        return facts
+
+    def _build_server(self, trainer: ObjectTrainer, extractor: OrbExtractor) -> RpcServer:
+        settings = self._settings
+        services = (
+            RecognitionService(self._catalogues, settings.recognition, extractor),
+            CatalogueService(
+                self._catalogues,
+                self._intake,
+                training=trainer.fingerprint,
+                max_response_bytes=settings.server.max_message_bytes // 2,
+            ),
+            HealthService("cloud", __version__, self.ready, self.details),
+        )
+        return RpcServer(
+            services,
+            tier="cloud",
+            settings=settings.server,
+            security=_server_security(settings.security),
+            clock=self._clock,
+            observer=self._metrics,
+        )
+
+
+def _server_security(keys: SecuritySettings) -> ServerSecurity | None:
+    if keys.secret_key_file is None:
+        return None
+    if keys.allowed_clients is None:
+        raise ConfigurationError(
+            "security.secret_key_file is set, security.allowed_clients is not",
+            advice="name the folder with the public keys of the clients that may connect",
+        )
+    return ServerSecurity(keys.secret_key_file, keys.allowed_clients)
+
+
+def _describe(state: IndexState, backend: str) -> str:
+    text = f"{state.objects} objects, revision {state.revision}, index {backend}"
+    if state.problem:
+        return f"{text} of revision {state.indexed_revision}: {state.problem}"
+    if state.indexed_revision < state.revision:
+        return f"{text} of revision {state.indexed_revision}, the next is being built"
+    return f"{text} built in {state.last_build_ms:.0f} ms"
+
+
+class _CatalogueCollector(Collector):
+    """Gauges read from the catalogues whenever the metrics are scraped."""
+
+    def __init__(self, catalogues: Catalogues) -> None:
+        self._catalogues = catalogues
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """One gauge per fact, labelled with the catalogue."""
+        states = {catalogue.name: catalogue.state for catalogue in self._catalogues.all()}
+        facts: dict[str, tuple[str, Callable[[IndexState], float]]] = {
+            "objects": ("Objects in the catalogue.", lambda state: state.objects),
+            "revision": ("Revision of the catalogue.", lambda state: state.revision),
+            "indexed_revision": ("Revision that answers.", lambda state: state.indexed_revision),
+            "index_build_seconds": ("Time that the index took.", lambda state: state.last_build_ms / 1e3),
+        }
+        for name, (text, value) in facts.items():
+            gauge = GaugeMetricFamily(f"nearsight_cloud_{name}", text, labels=["catalogue"])
+            for catalogue, state in states.items():
+                gauge.add_metric([catalogue], value(state))
+            yield gauge

@@ -1,0 +1,40 @@
+"""What a person can set about the cloud daemon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+
+from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.rpc.server import ServerSettings
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+class IntakeSettings(SettingsGroup):
+    """Objects that arrive over the network to be trained."""
+
+    threads: int = Field(default=max(1, _cores() // 2), ge=1, le=256)
+    """Threads that train; recognition keeps the others."""
+    max_pending: int = Field(default=16, ge=1, le=10_000)
+    """AddObjects calls accepted at a time; more are answered OVERLOADED."""
+
+
+class CloudSettings(DaemonSettings):
+    """Settings of the cloud daemon."""
+
+    server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7000", workers=_cores())
+    """Where edges and devices are served; one worker per core."""
+    database: UserPath = Path("cloud.db")
+    """SQLite file with all catalogues; created if it does not exist."""
+    poll_interval_s: float = Field(default=1.0, gt=0, le=3600)
+    """How often to look for what another process, such as an ingestion, wrote to the database."""
+    recognition: RecognitionSettings = RecognitionSettings()
+    """The pipeline from image to answer."""
+    intake: IntakeSettings = IntakeSettings()
+    """Training of objects that arrive over the network."""

@@ -1,0 +1,180 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from nearsight.__main__ import main
+from nearsight.cloud import ingestion
+from nearsight.cloud.daemon import CloudDaemon
+from nearsight.cloud.store import CatalogueStore
+from support.cloud import CloudClient, running_cloud
+from support.pictures import photo_jpeg, picture_jpeg
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    images = tmp_path / "museum" / "references"
+    images.mkdir(parents=True)
+    for number in range(3):
+        (images / f"{number:04}.jpg").write_bytes(picture_jpeg(number))
+    (images / "torn.jpg").write_bytes(picture_jpeg(9)[:500])
+    (images.parent / "objects.csv").write_text("object_id,label,artist\n0001,Water Lilies,Monet\n")
+    return images.parent
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)  # where the default, cloud.db, is
+    return tmp_path / "cloud.db"
+
+
+@pytest.fixture
+def daemon(database: Path) -> Iterator[CloudDaemon]:
+    # The daemon's log must not get into what the commands print.
+    with capture_logs(), running_cloud(database) as running:
+        yield running
+
+
+def test_a_folder_is_ingested_into_a_database(
+    folder: Path, database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "museum", "--threads", "2"]) == 0
+    shown = capsys.readouterr()
+    assert "3 added, 0 replaced, 0 unchanged, 1 rejected" in shown.out
+    assert "torn.jpg" in shown.err
+    assert main(["cloud", "ingest", str(folder), "--json"]) == 0, "the only catalogue is meant"
+    report = json.loads(capsys.readouterr().out)
+    assert (report["unchanged"], report["rejected"], report["total"]) == (3, 1, 4)
+    with CatalogueStore(database, create=False) as store:
+        assert store.objects("museum")[1].label == "Water Lilies"
+
+
+def test_a_folder_is_ingested_into_a_running_cloud(
+    folder: Path, daemon: CloudDaemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 2)
+    command = ["cloud", "ingest", str(folder), "--cloud", daemon.endpoint, "--catalogue", "museum", "--json"]
+    assert main(command) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["added"], report["rejected"]) == (3, 1)
+    assert report["problems"][0]["path"].endswith("torn.jpg")
+    with CloudClient(daemon.endpoint) as client:
+        found = client.recognize(photo_jpeg(1)).object
+        assert (found.label, dict(found.metadata)) == ("Water Lilies", {"artist": "Monet"})
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["unchanged"] == 3
+
+
+def test_a_running_cloud_serves_what_is_ingested_into_its_database(
+    folder: Path, daemon: CloudDaemon, database: Path
+) -> None:
+    assert main(["cloud", "ingest", str(folder), "--database", str(database), "--catalogue", "m"]) == 0
+    with CloudClient(daemon.endpoint, catalogue="") as client:
+
+        def serves() -> bool:
+            details = {detail.name: detail.value for detail in client.check().details}
+            return "3 objects, revision 1" in details.get("catalogue m", "")
+
+        wait_until(serves, what="the catalogue")
+        assert client.shown(photo_jpeg(2)) == "0002"
+
+
+@pytest.mark.parametrize("where", ["database", "cloud"])
+def test_objects_are_added_listed_and_removed(
+    where: str, daemon: CloudDaemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--cloud", daemon.endpoint] if where == "cloud" else ["--database", "cloud.db"]
+    image = tmp_path / "lilies.jpg"
+    image.write_bytes(picture_jpeg(1))
+    add = ["cloud", "objects", "add", str(image), "--label", "Water Lilies", "--metadata", "artist=Monet"]
+    assert main([*add, "--catalogue", "museum", *place]) == 0
+    assert main([*add, *place]) == 0
+    assert capsys.readouterr().out.split() == ["added", "lilies", "unchanged", "lilies"]
+    assert main(["cloud", "objects", "list", "--json", *place]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(item["object_id"], item["label"], item["version"]) for item in listed] == [
+        ("lilies", "Water Lilies", 1)
+    ]
+    assert main(["cloud", "objects", "list", *place]) == 0
+    assert "Water Lilies" in capsys.readouterr().out
+    assert main(["cloud", "catalogues", *place]) == 0
+    assert "museum" in capsys.readouterr().out
+    assert main(["cloud", "objects", "remove", "lilies", "gone", *place]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "removed lilies\n"
+    assert "gone" in shown.err
+
+
+def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["ingest", "nowhere", "--catalogue", "m"], 2, "no folder"),
+        (["ingest", ".", "--catalogue", "m"], 2, "no images"),
+        (["ingest", "museum"], 2, "no catalogue was named"),
+        (["ingest", "museum", "--catalogue", "a b"], 2, "cannot name a catalogue"),
+        (["ingest", "museum", "--database", "x.db", "--cloud", "tcp://127.0.0.1:1"], 2, "both"),
+        (["objects", "list"], 2, "no database"),
+        (["objects", "list", "--cloud", "tcp://127.0.0.1:1", "--key", "k"], 2, "belong together"),
+        (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "cannot read missing.jpg"),
+        (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "did not go in"),
+        (["objects", "add", "museum/references/0001.jpg", "--metadata", "x"], 2, "KEY=VALUE"),
+        (["--database", "x.db", "catalogues"], 2, "put them behind"),
+    ],
+)
+def test_mistakes_get_one_line_and_an_exit_code(
+    folder: Path,
+    database: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    said: str,
+) -> None:
+    assert main(["cloud", *arguments]) == code
+    assert said in one_line_error(capsys)
+
+
+def test_a_damaged_database_is_refused_by_every_command(
+    folder: Path, database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write_bytes(b"precious\n" * 100)
+    for command in (["ingest", str(folder), "--catalogue", "m"], ["catalogues"], ["objects", "list"], []):
+        assert main(["cloud", *command]) == 5
+        assert "not a database" in one_line_error(capsys)
+    assert database.read_bytes() == b"precious\n" * 100
+
+
+def test_a_folder_with_nothing_usable_fails(
+    tmp_path: Path, database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = tmp_path / "bad"
+    images.mkdir()
+    (images / "a.jpg").write_bytes(b"no")
+    assert main(["cloud", "ingest", str(images), "--catalogue", "m"]) == 2
+    assert "none of the 1 objects" in one_line_error(capsys)
+
+
+def test_an_interrupted_ingestion_says_how_to_go_on(
+    folder: Path, database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*unused: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ingestion._Batches, "wait_for_room", interrupt)
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 130
+    assert "run the same command again" in capsys.readouterr().err
+
+
+def test_the_help_tells_the_daemon_from_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cloud", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("--listen", "--database", "ingest", "objects", "catalogues", "SIGTERM"):
+        assert word in shown

@@ -1,0 +1,224 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nearsight.cloud.daemon import CloudDaemon
+from nearsight.cloud.store import CatalogueStore
+from nearsight.common.errors import AddressInUse, CorruptStore, NearsightError, PeerError
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.rpc.server import ServerSettings
+from support.cloud import CloudClient, cloud_settings, running_cloud
+from support.pictures import photo_jpeg, picture_jpeg
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "cloud.db"
+
+
+def fill(database: Path, *seeds: int) -> None:
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        client.add({f"p{seed}": [picture_jpeg(seed)] for seed in seeds})
+
+
+def test_a_restart_gives_the_same_answers_without_training(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = [OrbExtractor().extract(load_image(photo_jpeg(seed)), 300) for seed in range(1, 7)]
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        client.add({f"p{seed}": [picture_jpeg(seed)] for seed in range(1, 6)})
+        client.remove("p3")
+        before = [client.recognize(query) for query in queries]
+    monkeypatch.setattr(OrbExtractor, "extract", None)
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        assert [client.recognize(query) for query in queries] == before
+    assert [response.object.object_id for response in before] == ["p1", "p2", "", "p4", "p5", ""]
+
+
+def test_a_damaged_database_stops_the_start_and_is_not_touched(database: Path) -> None:
+    database.write_bytes(b"something else entirely\n" * 300)
+    with pytest.raises(CorruptStore) as caught:
+        CloudDaemon(cloud_settings(database)).start()
+    assert caught.value.advice
+    assert database.read_bytes() == b"something else entirely\n" * 300
+
+
+def test_a_damaged_model_stops_the_start_and_frees_the_port(database: Path) -> None:
+    fill(database, 1)
+    with CatalogueStore(database) as store:
+        descriptors = store.changes_since("museum", 0).written[0].views[0].descriptors.tobytes()
+    data = database.read_bytes()
+    position = data.index(descriptors[:100]) + 50
+    database.write_bytes(data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :])
+    threads = threading.active_count()
+    with pytest.raises(CorruptStore, match="p1"):
+        CloudDaemon(cloud_settings(database)).start()
+    wait_until(lambda: threading.active_count() <= threads, what="the end of all threads")
+
+
+def test_a_taken_port_is_refused_and_nothing_stays_open(database: Path, tmp_path: Path) -> None:
+    with running_cloud(database) as daemon:
+        server = ServerSettings(listen=daemon.endpoint)
+        threads = threading.active_count()
+        second = CloudDaemon(cloud_settings(tmp_path / "other.db", server=server))
+        with pytest.raises(AddressInUse):
+            second.start()
+        wait_until(lambda: threading.active_count() <= threads, what="the end of all threads")
+
+
+def test_stopping_twice_is_harmless(database: Path) -> None:
+    daemon = CloudDaemon(cloud_settings(database))
+    daemon.start()
+    daemon.stop(1.0)
+    daemon.stop(1.0)
+
+
+def test_metrics_show_the_catalogues(database: Path) -> None:
+    metrics = DaemonMetrics("cloud")
+    daemon = CloudDaemon(cloud_settings(database), metrics)
+    daemon.start()
+    try:
+        with CloudClient(daemon.endpoint) as client:
+            client.add({"p1": [picture_jpeg(1)]})
+            client.shown(photo_jpeg(1))
+        label = {"catalogue": "museum"}
+        assert metrics.registry.get_sample_value("nearsight_cloud_objects", label) == 1
+        assert metrics.registry.get_sample_value("nearsight_cloud_indexed_revision", label) == 1
+    finally:
+        daemon.stop(1.0)
+
+
+def test_clients_recognise_without_a_gap_while_objects_change(database: Path) -> None:
+    """Versions of "x" alternate between two pictures; each answer must be that of one revision."""
+    versions = {1: picture_jpeg(1), 2: picture_jpeg(2)}
+    photos = {1: photo_jpeg(1), 2: photo_jpeg(2), 3: photo_jpeg(3)}
+    done = threading.Event()
+    wrong: list[object] = []
+    answered = [0] * 4
+
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as writer:
+        writer.add({"x": [versions[1]], "fixed": [picture_jpeg(3)]})
+
+        def recognise(number: int) -> None:
+            with CloudClient(daemon.endpoint) as client:
+                while not done.is_set():
+                    for seed, photo in photos.items():
+                        try:
+                            found = client.recognize(photo).object
+                        except NearsightError as error:
+                            wrong.append(error)
+                            return
+                        shown = (found.object_id, 2 - found.version % 2)
+                        allowed = [("fixed", 1)] if seed == 3 else [("x", seed), ("", 2)]
+                        if shown not in allowed:
+                            wrong.append((seed, shown))
+                    answered[number] += 1
+
+        threads = [threading.Thread(target=recognise, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for step in range(2, 8):
+            seen = list(answered)
+            writer.add({"x": [versions[2 - step % 2]], f"extra{step}": [picture_jpeg(50 + step)]})
+            if step > 3:
+                writer.remove(f"extra{step - 1}")
+            wait_until(lambda: sum(answered) > sum(seen) + 1 or bool(wrong), what="answers")  # noqa: B023
+        done.set()
+        for thread in threads:
+            thread.join(20)
+        assert not wrong, wrong[:3]
+        assert writer.shown(photos[1]) == "x", "step 7 brought the first picture back"
+
+
+@dataclass(frozen=True)
+class CloudProcess:
+    process: subprocess.Popen[bytes]
+    endpoint: str
+    log: Path
+
+
+@contextmanager
+def cloud_process(database: Path, *options: str) -> Iterator[CloudProcess]:
+    """A real `nearsight cloud`; killed at the end if it still runs."""
+    announced, log = database.with_suffix(".json"), database.with_suffix(".log")
+    command = [sys.executable, "-m", "nearsight", "cloud", "--listen", "tcp://127.0.0.1:0"]
+    command += [
+        "--database",
+        str(database),
+        "--announce",
+        str(announced),
+        "--set",
+        "metrics_listen=",
+        *options,
+    ]
+    announced.unlink(missing_ok=True)
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            command, stderr=stderr, cwd=database.parent, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+    try:
+        wait_until(lambda: announced.exists() or process.poll() is not None, timeout_s=30, what="the daemon")
+        assert process.poll() is None, log.read_text()
+        yield CloudProcess(process, json.loads(announced.read_text())["endpoint"], log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+
+
+def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) -> None:
+    acknowledged: list[str] = []
+    enough = threading.Event()
+
+    def add_until_it_dies(endpoint: str, client_number: int) -> None:
+        with CloudClient(endpoint, timeout_s=5.0) as client:
+            for number in range(1000):
+                name = f"c{client_number}-{number}"
+                try:
+                    client.add({name: [picture_jpeg(number % 7)]}, index_later=bool(number % 3))
+                except PeerError:
+                    return
+                acknowledged.append(name)
+                if len(acknowledged) >= 12:
+                    enough.set()
+
+    with cloud_process(database) as cloud:
+        threads = [
+            threading.Thread(target=add_until_it_dies, args=(cloud.endpoint, number)) for number in (1, 2)
+        ]
+        for thread in threads:
+            thread.start()
+        assert enough.wait(30)
+        cloud.process.send_signal(signal.SIGKILL)
+        for thread in threads:
+            thread.join(20)
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        stored = {item.object_id for item in client.objects().objects}
+    assert set(acknowledged) <= stored
+    assert len(stored) <= len(acknowledged) + 2, "at most what was in flight goes in without an answer"
+
+
+def test_sigterm_ends_the_daemon_cleanly_and_it_can_be_started_again(database: Path) -> None:
+    with cloud_process(database) as cloud:
+        with CloudClient(cloud.endpoint) as client:
+            client.add({"p1": [picture_jpeg(1)]})
+        cloud.process.send_signal(signal.SIGTERM)
+        assert cloud.process.wait(15) == 0, cloud.log.read_text()
+        assert "Traceback" not in cloud.log.read_text()
+    assert not database.with_name("cloud.db-wal").exists(), (
+        "the log is merged when the last connection closes"
+    )
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        assert client.shown(photo_jpeg(1)) == "p1"

@@ -1,0 +1,118 @@
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from nearsight.cloud.catalogues import Catalogues
+from nearsight.cloud.intake import ObjectIntake
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import NewObject, ObjectTrainer, TrainingOutcome
+from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unavailable
+from nearsight.common.recognition.settings import RecognitionSettings
+from support.pictures import picture_jpeg
+from support.waiting import wait_until
+
+SETTINGS = RecognitionSettings(training_features=200)
+
+
+class HeldTrainer(ObjectTrainer):
+    """Trains for real, once the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(SETTINGS)
+        self.started = threading.Semaphore(0)
+        self.permitted = threading.Semaphore(0)
+
+    def train(self, objects: Sequence[NewObject]) -> TrainingOutcome:
+        self.started.release()
+        assert self.permitted.acquire(timeout=10)
+        return super().train(objects)
+
+
+def item(object_id: str) -> NewObject:
+    return NewObject(object_id, object_id, (picture_jpeg(1),))
+
+
+@pytest.fixture
+def catalogues(tmp_path: Path) -> Iterator[Catalogues]:
+    with CatalogueStore(tmp_path / "cloud.db") as store:
+        served = Catalogues(store, SETTINGS)
+        served.load()
+        yield served
+        served.stop()
+
+
+@pytest.fixture
+def trainer() -> HeldTrainer:
+    return HeldTrainer()
+
+
+@pytest.fixture
+def intake(catalogues: Catalogues, trainer: HeldTrainer) -> Iterator[ObjectIntake]:
+    taking = ObjectIntake(catalogues, trainer, threads=1, max_pending=2)
+    yield taking
+    trainer.permitted.release(100)
+    taking.stop()
+
+
+def test_an_answer_comes_when_the_object_is_in_the_index(
+    catalogues: Catalogues, intake: ObjectIntake, trainer: HeldTrainer
+) -> None:
+    answer = intake.add("museum", [item("a")], index_later=False)
+    assert trainer.started.acquire(timeout=10)
+    assert not answer.done()
+    trainer.permitted.release()
+    assert answer.result(10).stored.added == ("a",)
+    assert catalogues.get("museum").recognizer.object_ids == {"a"}
+
+
+def test_more_calls_than_may_be_pending_are_refused(intake: ObjectIntake, trainer: HeldTrainer) -> None:
+    accepted = [intake.add("museum", [item(name)], index_later=True) for name in "ab"]
+    with pytest.raises(Overloaded):
+        intake.add("museum", [item("c")], index_later=True)
+    trainer.permitted.release(2)
+    for answer in accepted:
+        answer.result(10)
+    trainer.permitted.release()
+    assert intake.add("museum", [item("c")], index_later=True).result(10).stored.added == ("c",)
+
+
+def test_work_that_nobody_waits_for_is_not_begun(intake: ObjectIntake, trainer: HeldTrainer) -> None:
+    answer = intake.add("museum", [item("a")], index_later=True, nobody_waits=lambda: True)
+    assert isinstance(answer.exception(10), DeadlineExceeded)
+    assert not trainer.started.acquire(blocking=False)
+
+
+def test_stopping_finishes_what_is_in_work_and_answers_the_rest(
+    intake: ObjectIntake, trainer: HeldTrainer
+) -> None:
+    first = intake.add("museum", [item("a")], index_later=True)
+    assert trainer.started.acquire(timeout=10)
+    second = intake.add("museum", [item("b")], index_later=True)
+    stopping = threading.Thread(target=intake.stop)
+    stopping.start()
+    wait_until(lambda: intake._stopping, what="the stop")
+    trainer.permitted.release()
+    stopping.join(10)
+    assert first.result(10).stored.added == ("a",)
+    assert isinstance(second.exception(10), Unavailable)
+    with pytest.raises(Unavailable):
+        intake.add("museum", [item("c")], index_later=True)
+
+
+def test_waiting_for_nothing_needs_a_catalogue(intake: ObjectIntake, trainer: HeldTrainer) -> None:
+    trainer.permitted.release(100)
+    assert isinstance(intake.add("museum", [], index_later=False).exception(10), NotFound)
+    intake.add("museum", [item("a")], index_later=True).result(10)
+    assert intake.add("", [], index_later=False).result(10).stored.revision == 1
+
+
+def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
+    intake: ObjectIntake, trainer: HeldTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer.permitted.release(100)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "train", None)
+        assert isinstance(intake.add("museum", [item("a")], index_later=True).exception(10), TypeError)
+    assert intake.add("museum", [item("a")], index_later=True).result(10).stored.added == ("a",)

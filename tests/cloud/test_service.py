@@ -1,0 +1,287 @@
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from nearsight.cloud import service
+from nearsight.cloud.daemon import CloudDaemon
+from nearsight.common.errors import (
+    ImageTooLarge,
+    InvalidArgument,
+    InvalidImage,
+    NearsightError,
+    NotFound,
+    Overloaded,
+)
+from nearsight.common.recognition.codec import object_model_from_proto
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.server import ServerSettings
+from nearsight.protos import catalogue_pb2 as pb
+from nearsight.protos.recognition_pb2 import FeaturesMessage, ImageInput, RecognizeRequest
+from support.cloud import CloudClient, running_cloud
+from support.pictures import broken_images, photo_jpeg, picture_jpeg
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[CloudDaemon]:
+    with running_cloud(tmp_path / "cloud.db") as running:
+        yield running
+
+
+@pytest.fixture
+def client(daemon: CloudDaemon) -> Iterator[CloudClient]:
+    with CloudClient(daemon.endpoint) as connected:
+        yield connected
+
+
+def pictures(*seeds: int) -> dict[str, list[bytes]]:
+    return {f"p{seed}": [picture_jpeg(seed)] for seed in seeds}
+
+
+def test_what_was_added_is_recognised_at_once(client: CloudClient) -> None:
+    added = client.add(pictures(1, 2, 3))
+    assert (list(added.added), added.revision) == (["p1", "p2", "p3"], 1)
+    response = client.recognize(photo_jpeg(2))
+    assert response.object.object_id == "p2"
+    assert response.answered_by == "cloud"
+    assert len(response.object.corners) == 4
+    assert 0 < response.object.confidence <= 1
+
+
+def test_features_are_recognised_like_the_image(client: CloudClient) -> None:
+    client.add(pictures(1, 2))
+    features = OrbExtractor().extract(load_image(photo_jpeg(1)), 300)
+    assert client.recognize(features).object == client.recognize(photo_jpeg(1)).object
+
+
+def test_a_photo_of_something_else_is_unknown(client: CloudClient) -> None:
+    client.add(pictures(1, 2))
+    response = client.recognize(photo_jpeg(77))
+    assert not response.HasField("object")
+    assert response.answered_by == "cloud"
+
+
+def test_an_image_without_features_is_unknown_not_an_error(client: CloudClient) -> None:
+    client.add(pictures(1))
+    assert client.shown(broken_images()["black"]) is None
+    assert client.shown(broken_images()["1 x 1"]) is None
+
+
+@pytest.mark.parametrize("name", ["empty", "truncated", "no image", "bomb"])
+def test_a_broken_image_is_a_typed_error_and_the_daemon_lives(client: CloudClient, name: str) -> None:
+    client.add(pictures(1))
+    with pytest.raises(InvalidArgument) as caught:
+        client.recognize(broken_images()[name])
+    assert "Traceback" not in str(caught.value)
+    assert client.shown(photo_jpeg(1)) == "p1"
+
+
+def test_requests_that_do_not_fit_together_are_invalid(client: CloudClient) -> None:
+    client.add(pictures(1))
+    for request, blobs in (
+        (RecognizeRequest(), []),
+        (RecognizeRequest(image=ImageInput(size_bytes=3)), []),
+        (RecognizeRequest(image=ImageInput(size_bytes=3)), [b"1234"]),
+        (RecognizeRequest(image=ImageInput(size_bytes=3)), [b"123", b"123"]),
+        (RecognizeRequest(features=FeaturesMessage(count=5)), []),
+        (RecognizeRequest(features=FeaturesMessage(count=2**31, first_blob=2**31)), [b""]),
+    ):
+        with pytest.raises(InvalidArgument):
+            client._call(client.recognition.recognize, request, blobs)
+    assert client.shown(photo_jpeg(1)) == "p1"
+
+
+def test_the_catalogue_of_the_call_decides(client: CloudClient) -> None:
+    client.add(pictures(1))
+    client.add(pictures(2), catalogue="shop")
+    assert client.recognize(photo_jpeg(2), catalogue="shop").object.object_id == "p2"
+    assert not client.recognize(photo_jpeg(2), catalogue="museum").HasField("object")
+    with pytest.raises(NotFound, match="musuem") as caught:
+        client.recognize(photo_jpeg(2), catalogue="musuem")
+    assert "museum, shop" in str(caught.value)
+    with pytest.raises(InvalidArgument, match="museum, shop"):
+        client.recognize(photo_jpeg(2), catalogue="")
+
+
+def test_an_empty_name_means_the_only_catalogue(client: CloudClient) -> None:
+    with pytest.raises(NotFound):
+        client.recognize(photo_jpeg(1), catalogue="")
+    client.add(pictures(1))
+    assert client.recognize(photo_jpeg(1), catalogue="").object.object_id == "p1"
+
+
+def test_adding_reports_new_replaced_unchanged_and_rejected_objects(client: CloudClient) -> None:
+    client.add(pictures(1, 2))
+    mixed = {
+        "p1": [picture_jpeg(1)],
+        "p2": [picture_jpeg(22)],
+        "p3": [b"broken", picture_jpeg(3)],
+        "p4": [b"broken"],
+        "p5": [],
+        "bad\n": [picture_jpeg(5)],
+    }
+    added = client.add(mixed)
+    assert (list(added.added), list(added.replaced), list(added.unchanged)) == (["p3"], ["p2"], ["p1"])
+    assert [item.object_id for item in added.rejected] == ["p4", "p5", "bad\n"]
+    assert all(item.reason for item in added.rejected)
+    assert [(item.object_id, item.image) for item in added.skipped] == [("p3", 0)]
+    assert client.shown(photo_jpeg(22)) == "p2"
+    assert client.shown(photo_jpeg(2)) is None
+    assert client.shown(photo_jpeg(3)) == "p3"
+
+
+def test_adding_again_after_a_lost_answer_changes_nothing(client: CloudClient) -> None:
+    first = client.add(pictures(1))
+    again = client.add(pictures(1))
+    assert (list(again.unchanged), again.revision) == (["p1"], first.revision)
+    assert client.objects().objects[0].version == 1
+
+
+def test_a_call_whose_objects_are_all_rejected_begins_no_catalogue(client: CloudClient) -> None:
+    added = client.add({"a": [b"broken"]}, catalogue="typo")
+    assert len(added.rejected) == 1
+    listed = client._call(client.catalogues.list_catalogues, pb.ListCataloguesRequest()).message
+    assert list(listed.catalogues) == []
+
+
+def test_calls_that_cannot_be_meant_are_invalid(client: CloudClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidArgument, match="declared"):
+        request = pb.AddObjectsRequest(objects=[pb.NewObject(object_id="a", images=2)])
+        client._call(client.catalogues.add_objects, request, [picture_jpeg(1)])
+    with pytest.raises(InvalidArgument):
+        client.add(pictures(1), catalogue="no/such name")
+    monkeypatch.setattr(service, "MAX_NEW_OBJECTS", 2)
+    with pytest.raises(InvalidArgument, match="limit is 2"):
+        client.add(pictures(1, 2, 3))
+    monkeypatch.setattr(service, "MAX_IDS", 2)
+    with pytest.raises(InvalidArgument, match="limit is 2"):
+        client.models("a", "b", "c")
+
+
+def test_an_id_twice_in_one_call_counts_once(client: CloudClient) -> None:
+    request = pb.AddObjectsRequest(objects=[pb.NewObject(object_id="a", images=1)] * 2)
+    blobs = [picture_jpeg(1), picture_jpeg(2)]
+    added = client._call(client.catalogues.add_objects, request, blobs).message
+    assert list(added.added) == ["a"]
+    assert "more than once" in added.rejected[0].reason
+    assert client.shown(photo_jpeg(1)) == "a"
+
+
+def test_what_is_indexed_later_can_be_waited_for(client: CloudClient) -> None:
+    for seed in (1, 2, 3):
+        client.add(pictures(seed), index_later=True)
+    assert client.add({}).revision == 3
+    assert client.shown(photo_jpeg(3)) == "p3"
+
+
+def test_a_removed_object_is_gone_when_the_call_returns(client: CloudClient) -> None:
+    client.add(pictures(1, 2))
+    removed = client.remove("p1", "nothing")
+    assert (list(removed.removed), list(removed.missing), removed.revision) == (["p1"], ["nothing"], 2)
+    assert client.shown(photo_jpeg(1)) is None
+    assert client.shown(photo_jpeg(2)) == "p2"
+    with pytest.raises(NotFound):
+        client.catalogue = "nowhere"
+        client.remove("p1")
+
+
+def test_objects_are_listed_with_what_a_copy_needs_to_know(client: CloudClient) -> None:
+    client.add({"p2": [picture_jpeg(2), picture_jpeg(3)], "p1": [picture_jpeg(1)]})
+    client.add({"p1": [picture_jpeg(11)]})
+    listed = client.objects()
+    assert [(item.object_id, item.version, item.views) for item in listed.objects] == [
+        ("p1", 2, 1),
+        ("p2", 1, 2),
+    ]
+    assert listed.revision == 2
+    assert all(item.model_bytes > 1000 and len(item.content_hash) == 32 for item in listed.objects)
+
+
+def test_models_recognise_elsewhere_what_the_cloud_recognises(client: CloudClient) -> None:
+    client.add(pictures(1, 2, 3))
+    reply = client.models("p3", "nothing", "p1", "p3")
+    assert [model.object_id for model in reply.message.models] == ["p3", "p1"]
+    assert list(reply.message.missing) == ["nothing"]
+    assert reply.message.revision == 1
+    models = [object_model_from_proto(message, reply.blobs) for message in reply.message.models]
+    features = OrbExtractor().extract(load_image(photo_jpeg(3)), 300)
+    found = ObjectRecognizer.build(models).recognize(features).found
+    assert found is not None
+    assert found.object_id == "p3"
+
+
+def test_models_beyond_one_response_are_left_out_and_named(tmp_path: Path) -> None:
+    # Half a message holds two of these models: each is about 300 x 38 bytes.
+    server = ServerSettings(listen="tcp://127.0.0.1:0", workers=2, max_message_bytes=64 * 1024)
+    with (
+        running_cloud(tmp_path / "cloud.db", server=server) as daemon,
+        CloudClient(daemon.endpoint) as client,
+    ):
+        for seed in range(5):
+            client.add(pictures(seed))
+        wanted = [f"p{seed}" for seed in range(5)]
+        got: list[str] = []
+        while wanted:
+            response = client.models(*wanted).message
+            got += [model.object_id for model in response.models]
+            wanted = list(response.left_out)
+            assert 1 <= len(response.models) < 5
+        assert got == [f"p{seed}" for seed in range(5)]
+
+
+def test_health_tells_what_the_cloud_holds(client: CloudClient) -> None:
+    client.add(pictures(1, 2))
+    health = client.check()
+    details = {detail.name: detail.value for detail in health.details}
+    assert (health.daemon, health.ready) == ("cloud", True)
+    assert details["catalogue museum"].startswith("2 objects, revision 1, index ")
+    assert details["database"].endswith("cloud.db")
+
+
+def test_an_overloaded_cloud_says_so_and_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker is held in real work; what the queue cannot take or keeps for too long is OVERLOADED."""
+    held, release = threading.Event(), threading.Event()
+    server = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=4, queue_timeout_s=0.2)
+    with (
+        running_cloud(tmp_path / "cloud.db", server=server) as daemon,
+        CloudClient(daemon.endpoint) as client,
+    ):
+        client.add(pictures(1))
+        recognize = ObjectRecognizer.recognize
+
+        def slow(self: ObjectRecognizer, features: object) -> object:
+            held.set()
+            assert release.wait(20)
+            return recognize(self, features)
+
+        monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
+        photo = photo_jpeg(1)
+
+        def ask() -> Future[Reply]:
+            request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
+            return client.recognition.recognize.future(
+                request, timeout_s=20.0, blobs=[photo], catalogue="museum"
+            )
+
+        first = ask()
+        assert held.wait(10)
+        waiting = [ask() for _ in range(12)]
+        errors = [future.exception(15) for future in waiting]
+        assert all(isinstance(error, Overloaded) for error in errors), errors
+        assert not first.done()
+        release.set()
+        assert first.result(10).message.object.object_id == "p1"
+        assert client.shown(photo) == "p1"
+
+
+def test_typed_errors_keep_their_type_over_the_wire(client: CloudClient) -> None:
+    client.add(pictures(1))
+    with pytest.raises(NearsightError) as caught:
+        client.recognize(b"no image")
+    assert isinstance(caught.value, InvalidArgument)
+    assert not isinstance(caught.value, InvalidImage | ImageTooLarge), "codes travel, not Python classes"
