@@ -1,0 +1,131 @@
+"""The caches of all catalogues: created on first use, kept in step with the cloud, bounded in number.
+
+A cache is created after the cloud answered a request about its catalogue, and only if the cloud can list
+the objects. So names that somebody made up cost the edge nothing, and the first requests of a catalogue do
+not wait.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.client import Reply
+from nearsight.edge.catalogue_cache import CatalogueCache, EdgeServices
+from nearsight.edge.cloud_client import listing_of, revisions_of, when_done
+from nearsight.edge.settings import EdgeSettings
+
+
+class CatalogueCaches:
+    """Finds, creates and drops the caches.
+
+    Parameters
+    ----------
+    settings : EdgeSettings
+        Of the daemon.
+    services : EdgeServices
+        Shared parts.
+    """
+
+    def __init__(self, settings: EdgeSettings, services: EdgeServices) -> None:
+        self._settings = settings
+        self._services = services
+        self._log = get_logger("caches")
+        self._lock = threading.Lock()
+        self._caches: dict[str, CatalogueCache] = {}  # the least recently used first
+        self._admitting: set[str] = set()
+        self._cloud_problem = "not asked yet"
+
+    def start(self) -> None:
+        """Begin to watch the cloud."""
+        self._services.background.submit(self._poll, name="poll")
+
+    @property
+    def cloud_problem(self) -> str:
+        """Why the cloud cannot be reached; empty if it can."""
+        return self._cloud_problem
+
+    def all(self) -> tuple[CatalogueCache, ...]:
+        """All caches, the least recently used first."""
+        with self._lock:
+            return tuple(self._caches.values())
+
+    def get(self, catalogue: str) -> CatalogueCache | None:
+        """The cache of a catalogue, None if it has none yet."""
+        with self._lock:
+            cache = self._caches.pop(catalogue, None)
+            if cache is not None:
+                self._caches[catalogue] = cache
+            return cache
+
+    def admit(self, catalogue: str) -> None:
+        """The cloud knows this catalogue: give it a cache, in the background."""
+        with self._lock:
+            if catalogue in self._caches or catalogue in self._admitting:
+                return
+            if len(self._admitting) >= self._settings.catalogues_max:
+                return
+            self._admitting.add(catalogue)
+        future = self._services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
+        when_done(
+            future,
+            lambda outcome: self._services.background.submit(lambda: self._create(catalogue, outcome)),
+        )
+
+    def _create(self, catalogue: str, outcome: Reply | NearsightError) -> None:
+        try:
+            if isinstance(outcome, NearsightError):
+                raise outcome
+            cache = CatalogueCache(catalogue, listing_of(outcome), self._settings, self._services)
+        except NearsightError as error:
+            self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))
+            with self._lock:
+                self._admitting.discard(catalogue)
+            return
+        with self._lock:
+            self._admitting.discard(catalogue)
+            evicted = None
+            if len(self._caches) >= self._settings.catalogues_max:
+                evicted = self._caches.pop(next(iter(self._caches)))
+            self._caches[catalogue] = cache
+        if evicted is not None:
+            self._log.info("cache dropped", catalogue=evicted.name, why="unused for longest")
+            evicted.close()
+        self._log.info("cache created", catalogue=catalogue, revision=cache.revision)
+        cache.start()
+
+    def _drop(self, catalogue: str, why: str) -> None:
+        with self._lock:
+            cache = self._caches.pop(catalogue, None)
+        if cache is not None:
+            self._log.info("cache dropped", catalogue=catalogue, why=why)
+            cache.close()
+
+    def _poll(self) -> None:
+        future = self._services.cloud.list_catalogues(min(self._settings.poll_s, 5.0))
+        when_done(future, lambda outcome: self._services.background.submit(lambda: self._polled(outcome)))
+
+    def _polled(self, outcome: Reply | NearsightError) -> None:
+        self._services.background.submit(self._poll, name="poll", after_s=self._settings.poll_s)
+        try:
+            if isinstance(outcome, NearsightError):
+                raise outcome
+            revisions = revisions_of(outcome)
+        except NearsightError as error:
+            self._note_cloud(str(error))
+            return
+        self._note_cloud("")
+        for cache in self.all():
+            if cache.name not in revisions:
+                self._drop(cache.name, str(NotFound("the cloud has no such catalogue any more")))
+            elif revisions[cache.name] != cache.revision:
+                cache.sync()
+
+    def _note_cloud(self, problem: str) -> None:
+        if bool(problem) != bool(self._cloud_problem):
+            if problem:
+                self._log.warning("cloud lost", error=problem)
+            else:
+                self._log.info("cloud reached", endpoint=self._settings.cloud)
+        self._cloud_problem = problem

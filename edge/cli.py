@@ -1,0 +1,49 @@
+"""The command ``nearsight edge``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+
+app = typer.Typer()
+
+
+@app.command()
+def edge(
+    cloud: Annotated[str | None, typer.Option(metavar="ENDPOINT", help="The cloud, tcp://HOST:PORT.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="ENDPOINT", help="Where to serve devices, tcp://HOST:PORT.")
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Profile of this machine, from `nearsight profile`."),
+    ] = None,
+    k_max: Annotated[
+        int | None, typer.Option("--k-max", metavar="N", help="Most objects in a cache; 0: no cache.")
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    announce: AnnounceOption = None,
+) -> None:
+    """Run the edge daemon: an adaptive recognition cache between devices and the cloud.
+
+    It answers what it can and asks the cloud for the rest. How many objects it holds, and which, follows
+    what is asked for, what a lookup costs here and what a miss costs.
+    """
+    from nearsight.common.config.base import load_settings
+    from nearsight.common.daemon import run_daemon
+    from nearsight.edge.daemon import EdgeDaemon
+    from nearsight.edge.settings import EdgeSettings
+
+    named = {
+        "cloud": cloud,
+        "server.listen": listen,
+        "cache.profile": str(profile) if profile is not None else None,
+        "cache.k_max": k_max,
+    }
+    settings = load_settings(EdgeSettings, "edge", config, flag_overrides(assignments, named)).settings
+    run_daemon("edge", settings, lambda metrics: EdgeDaemon(settings, metrics), announce=announce)

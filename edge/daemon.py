@@ -1,0 +1,143 @@
+"""The edge daemon: all parts, wired together in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nearsight import __version__
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.rpc.client import Channel
+from nearsight.common.rpc.health import HealthService
+from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
+from nearsight.common.rpc.server import RpcServer
+from nearsight.edge.background import BackgroundWorker
+from nearsight.edge.catalogue_cache import EdgeServices
+from nearsight.edge.catalogue_caches import CatalogueCaches
+from nearsight.edge.cloud_client import CloudClient
+from nearsight.edge.metrics import EdgeMetrics
+from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.service import EdgeRecognitionService, QueryReader
+from nearsight.edge.settings import EdgeSettings
+
+
+class EdgeDaemon:
+    """Serves devices from adaptive recognition caches in front of the cloud.
+
+    Parameters
+    ----------
+    settings : EdgeSettings
+        What to do.
+    metrics : DaemonMetrics
+        Where to count it.
+    clock : Clock
+        The time.
+
+    Raises
+    ------
+    ConfigurationError, NotFound, CorruptStore, MissingDependency
+        If a setting cannot work: no cloud, no such backend, an unusable profile or key.
+    """
+
+    def __init__(
+        self, settings: EdgeSettings, metrics: DaemonMetrics, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._settings = settings
+        if not settings.cloud:
+            raise ConfigurationError(
+                "the edge does not know its cloud", advice="give --cloud tcp://HOST:PORT, or set edge.cloud"
+            )
+        profile = CacheProfile.load(settings.cache.profile) if settings.cache.profile is not None else None
+        Recognizer(settings.recognition)  # a wrong backend fails here, before anything runs
+        client_security = _client_security(settings)
+        self._cloud = CloudClient(
+            *(
+                Channel(settings.cloud, client_id=settings.client_id, security=client_security, clock=clock)
+                for _ in range(2)
+            )
+        )
+        self._background = BackgroundWorker(clock)
+        services = EdgeServices(self._cloud, self._background, EdgeMetrics(metrics.registry), clock, profile)
+        self._caches = CatalogueCaches(settings, services)
+        reader = QueryReader(OrbExtractor(settings.recognition.fast_threshold), settings.recognition)
+        self._server = RpcServer(
+            [
+                EdgeRecognitionService(self._caches, self._cloud, reader, settings.forward, clock),
+                HealthService("edge", __version__, self.ready, self.details),
+            ],
+            tier="edge",
+            settings=settings.server,
+            security=_server_security(settings),
+            clock=clock,
+            observer=metrics,
+        )
+
+    @property
+    def endpoint(self) -> str:
+        """Where devices are served, with the port that was bound."""
+        return self._server.endpoint
+
+    @property
+    def caches(self) -> CatalogueCaches:
+        """The recognition caches."""
+        return self._caches
+
+    def start(self) -> None:
+        """Serve.
+
+        Raises
+        ------
+        AddressInUse, ConfigurationError
+            See `RpcServer.start`.
+        """
+        try:
+            self._server.start()
+        except BaseException:
+            self._cloud.close()
+            raise
+        self._background.start()
+        self._caches.start()
+
+    def stop(self, grace_s: float) -> None:
+        """Finish what is in progress within ``grace_s`` seconds, then release everything."""
+        self._server.stop(grace_s)
+        self._background.stop(grace_s)
+        self._cloud.close()
+
+    def ready(self) -> bool:
+        """Whether the cloud can be reached; cached objects are recognised without it, too."""
+        return not self._caches.cloud_problem
+
+    def details(self) -> Sequence[tuple[str, str]]:
+        """Facts for a person."""
+        problem = self._caches.cloud_problem
+        facts = [("cloud", f"{self._settings.cloud}, {problem or 'reached'}")]
+        for cache in self._caches.all():
+            facts += [(f"{cache.name}: {name}", value) for name, value in cache.details().items()]
+        return facts
+
+
+def _client_security(settings: EdgeSettings) -> ClientSecurity | None:
+    if not settings.cloud_public_key:
+        return None
+    if settings.security.secret_key_file is None:
+        raise ConfigurationError(
+            "cloud_public_key is set, but this edge has no key of its own",
+            advice="make one with `nearsight keys` and set security.secret_key_file",
+        )
+    return ClientSecurity(settings.security.secret_key_file, settings.cloud_public_key)
+
+
+def _server_security(settings: EdgeSettings) -> ServerSecurity | None:
+    key, clients = settings.security.secret_key_file, settings.security.allowed_clients
+    if clients is None:
+        return None  # the server itself refuses to listen beyond loopback then
+    if key is None:
+        raise ConfigurationError(
+            "security.allowed_clients is set, but this edge has no key of its own",
+            advice="make one with `nearsight keys` and set security.secret_key_file",
+        )
+    return ServerSecurity(key, clients)

@@ -1,0 +1,125 @@
+"""The Profiler of figure 3.5: what a lookup and a miss cost now.
+
+The dissertation's profiler measures the misses and takes f(k) as it was fitted offline. This one also
+corrects f(k) by the lookups that it sees, and adds what it costs to get features out of images that came as
+images.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from nearsight.common.caching.correction import LookupCorrection
+from nearsight.common.caching.expected_latency import FloatArray
+from nearsight.common.caching.miss_latency import MissLatency
+from nearsight.common.caching.profile import CacheProfile, ProfileCurves
+
+_EXTRACTION_WINDOW = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """The terms of equation 3.4 apart from the distribution, as of now.
+
+    Attributes
+    ----------
+    lookup_ms, recall : ndarray, (K + 1,) float64
+        f(k), corrected, and recall(k).
+    miss_ms : float
+        L_miss.
+    """
+
+    lookup_ms: FloatArray
+    recall: FloatArray
+    miss_ms: float
+
+
+class Profiler:
+    """Measures, from all threads of the daemon.
+
+    Parameters
+    ----------
+    profile : CacheProfile
+        What was measured offline.
+    miss_latency : MissLatency
+        The rolling mean of misses; used by nobody else from now on.
+    """
+
+    def __init__(self, profile: CacheProfile, miss_latency: MissLatency) -> None:
+        self._lock = threading.Lock()
+        self._miss_latency = miss_latency
+        self._extraction_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
+        self._brought_image: deque[bool] = deque(maxlen=_EXTRACTION_WINDOW)
+        self._correction = LookupCorrection()
+        self._curves: ProfileCurves = profile.curves(0)
+        self._profile = profile
+
+    @property
+    def profile(self) -> CacheProfile:
+        """The profile in force."""
+        return self._profile
+
+    @property
+    def miss_ms(self) -> float:
+        """L_miss in ms."""
+        with self._lock:
+            return self._miss_latency.mean_ms
+
+    @property
+    def correction(self) -> float:
+        """Measured lookup times over those of the profile."""
+        with self._lock:
+            return self._correction.factor
+
+    def use(self, profile: CacheProfile) -> None:
+        """Replace the profile; the correction starts anew."""
+        with self._lock:
+            self._profile = profile
+            self._curves = profile.curves(len(self._curves.lookup_ms) - 1)
+            self._correction = LookupCorrection()
+
+    def observe_miss(self, round_trip_ms: float) -> None:
+        """A miss was answered after this time, from the edge's point of view."""
+        with self._lock:
+            self._miss_latency.observe(round_trip_ms)
+
+    def observe_lookup(self, k: int, lookup_ms: float) -> None:
+        """A lookup in a cache of k objects took this time."""
+        with self._lock:
+            self._extend(k)
+            self._correction.observe(lookup_ms, float(self._curves.lookup_ms[k]))
+
+    def observe_query(self, *, image: bool) -> None:
+        """A request came, with an image or with features."""
+        with self._lock:
+            self._brought_image.append(image)
+
+    def observe_extraction(self, extraction_ms: float) -> None:
+        """Getting the features out of an image took this time."""
+        with self._lock:
+            self._extraction_ms.append(extraction_ms)
+
+    def costs(self, k_max: int) -> Costs:
+        """What every cache size 0 … k_max costs now."""
+        with self._lock:
+            self._extend(k_max)
+            lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
+            # Only a cache that is asked needs features: an empty one passes images on as they are.
+            lookup_ms[1:] += self._mean_extraction_ms()
+            return Costs(lookup_ms, self._curves.recall[: k_max + 1], self._miss_latency.mean_ms)
+
+    def _mean_extraction_ms(self) -> float:
+        """What extraction adds to a lookup, over requests with images and requests with features."""
+        if not self._brought_image:
+            return 0.0
+        share = sum(self._brought_image) / len(self._brought_image)
+        if not self._extraction_ms:
+            return share * self._profile.extraction_ms
+        return share * math.fsum(self._extraction_ms) / len(self._extraction_ms)
+
+    def _extend(self, k: int) -> None:
+        if k >= len(self._curves.lookup_ms):
+            self._curves = self._profile.curves(2 * k)

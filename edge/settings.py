@@ -1,0 +1,73 @@
+"""What a person can set about the edge daemon."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.rpc.server import ServerSettings
+
+Forward = Literal["auto", "features", "image"]
+
+
+class CacheSettings(SettingsGroup):
+    """The adaptive recognition cache of one catalogue (dissertation, chapter 3)."""
+
+    k_max: int = Field(default=10_000, ge=0, le=1_000_000)
+    """Most objects that the cache may hold; 0 forwards everything to the cloud."""
+    profile: UserPath | None = None
+    """Profile of this machine, from `nearsight profile`. Without it the edge measures a quick one."""
+    optimize_every: int = Field(default=10, ge=1)
+    """Requests between two decisions about the cache; a missed object leads to one at once."""
+    prior: float = Field(default=1.0, gt=0)
+    """Dirichlet prior of each object of the catalogue, in requests."""
+    half_life_s: float = Field(default=3600.0, gt=0, allow_inf_nan=True)
+    """Seconds in which the count of a request loses half of its weight; inf never forgets."""
+    miss_prior_ms: float = Field(default=100.0, ge=0, lt=math.inf)
+    """Assumed round trip to the cloud until the first miss has been measured."""
+    miss_window: int = Field(default=10, ge=1, le=10_000)
+    """How many of the last misses are averaged."""
+    least_gain: float = Field(default=0.01, ge=0, le=1)
+    """Share of the expected latency that a change must save, unless an object is newly popular."""
+    build_share: float = Field(default=0.2, gt=0, le=1)
+    """Most of one core's time that goes into building new snapshots."""
+
+
+class FetchSettings(SettingsGroup):
+    """Fetching object models from the cloud, in the background."""
+
+    batch: int = Field(default=8, ge=1, le=1000)
+    """Models per request."""
+    parallel: int = Field(default=2, ge=1, le=16)
+    """Requests in flight, besides one for an object that failed before."""
+    timeout_s: float = Field(default=20.0, gt=0, le=600)
+    """Longest wait for one request."""
+
+
+class EdgeSettings(DaemonSettings):
+    """Settings of the edge daemon."""
+
+    server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7100")
+    """Where devices are served."""
+    cloud: str = ""
+    """Endpoint of the cloud, tcp://host:port."""
+    cloud_public_key: str = ""
+    """Public key of the cloud, or a file that holds it; needed if the cloud uses encryption."""
+    client_id: str = Field(default="edge", min_length=1, max_length=100)
+    """How this edge calls itself to the cloud."""
+    forward: Forward = "auto"
+    """What the cloud gets on a miss: the features, the image, or whichever has fewer bytes."""
+    poll_s: float = Field(default=10.0, gt=0, le=3600)
+    """Seconds between two looks at the cloud's catalogues, for objects that were removed or replaced."""
+    catalogues_max: int = Field(default=16, ge=1, le=1000)
+    """Catalogues with a cache at the same time; the one unused for longest makes room."""
+    recognition: RecognitionSettings = RecognitionSettings()
+    """The recognition pipeline; as in the cloud, or recall differs."""
+    cache: CacheSettings = CacheSettings()
+    """The adaptive cache."""
+    fetch: FetchSettings = FetchSettings()
+    """Model fetching."""

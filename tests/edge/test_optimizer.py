@@ -1,0 +1,32 @@
+"""The adaptive policy."""
+
+import numpy as np
+
+from nearsight.common.caching.request_distribution import RequestDistribution
+from nearsight.edge.optimizer import AdaptivePolicy, Optimizer
+from nearsight.edge.profiler import Costs
+
+CHEAP = Costs(0.001 * np.arange(101.0), np.full(101, 0.9), 1000.0)
+
+
+def ranking_of(counts: dict[str, int]):
+    distribution = RequestDistribution([f"o{i}" for i in range(100)])
+    for name, count in counts.items():
+        distribution.count(name, 0.0, count)
+    return distribution.ranking(0.0)
+
+
+def test_only_objects_that_were_asked_for_are_cached_however_cheap_that_is() -> None:
+    decision = AdaptivePolicy().choose(ranking_of({"o3": 5, "o7": 1}), CHEAP, 100)
+    assert decision.object_ids == ("o3", "o7")
+
+
+def test_the_bound_of_the_settings_is_kept() -> None:
+    assert AdaptivePolicy().choose(ranking_of({"o3": 5, "o7": 1}), CHEAP, 1).object_ids == ("o3",)
+
+
+def test_the_last_decision_can_be_looked_at() -> None:
+    optimizer = Optimizer(AdaptivePolicy(), k_max=100, least_gain=0.01)
+    assert optimizer.decision is None
+    decision = optimizer.decide(ranking_of({"o3": 5}), CHEAP)
+    assert optimizer.decision is decision

@@ -1,0 +1,59 @@
+"""What lookups and misses cost now."""
+
+import numpy as np
+import pytest
+
+from nearsight.common.caching.miss_latency import MissLatency
+from nearsight.edge.profiler import Profiler
+from support.caching import profile_of_table_3_2
+
+
+def new_profiler() -> Profiler:
+    profile = profile_of_table_3_2().model_copy(update={"extraction_ms": 8.0})
+    return Profiler(profile, MissLatency(prior_ms=100.0))
+
+
+def test_before_any_measurement_the_profile_and_the_prior_hold() -> None:
+    costs = new_profiler().costs(400)
+    assert costs.lookup_ms[[0, 100]] == pytest.approx([0.0, 238.14])
+    assert costs.recall[100] == pytest.approx(0.886)
+    assert costs.miss_ms == 100.0
+
+
+def test_lookups_slower_than_the_profile_raise_the_whole_curve() -> None:
+    profiler = new_profiler()
+    for _ in range(200):
+        profiler.observe_lookup(100, 2 * 238.14)
+    costs = profiler.costs(400)
+    assert costs.lookup_ms[[0, 50, 400]] == pytest.approx(2 * np.array([0, 144.64, 799.14]), rel=1e-3)
+
+
+def test_measured_misses_replace_the_prior() -> None:
+    profiler = new_profiler()
+    profiler.observe_miss(40.0)
+    profiler.observe_miss(60.0)
+    assert profiler.costs(10).miss_ms == 50.0
+
+
+def test_requests_that_bring_images_add_their_extraction_but_not_to_an_empty_cache() -> None:
+    profiler = new_profiler()
+    plain = profiler.costs(10).lookup_ms
+    profiler.observe_query(image=True)
+    assert profiler.costs(10).lookup_ms - plain == pytest.approx([0.0] + [8.0] * 10), "from the profile"
+    profiler.observe_extraction(6.0)
+    profiler.observe_query(image=False)
+    assert profiler.costs(10).lookup_ms - plain == pytest.approx([0.0] + [3.0] * 10), "half of the requests"
+
+
+def test_a_new_profile_starts_with_a_new_correction() -> None:
+    profiler = new_profiler()
+    profiler.observe_lookup(10, 1000.0)
+    profiler.use(profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.1)}))
+    assert profiler.correction == 1.0
+    assert profiler.costs(10).lookup_ms[10] == pytest.approx(2.0)
+
+
+def test_an_unforeseen_size_is_extrapolated() -> None:
+    profiler = new_profiler()
+    profiler.observe_lookup(5000, 10.0)
+    assert len(profiler.costs(20_000).lookup_ms) == 20_001

@@ -1,0 +1,288 @@
+"""A real edge daemon in this process, in front of a cloud whose faults a test decides."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.codec import (
+    features_from_proto,
+    features_to_proto,
+    object_model_to_proto,
+    recognized_object_to_proto,
+)
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.training import train_object
+from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.edge.catalogue_cache import CatalogueCache
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings, EdgeSettings, FetchSettings
+from nearsight.protos import catalogue_pb2 as pb
+from nearsight.protos import health_pb2, recognition_pb2
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest, RecognizeResponse
+from support.pictures import photo_jpeg, picture_jpeg
+from support.waiting import wait_until
+
+RECOGNITION = RecognitionSettings(training_features=300, query_features=300)
+CATALOGUE = "museum"
+
+
+def exhibit(number: int, *, version: int = 1, picture: int | None = None) -> ObjectModel:
+    """The model of exhibit ``number``, which shows picture ``number`` unless another is given."""
+    image = picture_jpeg(number if picture is None else picture)
+    return train_object(f"{number:02d}", f"exhibit {number}", [image], RECOGNITION, version=version)
+
+
+def photo(number: int) -> bytes:
+    """A photo of picture ``number``."""
+    return photo_jpeg(number)
+
+
+def features_of(image: bytes) -> Features:
+    """What a device extracts."""
+    extractor = OrbExtractor(RECOGNITION.fast_threshold)
+    return extractor.extract(load_image(image, RECOGNITION.limits), RECOGNITION.query_features)
+
+
+class ScriptedCloud:
+    """A cloud with one catalogue that really recognises, counts requests, and fails where a test says.
+
+    Attributes
+    ----------
+    fetched : list of tuple of str
+        Objects of each request for models.
+    received : list of str
+        Kind of each recognition request, "image" or "features".
+    recognize_error, fetch_errors
+        Errors to answer with, the latter per object: whatever batch it is in fails.
+    silent : set of str
+        Objects whose requests for models are never answered.
+    malformed : set of str
+        Objects whose models come damaged.
+    gate : threading.Event
+        Recognition requests are answered while it is set.
+    """
+
+    def __init__(self, models: Sequence[ObjectModel], listen: str = "tcp://127.0.0.1:0") -> None:
+        self.fetched: list[tuple[str, ...]] = []
+        self.received: list[str] = []
+        self.recognize_error: NearsightError | None = None
+        self.fetch_errors: dict[str, NearsightError] = {}
+        self.silent: set[str] = set()
+        self.malformed: set[str] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.revision = 1
+        self.hidden = False
+        self.set_models(models, bump=False)
+        services = [_Recognition(self), _Catalogue(self)]
+        self.server = RpcServer(services, tier="cloud", settings=ServerSettings(listen=listen, workers=2))
+        self.server.start()
+
+    @property
+    def endpoint(self) -> str:
+        return self.server.endpoint
+
+    def set_models(self, models: Sequence[ObjectModel], *, bump: bool = True) -> None:
+        """Replace the content of the catalogue."""
+        self.recognizer = ObjectRecognizer.build(models, RECOGNITION)
+        self.revision += bump
+
+    def fetched_ids(self) -> list[str]:
+        return [name for batch in self.fetched for name in batch]
+
+    def stop(self) -> None:
+        self.gate.set()
+        self.server.stop(0.5)
+
+
+class _Recognition(Service):
+    descriptor = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
+
+    def __init__(self, cloud: ScriptedCloud) -> None:
+        self._cloud = cloud
+
+    def recognize(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
+        cloud = self._cloud
+        cloud.received.append(str(request.WhichOneof("input")))
+        assert cloud.gate.wait(20)
+        if cloud.recognize_error is not None:
+            raise cloud.recognize_error
+        if context.catalogue != CATALOGUE or cloud.hidden:
+            raise NotFound(f"there is no catalogue {context.catalogue!r}")
+        if request.HasField("image"):
+            features = features_of(bytes(context.blobs[0]))
+        else:
+            features = features_from_proto(request.features, context.blobs)
+        found = cloud.recognizer.recognize(features).found
+        response = RecognizeResponse(answered_by="cloud")
+        if found is not None:
+            response.object.CopyFrom(recognized_object_to_proto(found))
+        return response
+
+
+class _Catalogue(Service):
+    descriptor = pb.DESCRIPTOR.services_by_name["Catalogue"]
+
+    def __init__(self, cloud: ScriptedCloud) -> None:
+        self._cloud = cloud
+
+    def list_catalogues(
+        self, request: pb.ListCataloguesRequest, context: CallContext
+    ) -> pb.ListCataloguesResponse:
+        cloud = self._cloud
+        summary = pb.CatalogueSummary(name=CATALOGUE, objects=len(cloud.recognizer), revision=cloud.revision)
+        return pb.ListCataloguesResponse(catalogues=[] if cloud.hidden else [summary])
+
+    def list_objects(self, request: pb.ListObjectsRequest, context: CallContext) -> pb.ListObjectsResponse:
+        if context.catalogue != CATALOGUE or self._cloud.hidden:
+            raise NotFound(f"there is no catalogue {context.catalogue!r}")
+        models = self._cloud.recognizer.models.values()
+        return pb.ListObjectsResponse(
+            objects=[
+                pb.ObjectSummary(object_id=m.object_id, label=m.label, version=m.version) for m in models
+            ],
+            revision=self._cloud.revision,
+        )
+
+    def get_object_models(
+        self, request: pb.GetObjectModelsRequest, context: CallContext
+    ) -> pb.GetObjectModelsResponse | Future[pb.GetObjectModelsResponse]:
+        cloud = self._cloud
+        asked = tuple(request.object_ids)
+        cloud.fetched.append(asked)
+        for name in asked:
+            if name in cloud.silent:
+                return Future()
+            if name in cloud.fetch_errors:
+                raise cloud.fetch_errors[name]
+        response = pb.GetObjectModelsResponse(revision=cloud.revision)
+        for name in asked:
+            model = cloud.recognizer.models.get(name)
+            if model is None:
+                response.missing.append(name)
+                continue
+            message, blobs = object_model_to_proto(model, len(context.response_blobs))
+            if name in cloud.malformed:
+                message.views[0].count += 1
+            response.models.append(message)
+            context.response_blobs.extend(blobs)
+        return response
+
+    def add_objects(self, request: pb.AddObjectsRequest, context: CallContext) -> pb.AddObjectsResponse:
+        raise InvalidArgument("not in this test")
+
+    def remove_objects(
+        self, request: pb.RemoveObjectsRequest, context: CallContext
+    ) -> pb.RemoveObjectsResponse:
+        raise InvalidArgument("not in this test")
+
+
+class EdgeClient:
+    """A device, in the test's words."""
+
+    def __init__(self, endpoint: str, catalogue: str = CATALOGUE) -> None:
+        self.channel = Channel(endpoint, client_id="device-1")
+        self.catalogue = catalogue
+        self.recognition = Stub(self.channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        self.health = Stub(self.channel, health_pb2.DESCRIPTOR.services_by_name["Health"])
+
+    def __enter__(self) -> EdgeClient:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.channel.close()
+
+    def send(
+        self, query: bytes | Features, *, timeout_s: float = 10.0, catalogue: str | None = None
+    ) -> Future[Reply]:
+        if isinstance(query, Features):
+            message, blobs = features_to_proto(query, 0)
+            return self.send_raw(RecognizeRequest(features=message), blobs, timeout_s, catalogue)
+        request = RecognizeRequest(image=ImageInput(size_bytes=len(query)))
+        return self.send_raw(request, [query], timeout_s, catalogue)
+
+    def send_raw(
+        self,
+        request: RecognizeRequest,
+        blobs: Sequence[bytes],
+        timeout_s: float = 10.0,
+        catalogue: str | None = None,
+    ) -> Future[Reply]:
+        name = self.catalogue if catalogue is None else catalogue
+        future: Future[Reply] = self.recognition.recognize.future(
+            request, timeout_s=timeout_s, blobs=blobs, catalogue=name, trace_id="trace"
+        )
+        return future
+
+    def ask(self, query: bytes | Features, *, timeout_s: float = 10.0) -> tuple[str | None, str]:
+        """What a photo shows, and who said so."""
+        return answer_of(self.send(query, timeout_s=timeout_s).result(timeout_s + 5))
+
+
+def answer_of(reply: Reply) -> tuple[str | None, str]:
+    """Object id or None, and who answered."""
+    message = reply.message
+    return (message.object.object_id if message.HasField("object") else None), message.answered_by
+
+
+def edge_settings(cloud: str, **changes: Any) -> EdgeSettings:
+    """Settings for tests: a small pipeline, quick polls, builds without pauses."""
+    values: dict[str, Any] = {
+        "cloud": cloud,
+        "server": ServerSettings(listen="tcp://127.0.0.1:0", workers=2),
+        "poll_s": 0.05,
+        "recognition": RECOGNITION,
+        "cache": CacheSettings(build_share=1.0, miss_prior_ms=1000.0),
+        "fetch": FetchSettings(timeout_s=2.0),
+    }
+    return EdgeSettings(**(values | changes))
+
+
+@contextmanager
+def running_edge(cloud: str, **changes: Any) -> Iterator[EdgeDaemon]:
+    """A daemon that serves and is stopped at the end."""
+    daemon = EdgeDaemon(edge_settings(cloud, **changes), DaemonMetrics("edge"))
+    daemon.start()
+    try:
+        yield daemon
+    finally:
+        daemon.stop(2.0)
+
+
+def cache_of(edge: EdgeDaemon) -> CatalogueCache:
+    """The cache of the catalogue; created by the first answered request."""
+    wait_until(lambda: edge.caches.get(CATALOGUE) is not None, what="a cache")
+    cache = edge.caches.get(CATALOGUE)
+    assert cache is not None
+    return cache
+
+
+def cached(edge: EdgeDaemon) -> set[str]:
+    """Ids in the snapshot that answers."""
+    cache = edge.caches.get(CATALOGUE)
+    return set(cache.recognizer.snapshot.object_ids) if cache is not None else set()
+
+
+def ask_until(condition: Callable[[], bool], ask: Callable[[], object], what: str) -> None:
+    """Repeat a request until something holds, as visitors do."""
+
+    def asked() -> bool:
+        if condition():
+            return True
+        ask()
+        return condition()
+
+    wait_until(asked, what=what)
