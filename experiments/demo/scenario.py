@@ -27,9 +27,11 @@ class Scenario:
     seconds : float
         Length of the replay of each configuration [s].
     photos_per_exhibit : int
-        Different photos of each exhibit on show.
+        How many different photos of each exhibit visitors take.
     unknown_share : float
         Share of photos of objects that are not in the catalogue.
+    unknown_photos : int
+        How many different ones of those there are.
     link : LinkShape
         Between the building and the cloud.
     timeout_s : float
@@ -43,8 +45,9 @@ class Scenario:
     exhibits_per_section: int = 44
     visitors: int = 5
     seconds: float = 45.0
-    photos_per_exhibit: int = 4
+    photos_per_exhibit: int = 8
     unknown_share: float = 0.08
+    unknown_photos: int = 40
     link: LinkShape = field(default_factory=lambda: LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0))
     timeout_s: float = 5.0
     seed: int = 1
@@ -67,4 +70,4 @@ class Scenario:
 
 
 FULL = Scenario()
-QUICK = Scenario(objects=150, exhibits_per_section=20, seconds=8.0, photos_per_exhibit=2)
+QUICK = Scenario(objects=150, exhibits_per_section=20, seconds=10.0, unknown_photos=10)

@@ -106,7 +106,8 @@ def plan_from_visits(
     requests = photo_requests(
         (visit for visit in visits if visit.visitor == chosen), photos, rng, objects=objects
     )[chosen]
-    return _planned(mix_in_unknown(requests, dataset, unknown_share, rng), Path(), seconds)
+    unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
+    return _planned(mix_in_unknown(requests, unknown, unknown_share, rng), Path(), seconds)
 
 
 def choose_visitor(visits: Sequence[Visit], visitor: str | None, *, source: str) -> str:
@@ -141,23 +142,33 @@ def photos_by_object(dataset: Dataset) -> dict[str, list[str]]:
 
 
 def mix_in_unknown(
-    requests: Sequence[PhotoRequest], dataset: Dataset, share: float, rng: np.random.Generator
+    requests: Sequence[PhotoRequest], unknown: Sequence[str], share: float, rng: np.random.Generator
 ) -> tuple[PhotoRequest, ...]:
     """Replace some requests by photos of objects that are not in the catalogue.
+
+    Parameters
+    ----------
+    requests : sequence of PhotoRequest
+        Of any visitor.
+    unknown : sequence of str
+        Paths of photos of unknown objects.
+    share : float
+        How many to replace, in [0, 1).
+    rng : Generator
+        Chooses which.
 
     Raises
     ------
     InvalidArgument
-        If the share is not in [0, 1) or the data set has no such photos.
+        If the share is not in [0, 1) or there are no such photos.
     """
     if not 0 <= share < 1:
         raise InvalidArgument(f"the share of unknown photos is in [0, 1), got {share:g}")
     if not share:
         return tuple(requests)
-    unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
     if not unknown:
         raise InvalidArgument(
-            f"data set {dataset.name!r} has no photos of unknown objects",
+            "the data set has no photos of unknown objects",
             advice="leave out --unknown-share, or add queries with an empty object_id",
         )
     return tuple(

@@ -1,0 +1,195 @@
+"""Commands of the experiments: ``nearsight demo``, ``replay``, ``evaluate`` and ``bench``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.terminal import print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from nearsight.experiments.demo.run import DemoResult
+    from nearsight.experiments.demo.scenario import Scenario
+    from nearsight.experiments.testbed.rows import RequestRow
+
+demo_app = typer.Typer()
+replay_app = typer.Typer()
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+@demo_app.command()
+def demo(  # noqa: PLR0917  typer calls it by name
+    quick: Annotated[bool, typer.Option("--quick", help="A small museum and a short replay.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder for results; a museum there is used again.")
+    ] = Path("results/demo"),
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1.0, help="Length of each replay.")
+    ] = None,
+    objects: Annotated[int | None, typer.Option("--objects", min=1, help="Size of the catalogue.")] = None,
+    visitors: Annotated[
+        int | None, typer.Option("--visitors", min=1, help="Devices, one process each.")
+    ] = None,
+    rtt_ms: Annotated[float | None, typer.Option("--rtt", help="Round trip to the cloud [ms].")] = None,
+    mbps: Annotated[float | None, typer.Option("--mbps", help="Rate to and from the cloud [Mbit/s].")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of museum, visitors and link.")] = 1,
+) -> None:
+    """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
+
+    Takes less than 3 minutes, with --quick less than 45 seconds.
+    """
+    from nearsight.experiments.demo.run import run_demo
+    from nearsight.experiments.demo.scenario import FULL, QUICK
+
+    scenario = QUICK if quick else FULL
+    link = scenario.link
+    scenario = replace(
+        scenario,
+        seconds=seconds or scenario.seconds,
+        objects=objects or scenario.objects,
+        visitors=visitors or scenario.visitors,
+        seed=seed,
+        link=replace(
+            link,
+            rtt_ms=link.rtt_ms if rtt_ms is None else rtt_ms,
+            up_mbps=link.up_mbps if mbps is None else mbps,
+            down_mbps=link.down_mbps if mbps is None else mbps,
+        ),
+    )
+    _announce_demo(scenario)
+    _print_demo(run_demo(scenario, out))
+
+
+def _announce_demo(scenario: Scenario) -> None:
+    link = scenario.link
+    typer.echo(
+        f"A museum of {scenario.objects} exhibits, {scenario.on_show} on show; {scenario.visitors} visitors "
+        f"take one photo per second each;\nthe cloud is {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s away.",
+        err=True,
+    )
+
+
+def _print_demo(result: DemoResult) -> None:
+    from nearsight.experiments.demo.report import describe_link, describe_target, table, targets
+
+    columns, rows = table(result.results)
+    print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
+    for one in result.results:
+        typer.echo(describe_link(one))
+    for target in targets({one.name: one for one in result.results}):
+        typer.echo(describe_target(target))
+    answered = sum(len(one.rows) for one in result.results)
+    typer.echo(f"\nEvery one of {answered} requests got exactly one answer. Took {result.seconds:.0f} s.")
+    typer.echo(
+        f"Results: {result.folder}/summary.json, requests.csv, {result.figure.name}; logs in its sub-folders"
+    )
+    typer.echo("Next:    nearsight demo --rtt 60 --mbps 5    a cloud further away")
+    typer.echo(f"         nearsight evaluate {result.museum}    recall and precision of the whole catalogue")
+
+
+@replay_app.command()
+def replay(  # noqa: PLR0917  typer calls it by name
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE.csv", help="visitor,exhibit,start_s,end_s or objectID,imagePath,time_ms."
+        ),
+    ],
+    photos: Annotated[
+        Path,
+        typer.Option(
+            "--photos", metavar="DIR", help="Museum or other data set; folder that imagePath starts from."
+        ),
+    ],
+    edge: Annotated[str | None, typer.Option("--edge", metavar="ENDPOINT", help="Asked first.")] = None,
+    cloud: Annotated[
+        str | None, typer.Option("--cloud", metavar="ENDPOINT", help="Asked if the edge cannot answer.")
+    ] = None,
+    catalogue: Annotated[str | None, typer.Option("--catalogue", metavar="NAME")] = None,
+    visitor: Annotated[
+        str | None, typer.Option("--visitor", help="Whose visits; also the device's identity.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.csv", help="One row per request.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Stop after this time.")] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0.05, help="Deadline of a request [s].")] = 5.0,
+    unknown_share: Annotated[
+        float, typer.Option("--unknown-share", help="Share of photos of objects not in the catalogue.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Draws the photos of visits.")] = 1,
+    label: Annotated[str, typer.Option("--label", help="Name of the set-up, in the rows.")] = "replay",
+    start_after_s: Annotated[
+        float, typer.Option("--start-after", help="Wait first [s]: several devices do not send in step.")
+    ] = 0.0,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    announce: AnnounceOption = None,
+    events: Annotated[
+        bool, typer.Option("--events", hidden=True, help="A JSON line per completed request.")
+    ] = False,
+    wait_for_input: Annotated[
+        bool, typer.Option("--wait-for-input", hidden=True, help="Begin at a line on standard input.")
+    ] = False,
+) -> None:
+    """Replay one visitor's photos through the SDK, one per second, and account for every answer.
+
+    One process is one device: start several, each with its --visitor, for a crowd.
+    """
+    from nearsight.common.config.base import load_settings
+    from nearsight.common.logging import configure_logging
+    from nearsight.device.settings import DeviceSettings
+    from nearsight.experiments.replay_device import (
+        EventWriter,
+        ReplayOptions,
+        keep_rows,
+        make_plan,
+        run_device,
+        start_signal,
+    )
+
+    named = {"edge.endpoint": edge, "cloud.endpoint": cloud, "catalogue": catalogue}
+    settings = load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
+    configure_logging(level=settings.log_level, log_format=settings.log_format, daemon="replay")
+    options = ReplayOptions(
+        trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s
+    )
+    plan = make_plan(options)
+    wait_for_start = start_signal(announce, wait_for_input)
+    if events:
+        writer = EventWriter(sys.stdout)
+        rows = run_device(options, settings, plan, writer.on_row, wait_for_start)
+        keep_rows(rows, out)
+        writer.end()
+        return
+    with progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance:
+        rows = run_device(options, settings, plan, lambda _row: advance(1), wait_for_start)
+    _print_replay(rows, as_json)
+    keep_rows(rows, out)
+
+
+def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:
+    from nearsight.experiments.testbed.metrics import summarise
+
+    metrics = asdict(summarise(rows))
+    if as_json:
+        print_json(metrics)
+        return
+    shown = []
+    for name, value in metrics.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        shown.append((name, ", ".join(f"{key} {_number(part)}".strip() for key, part in parts)))
+    print_table(["", "value"], shown)
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

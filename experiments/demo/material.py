@@ -1,0 +1,186 @@
+"""What the demo needs before anything runs: museum, catalogue, and what each visitor will photograph.
+
+All follows from the scenario. A second run in the same folder uses what is there: the museum goes on where it
+stopped, the ingestion passes over objects that have not changed, photos that exist are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from nearsight.cloud.database_catalogue import DatabaseCatalogue
+from nearsight.cloud.ingestion import ingest_folder
+from nearsight.cloud.settings import CloudSettings
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import ObjectTrainer
+from nearsight.common.errors import InternalError
+from nearsight.common.recognition.threads import pin_threads
+from nearsight.experiments.demo.deployment import CATALOGUE, Trace
+from nearsight.experiments.demo.scenario import Scenario
+from nearsight.experiments.museum.generation import generate_museum, query_name, render_photos
+from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
+from nearsight.experiments.testbed.plan import mix_in_unknown
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.requests import PhotoRequest, photo_requests, write_requests_csv
+from nearsight.experiments.traces.visits import Visit, write_visits_csv
+
+Progress = Callable[[int, int], None]
+Stage = Callable[[str], Callable[[int, int], None]]
+FIRST_VISIT_PHOTO = 100
+"""Photos of the visitors are numbered from here, apart from those of the museum's own queries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a session needs on disk.
+
+    Attributes
+    ----------
+    museum : Path
+        The generated museum; the paths of the traces start from here.
+    database : Path
+        The cloud's catalogue.
+    traces : tuple of Trace
+        One per visitor.
+    """
+
+    museum: Path
+    database: Path
+    traces: tuple[Trace, ...]
+
+    @property
+    def photos(self) -> int:
+        """Requests of all visitors in one configuration."""
+        return sum(trace.photos for trace in self.traces)
+
+
+def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
+    """Make everything that is not there yet.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What to make.
+    folder : Path
+        Where; exists.
+    stage : callable
+        Opens a progress bar.
+
+    Raises
+    ------
+    ConfigurationError
+        If the folder holds something else under the same name.
+    InternalError
+        If an exhibit could not be learnt.
+    """
+    museum = folder / f"museum-{scenario.objects}-seed{scenario.seed}-v{VERSION}"
+    settings = MuseumSettings(
+        scenario.objects, scenario.seed, photos_per_object=1, unknown_photos=scenario.unknown_photos
+    )
+    workers = os.cpu_count() or 1
+    generate_museum(museum, settings, workers=workers, progress=stage("painting the museum"))
+    database = museum / "cloud.db"
+    _ingest(museum, database, workers, stage("teaching the cloud"))
+    visits = generate_visits(
+        np.random.default_rng([scenario.seed, 1]),
+        sections=scenario.sections,
+        exhibits_per_section=scenario.exhibits_per_section,
+        visitors=scenario.visitors,
+    )
+    (folder / "traces").mkdir(exist_ok=True)
+    write_visits_csv(folder / "traces" / "visits.csv", visits)
+    requests = plan_photos(visits, scenario)
+    paths = [request.image_path for planned in requests.values() for request in planned]
+    _take_photos(museum, settings, paths, workers, stage("visitors take photos"))
+    return Material(museum, database, _write_traces(folder / "traces", requests, scenario))
+
+
+def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[PhotoRequest, ...]]:
+    """What each visitor photographs: their exhibit once per second, now and then something unknown.
+
+    Returns
+    -------
+    dict of str to tuple of PhotoRequest
+        By visitor, in the order of time; paths are relative to the museum.
+    """
+    rng = np.random.default_rng([scenario.seed, 2])
+    exhibits = {visit.exhibit for visit in visits}
+    photos = {exhibit: _photo_paths(exhibit, scenario.photos_per_exhibit) for exhibit in sorted(exhibits)}
+    unknown = [f"queries/{query_name(UNKNOWN_FROM + number, 0)}" for number in range(scenario.unknown_photos)]
+    planned = {}
+    for visitor, requests in photo_requests(visits, photos, rng).items():
+        until_ms = requests[0].time_ms + scenario.seconds * 1000
+        kept = [request for request in requests if request.time_ms < until_ms]
+        planned[visitor] = mix_in_unknown(kept, unknown, scenario.unknown_share, rng)
+    return planned
+
+
+def _photo_paths(exhibit: str, count: int) -> list[str]:
+    numbers = range(FIRST_VISIT_PHOTO, FIRST_VISIT_PHOTO + count)
+    return [f"visits/{query_name(int(exhibit) - 1, number)}" for number in numbers]
+
+
+def _take_photos(
+    museum: Path, settings: MuseumSettings, paths: Iterable[str], workers: int, progress: Progress
+) -> None:
+    """Take the photos that are not there yet, several exhibits at a time."""
+    wanted: dict[int, list[int]] = {}
+    for path in sorted(set(paths)):
+        if path.startswith("visits/") and not (museum / path).exists():
+            exhibit, number = Path(path).stem.split("_")
+            wanted.setdefault(int(exhibit) - 1, []).append(int(number) - 1)
+    (museum / "visits").mkdir(exist_ok=True)
+    progress(0, len(wanted))
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=pin_threads) as pool:
+        tasks = [
+            pool.submit(_photograph, museum, settings.seed, settings.difficulty, index, numbers)
+            for index, numbers in wanted.items()
+        ]
+        for done, task in enumerate(as_completed(tasks), start=1):
+            task.result()
+            progress(done, len(wanted))
+
+
+def _photograph(museum: Path, seed: int, difficulty: float, index: int, numbers: Sequence[int]) -> None:
+    for number, jpeg in render_photos(seed, index, numbers, difficulty):
+        path = museum / "visits" / query_name(index, number)
+        part = path.with_suffix(".part")
+        part.write_bytes(jpeg)
+        part.replace(path)
+
+
+def _ingest(museum: Path, database: Path, threads: int, progress: Progress) -> None:
+    """Teach the catalogue as ``nearsight cloud ingest`` does."""
+    pin_threads()
+    settings = CloudSettings(database=database)
+    with CatalogueStore(database, create=True) as store:
+        catalogue = DatabaseCatalogue(store, CATALOGUE, ObjectTrainer(settings.recognition))
+        report = ingest_folder(museum, catalogue, threads=threads, progress=progress)
+    if report.interrupted:
+        raise KeyboardInterrupt
+    if report.rejected:
+        raise InternalError(
+            f"{len(report.rejected)} of {report.total} exhibits could not be learnt; "
+            f"{report.problems[0].object_id}: {report.problems[0].reason}"
+        )
+
+
+def _write_traces(
+    folder: Path, requests: Mapping[str, Sequence[PhotoRequest]], scenario: Scenario
+) -> tuple[Trace, ...]:
+    """One file per visitor; each device has its own moment within the second, as people do."""
+    rng = np.random.default_rng([scenario.seed, 3])
+    traces = []
+    for visitor, planned in requests.items():
+        path = folder / f"{visitor}.csv"
+        write_requests_csv(path, planned)
+        traces.append(Trace(visitor, path, len(planned), float(rng.random())))
+    return tuple(traces)
