@@ -1,3 +1,94 @@
-"""nearsight: recognise what a camera sees, near the person who holds it."""
+"""nearsight: recognise what a camera sees, near the person who holds it.
+
+The public names of the SDK. They are imported when they are first used, so that ``import nearsight`` and the
+command line's help load neither OpenCV nor ZeroMQ.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from nearsight.common.errors import (
+        CallerError,
+        Cancelled,
+        ConfigurationError,
+        DeadlineExceeded,
+        ImageTooLarge,
+        InternalError,
+        InvalidArgument,
+        InvalidImage,
+        NearsightError,
+        NotFound,
+        Overloaded,
+        PeerError,
+        StatusCode,
+        Unauthenticated,
+        Unavailable,
+    )
+    from nearsight.common.recognition.results import RecognizedObject
+    from nearsight.common.rpc.client import Hop
+    from nearsight.common.rpc.security import ClientSecurity
+    from nearsight.device.handle import RequestHandle
+    from nearsight.device.recognition import Attempt, Recognition
+    from nearsight.device.recognizer import Recognizer, RecognizerSecurity
+    from nearsight.device.recognizer_settings import RecognizerSettings
+
+__all__ = [
+    "Attempt",
+    "CallerError",
+    "Cancelled",
+    "ClientSecurity",
+    "ConfigurationError",
+    "DeadlineExceeded",
+    "Hop",
+    "ImageTooLarge",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidImage",
+    "NearsightError",
+    "NotFound",
+    "Overloaded",
+    "PeerError",
+    "Recognition",
+    "RecognizedObject",
+    "Recognizer",
+    "RecognizerSecurity",
+    "RecognizerSettings",
+    "RequestHandle",
+    "StatusCode",
+    "Unauthenticated",
+    "Unavailable",
+    "__version__",
+]
+
+_ELSEWHERE = MappingProxyType(
+    {
+        "Attempt": "nearsight.device.recognition",
+        "ClientSecurity": "nearsight.common.rpc.security",
+        "Hop": "nearsight.common.rpc.client",
+        "Recognition": "nearsight.device.recognition",
+        "RecognizedObject": "nearsight.common.recognition.results",
+        "Recognizer": "nearsight.device.recognizer",
+        "RecognizerSecurity": "nearsight.device.recognizer",
+        "RecognizerSettings": "nearsight.device.recognizer_settings",
+        "RequestHandle": "nearsight.device.handle",
+    }
+)
+"""Public name → module; the errors are in `nearsight.common.errors`."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'nearsight' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_ELSEWHERE.get(name, "nearsight.common.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

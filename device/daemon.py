@@ -1,0 +1,100 @@
+"""The device daemon: hosts the SDK for applications in any language that speaks ZeroMQ and protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from nearsight import __version__
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.rpc.health import HealthService
+from nearsight.common.rpc.security import ServerSecurity
+from nearsight.common.rpc.server import RpcServer
+from nearsight.device.circuit_breaker import BreakerState
+from nearsight.device.metrics import RecognizerMetrics
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.service import DeviceRecognitionService
+from nearsight.device.settings import DeviceSettings
+
+
+class DeviceDaemon:
+    """One Recognizer, one server.
+
+    Parameters
+    ----------
+    settings : DeviceSettings
+        Tiers, catalogue, local endpoint.
+    metrics : DaemonMetrics
+        Where calls and recognitions are counted.
+
+    Raises
+    ------
+    ConfigurationError
+        If no tier is set, or a key cannot be read.
+    """
+
+    def __init__(self, settings: DeviceSettings, metrics: DaemonMetrics) -> None:
+        self._settings = settings
+        recognizer_metrics = RecognizerMetrics(metrics.registry)
+        self._recognizer = Recognizer(
+            settings.edge.endpoint,
+            settings.cloud.endpoint,
+            settings.catalogue,
+            device_id=settings.device_id,
+            settings=settings.recognizer,
+            security=settings.client_security(),
+            observer=recognizer_metrics,
+        )
+        recognizer_metrics.watch_breakers(self._recognizer.breaker_states)
+        self._server = RpcServer(
+            [
+                DeviceRecognitionService(self._recognizer),
+                HealthService("device", __version__, self.ready, self.details),
+            ],
+            tier="device",
+            settings=settings.server,
+            security=_server_security(settings),
+            observer=metrics,
+        )
+
+    @property
+    def endpoint(self) -> str:
+        """Where applications connect, with the port that was bound."""
+        return self._server.endpoint
+
+    def start(self) -> None:
+        """Bind and begin to serve."""
+        with ExitStack() as undo:
+            undo.callback(self._recognizer.close)
+            self._server.start()
+            undo.pop_all()
+
+    def stop(self, grace_s: float) -> None:
+        """Let requests in progress finish within ``grace_s`` seconds, then end the rest with an error."""
+        self._server.stop(grace_s)
+        self._recognizer.close()
+
+    def ready(self) -> bool:
+        """Whether some tier is believed to answer."""
+        return BreakerState.CLOSED in self._recognizer.breaker_states().values()
+
+    def details(self) -> Sequence[tuple[str, str]]:
+        """Facts for a person, in display order."""
+        endpoints = {"edge": self._settings.edge.endpoint, "cloud": self._settings.cloud.endpoint}
+        tiers = [
+            (tier, f"{endpoints[tier]} ({state.name.lower()})")
+            for tier, state in self._recognizer.breaker_states().items()
+        ]
+        return [
+            ("catalogue", self._recognizer.catalogue),
+            ("device id", self._recognizer.device_id),
+            *tiers,
+            ("requests in flight", str(self._recognizer.pending)),
+        ]
+
+
+def _server_security(settings: DeviceSettings) -> ServerSecurity | None:
+    keys = settings.security
+    if keys.secret_key_file is None or keys.allowed_clients is None:
+        return None
+    return ServerSecurity(keys.secret_key_file, keys.allowed_clients)

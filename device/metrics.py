@@ -1,0 +1,78 @@
+"""Prometheus metrics of the device daemon, beside those of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from nearsight.device.circuit_breaker import BreakerState
+from nearsight.device.engine import Outcome
+from nearsight.device.recognition import Attempt, Recognition
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class RecognizerMetrics:
+    """Counts outcomes of requests and of the tiers that were asked.
+
+    Parameters
+    ----------
+    registry : CollectorRegistry
+        The daemon's.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._requests = Counter(
+            "nearsight_recognitions",
+            "Requests by the tier that answered (none: failed) and by outcome.",
+            ("answered_by", "outcome"),
+            registry=registry,
+        )
+        self._attempts = Counter(
+            "nearsight_tier_attempts", "Questions put to a tier.", ("tier", "outcome"), registry=registry
+        )
+        self._attempt_seconds = Histogram(
+            "nearsight_tier_attempt_seconds",
+            "Time until a tier answered or failed.",
+            ("tier",),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._latency = Histogram(
+            "nearsight_recognition_seconds",
+            "From the request to its outcome.",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+
+    def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
+        """Count one request (see ``RecognizerObserver``)."""
+        if isinstance(outcome, Recognition):
+            self._requests.labels(outcome.answered_by, "known" if outcome.known else "unknown").inc()
+        else:
+            self._requests.labels("none", type(outcome).__name__).inc()
+        for attempt in attempts:
+            self._attempts.labels(attempt.tier, attempt.outcome.name).inc()
+            self._attempt_seconds.labels(attempt.tier).observe(attempt.elapsed_ms / 1000)
+        self._latency.observe(latency_ms / 1000)
+
+    def watch_breakers(self, states: Callable[[], Mapping[str, BreakerState]]) -> None:
+        """Export the state of the circuit breakers, read when the metrics are."""
+        self._registry.register(_BreakerCollector(states))
+
+
+class _BreakerCollector(Collector):
+    def __init__(self, states: Callable[[], Mapping[str, BreakerState]]) -> None:
+        self._states = states
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        gauge = GaugeMetricFamily(
+            "nearsight_breaker_state", "0: healthy, 1: being probed, 2: cooling down.", labels=["tier"]
+        )
+        for tier, state in self._states().items():
+            gauge.add_metric([tier], state)
+        yield gauge

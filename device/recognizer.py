@@ -1,0 +1,235 @@
+"""The front door of the SDK: an image goes in, what it shows comes out.
+
+Three ways to ask, one engine behind them. See ``docs/sdk.md`` for outcomes, threads and deadlines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import ImageSource
+from nearsight.common.rpc.client import Channel
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.device.callback_thread import CallbackThread
+from nearsight.device.circuit_breaker import BreakerState
+from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
+from nearsight.device.handle import RequestHandle
+from nearsight.device.query import prepare_query, snapshot
+from nearsight.device.recognition import Recognition
+from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.device.remote_tier import RemoteTier
+
+LONGEST_TIMEOUT_S = 86_400.0
+CLOSE_TIMEOUT_S = 5.0
+"""How long `Recognizer.close` waits for callbacks that do not return."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecognizerSecurity:
+    """Keys towards each tier; None: unencrypted, which tiers accept on loopback only.
+
+    Attributes
+    ----------
+    edge, cloud : ClientSecurity, optional
+        This device's secret key and the public key of that tier.
+    """
+
+    edge: ClientSecurity | None = None
+    cloud: ClientSecurity | None = None
+
+
+class Recognizer:
+    """Recognises objects of one catalogue: asks the edge, then the cloud.
+
+    Every request ends with exactly one outcome before its deadline: a `Recognition` (which may say "unknown")
+    or a `NearsightError`. Safe to use from several threads. Close it, or use it in a ``with`` block.
+
+    Parameters
+    ----------
+    edge, cloud : str or None
+        Endpoints such as ``tcp://10.0.0.5:7100``; None if there is no such tier. At least one is needed.
+    catalogue : str
+        The catalogue whose objects should be recognised.
+    device_id : str, optional
+        Stable identity of this device; the edge learns from what one device asks in sequence. Default: a
+        new one per Recognizer.
+    settings : RecognizerSettings
+        Deadlines, limits, image size.
+    security : RecognizerSecurity
+        Keys; needed for tiers beyond loopback.
+    observer : RecognizerObserver, optional
+        Told about every outcome; for metrics.
+    clock : Clock
+        Must run in real time.
+
+    Raises
+    ------
+    ConfigurationError
+        If neither tier is given, or an endpoint or key cannot be used.
+    """
+
+    def __init__(  # noqa: PLR0913  the one place where an application sets everything, by name
+        self,
+        edge: str | None,
+        cloud: str | None,
+        catalogue: str,
+        *,
+        device_id: str | None = None,
+        settings: RecognizerSettings | None = None,
+        security: RecognizerSecurity | None = None,
+        observer: RecognizerObserver | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.settings = settings or RecognizerSettings()
+        self.catalogue = catalogue
+        self.device_id = device_id or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        keys = security or RecognizerSecurity()
+        self._tiers: dict[str, Tier] = {}
+        for name, endpoint, tier_keys in (("edge", edge, keys.edge), ("cloud", cloud, keys.cloud)):
+            if endpoint:
+                channel = Channel(endpoint, client_id=self.device_id, security=tier_keys, clock=clock)
+                self._tiers[name] = RemoteTier(name, channel, catalogue)
+        if not self._tiers:
+            raise ConfigurationError(
+                "a recognizer needs an edge or a cloud to ask",
+                advice="give edge=... or cloud=..., e.g. tcp://127.0.0.1:7100",
+            )
+        self._callbacks = CallbackThread()
+        self._engine = RequestEngine(
+            self._tiers, partial(prepare_query, settings=self.settings.upload), self.settings, clock, observer
+        )
+
+    def recognize(
+        self,
+        image: ImageSource | Features,
+        callback: Callable[[Recognition | NearsightError], None],
+        *,
+        timeout_s: float | None = None,
+    ) -> RequestHandle:
+        """Ask what an image shows; returns at once.
+
+        Parameters
+        ----------
+        image : bytes, path or ndarray
+            A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)`` or ``(H, W, 3)`` uint8 in
+            OpenCV's order (blue, green, red). Buffers are copied: reuse them as soon as this returns.
+            `Features` that were extracted elsewhere are accepted as well.
+        callback : callable
+            Called exactly once, with a `Recognition` or a `NearsightError`, on the callback thread. Callbacks
+            run one after another in the order in which requests were completed, so a slow one delays the
+            rest. An exception in it is logged.
+        timeout_s : float, optional
+            Seconds until the outcome must be there. Default: ``settings.timeout_s``.
+
+        Raises
+        ------
+        TypeError
+            If ``image`` is of a type that is no image, or ``callback`` cannot be called.
+        ValueError
+            If ``timeout_s`` is not finite or over a day.
+        """
+        if not callable(callback):
+            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        return self._submit(
+            image, lambda outcome: self._callbacks.submit(partial(callback, outcome)), timeout_s
+        )
+
+    async def recognize_async(
+        self, image: ImageSource | Features, *, timeout_s: float | None = None
+    ) -> Recognition:
+        """Await what an image shows. Cancelling the task cancels the request.
+
+        Raises
+        ------
+        NearsightError
+            If the request failed.
+        TypeError, ValueError
+            As `recognize`.
+        """
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
+
+        def settle(value: Outcome) -> None:
+            if not outcome.done():
+                outcome.set_result(value)
+
+        def deliver(value: Outcome) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, value)
+
+        handle = self._submit(image, deliver, timeout_s)
+        try:
+            value = await outcome
+        except asyncio.CancelledError:
+            handle.cancel()
+            raise
+        if isinstance(value, NearsightError):
+            raise value
+        return value
+
+    def recognize_blocking(
+        self, image: ImageSource | Features, *, timeout_s: float | None = None
+    ) -> Recognition:
+        """Wait for what an image shows. May be used inside a callback.
+
+        Raises
+        ------
+        NearsightError
+            If the request failed.
+        TypeError, ValueError
+            As `recognize`.
+        """
+        return self._submit(image, _ignore, timeout_s).result()
+
+    def breaker_states(self) -> Mapping[str, BreakerState]:
+        """The circuit breaker of each tier: closed (healthy), cooling down, or being probed."""
+        return self._engine.breaker_states()
+
+    @property
+    def pending(self) -> int:
+        """Requests in flight."""
+        return self._engine.pending
+
+    def close(self) -> None:
+        """End requests in flight with `Cancelled`, run the callbacks that are left, free all resources.
+
+        Called from a callback it does not wait for the callbacks. Requests that come later are answered
+        `Cancelled`. May be called twice.
+        """
+        self._engine.close()
+        self._callbacks.close(CLOSE_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _submit(
+        self, image: ImageSource | Features, deliver: Callable[[Outcome], None], timeout_s: float | None
+    ) -> RequestHandle:
+        allowed_s = self.settings.timeout_s if timeout_s is None else timeout_s
+        if not math.isfinite(allowed_s) or allowed_s > LONGEST_TIMEOUT_S:
+            raise ValueError(f"timeout_s must be at most {LONGEST_TIMEOUT_S:g} seconds, got {allowed_s}")
+        return self._engine.submit(snapshot(image), deliver, allowed_s)
+
+
+def _ignore(outcome: Outcome) -> None:
+    """Deliver to nobody: the handle holds the outcome."""
+    del outcome

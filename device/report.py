@@ -1,0 +1,88 @@
+"""What ``nearsight recognize`` says about a photo, as text for a person and as plain values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from nearsight.common.errors import NearsightError, StatusCode
+from nearsight.common.rpc.client import Hop
+from nearsight.device.recognition import Recognition
+
+
+def latency_split(recognition: Recognition) -> dict[str, float]:
+    """Where the time went, in milliseconds, from the device outwards; the parts sum to the latency.
+
+    Each tier has its own time (queue and work), each network in between the round trip without the tier
+    behind it, and each tier that failed the time that was lost on it.
+    """
+    *below, device = recognition.hops
+    split = {"device": recognition.latency_ms - device.next_tier_ms}
+    for attempt in recognition.attempts[:-1]:
+        split[f"{attempt.tier} failed"] = attempt.elapsed_ms
+    round_trip_ms = recognition.attempts[-1].elapsed_ms if recognition.attempts else 0.0
+    caller = "device"
+    for hop in reversed(below):
+        split[f"network {caller}-{hop.tier}"] = max(0.0, round_trip_ms - _time_in(hop))
+        split[hop.tier] = hop.queue_ms + hop.compute_ms
+        round_trip_ms, caller = hop.next_tier_ms, hop.tier
+    return split
+
+
+def _time_in(hop: Hop) -> float:
+    return hop.queue_ms + hop.compute_ms + hop.next_tier_ms
+
+
+def text_report(photo: str, recognition: Recognition) -> str:
+    """A few lines for a person."""
+    split = ", ".join(f"{part} {ms:.1f}" for part, ms in latency_split(recognition).items())
+    took = f"{recognition.answered_by} answered in {recognition.latency_ms:.1f} ms ({split})"
+    traffic = f"{_size(recognition.sent_bytes)} sent, {_size(recognition.received_bytes)} received"
+    lines = [f"{photo}: {_headline(recognition)}"]
+    lines += [f"  {key}: {value}" for key, value in recognition.metadata.items()]
+    if recognition.corners is not None:
+        lines.append("  outline: " + " ".join(f"({x:.0f}, {y:.0f})" for x, y in recognition.corners))
+    lines += [f"  {took}", f"  {traffic}"]
+    return "\n".join(lines)
+
+
+def _headline(recognition: Recognition) -> str:
+    if not recognition.known:
+        return "unknown"
+    name = recognition.label or recognition.object_id
+    return f"{name} [{recognition.object_id}], confidence {recognition.confidence:.0%}"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1000:.1f} KB" if size_bytes >= 1000 else f"{size_bytes} bytes"
+
+
+def json_report(photo: str, outcome: Recognition | NearsightError) -> Mapping[str, object]:
+    """Plain values, the same keys for every answer; errors have ``error``, ``advice`` and ``code``."""
+    if isinstance(outcome, NearsightError):
+        return {
+            "photo": photo,
+            "error": outcome.message,
+            "advice": outcome.advice,
+            "code": StatusCode(outcome.code).name,
+        }
+    return {
+        "photo": photo,
+        "known": outcome.known,
+        "object_id": outcome.object_id,
+        "label": outcome.label,
+        "metadata": dict(outcome.metadata),
+        "confidence": outcome.confidence,
+        "corners": outcome.corners,
+        "answered_by": outcome.answered_by,
+        "latency_ms": outcome.latency_ms,
+        "split_ms": latency_split(outcome),
+        "hops": [asdict(hop) for hop in outcome.hops],
+        "attempts": [
+            {"tier": attempt.tier, "outcome": attempt.outcome.name, "elapsed_ms": attempt.elapsed_ms}
+            for attempt in outcome.attempts
+        ],
+        "sent_bytes": outcome.sent_bytes,
+        "received_bytes": outcome.received_bytes,
+        "trace_id": outcome.trace_id,
+    }

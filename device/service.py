@@ -1,0 +1,85 @@
+"""The Recognition service of the device daemon: the SDK behind a local endpoint."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import ClassVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.errors import InvalidMessage, NotFound
+from nearsight.common.recognition.codec import features_from_proto, recognized_object_to_proto
+from nearsight.common.recognition.features import Features
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.engine import Outcome
+from nearsight.device.recognition import Recognition
+from nearsight.device.recognizer import Recognizer
+from nearsight.protos.recognition_pb2 import DESCRIPTOR, RecognizeRequest, RecognizeResponse
+
+
+class DeviceRecognitionService(Service):
+    """Answers as the SDK does; no worker waits meanwhile.
+
+    Parameters
+    ----------
+    recognizer : Recognizer
+        Shared by all applications that connect.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = DESCRIPTOR.services_by_name["Recognition"]
+
+    def __init__(self, recognizer: Recognizer) -> None:
+        self._recognizer = recognizer
+
+    def recognize(self, request: RecognizeRequest, context: CallContext) -> Future[RecognizeResponse]:
+        """Recognise the image in blob 0, or features.
+
+        Raises
+        ------
+        NotFound
+            If the call is about another catalogue than this daemon's; an empty name means this one.
+        InvalidMessage
+            If there is neither an image nor features.
+        """
+        if context.catalogue not in ("", self._recognizer.catalogue):
+            raise NotFound(
+                f"this device recognises the catalogue {self._recognizer.catalogue!r}, "
+                f"not {context.catalogue!r}",
+                advice="leave the catalogue empty, or start the device daemon with the one that you want",
+            )
+        answer: Future[RecognizeResponse] = Future()
+
+        def deliver(outcome: Outcome) -> None:
+            if isinstance(outcome, Recognition):
+                _account(outcome, context)
+                answer.set_result(_to_proto(outcome))
+            else:
+                answer.set_exception(outcome)
+
+        self._recognizer.recognize(
+            _content(request, context), deliver, timeout_s=context.deadline.remaining_s()
+        )
+        return answer
+
+
+def _content(request: RecognizeRequest, context: CallContext) -> bytes | Features:
+    kind = request.WhichOneof("input")
+    if kind == "features":
+        return features_from_proto(request.features, context.blobs)
+    if kind != "image" or not context.blobs:
+        raise InvalidMessage("the request has no image", advice="send the image file as the first blob")
+    return bytes(context.blobs[0])
+
+
+def _account(recognition: Recognition, context: CallContext) -> None:
+    """Hand on the hops of the tiers below; the server adds this daemon's own."""
+    *below, own = recognition.hops
+    context.hops.extend(below)
+    context.add_next_tier_ms(own.next_tier_ms)
+
+
+def _to_proto(recognition: Recognition) -> RecognizeResponse:
+    response = RecognizeResponse(answered_by=recognition.answered_by)
+    if recognition.object is not None:
+        response.object.CopyFrom(recognized_object_to_proto(recognition.object))
+    return response

@@ -1,0 +1,63 @@
+"""Settings of the device daemon: table ``[device]`` of ``nearsight.toml``.
+
+``nearsight recognize`` reads them too, so that a person need not repeat the addresses.
+"""
+
+from __future__ import annotations
+
+from nearsight.common.config.base import DaemonSettings, SettingsGroup
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.rpc.server import ServerSettings
+from nearsight.device.recognizer import RecognizerSecurity
+from nearsight.device.recognizer_settings import RecognizerSettings
+
+
+class TierSettings(SettingsGroup):
+    """Where a tier is, and who it must be."""
+
+    endpoint: str = ""
+    """Address of the tier, such as tcp://10.0.0.5:7100. Empty: there is none."""
+    public_key: str = ""
+    """Public key of the tier, or a file that holds it; needed if the tier uses encryption."""
+
+
+class DeviceSettings(DaemonSettings):
+    """The device daemon: the SDK with a local endpoint for applications in other languages."""
+
+    catalogue: str = "museum"
+    """Catalogue whose objects are recognised."""
+    device_id: str = ""
+    """Stable identity of this device; the edge learns from what it asks. Empty: a new one at each start."""
+    edge: TierSettings = TierSettings()
+    """Asked first."""
+    cloud: TierSettings = TierSettings()
+    """Asked if the edge cannot answer."""
+    recognizer: RecognizerSettings = RecognizerSettings()
+    """Deadlines, limits, image size."""
+    server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7200")
+    """The local endpoint."""
+
+    def client_security(self) -> RecognizerSecurity:
+        """The keys towards each tier.
+
+        Raises
+        ------
+        ConfigurationError
+            If a tier has a key but this device has none.
+        """
+        return RecognizerSecurity(
+            edge=self._towards("edge", self.edge), cloud=self._towards("cloud", self.cloud)
+        )
+
+    def _towards(self, name: str, tier: TierSettings) -> ClientSecurity | None:
+        if not tier.public_key:
+            return None
+        own = self.security.secret_key_file
+        if own is None:
+            raise ConfigurationError(
+                f"{name}.public_key is set, but this device has no key of its own",
+                advice="make one with `nearsight keys generate NAME --dir keys` and set "
+                "security.secret_key_file",
+            )
+        return ClientSecurity(own, tier.public_key)

@@ -1,0 +1,150 @@
+"""The device daemon: the SDK behind a local endpoint, also for programs without the SDK."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import ConfigurationError, InvalidArgument, NotFound, Overloaded
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.codec import features_to_proto
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.server import ServerSettings
+from nearsight.device.daemon import DeviceDaemon
+from nearsight.device.settings import DeviceSettings, TierSettings
+from nearsight.protos import health_pb2, recognition_pb2
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
+from support.pictures import broken_images, jpeg, picture
+from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, serve
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PHOTO = jpeg(picture(1))
+IMAGE = RecognizeRequest(image=ImageInput(size_bytes=len(PHOTO)))
+
+
+class Scene:
+    """A device daemon in front of a scripted edge."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.edge = ScriptedRecognition(always("edge"))
+        server = serve(self.edge, "edge")
+        stack.callback(server.stop, 0.0)
+        self.metrics = DaemonMetrics("device")
+        settings = DeviceSettings(
+            edge=TierSettings(endpoint=server.endpoint), server=ServerSettings(listen="tcp://127.0.0.1:0")
+        )
+        self.daemon = DeviceDaemon(settings, self.metrics)
+        self.daemon.start()
+        stack.callback(self.daemon.stop, 0.0)
+        channel = stack.enter_context(Channel(self.daemon.endpoint, client_id="app"))
+        self.recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        self.health = Stub(channel, health_pb2.DESCRIPTOR.services_by_name["Health"])
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(stack)
+
+
+def test_an_image_is_answered_with_the_hops_of_all_tiers(scene: Scene) -> None:
+    reply = scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO], catalogue="museum")
+    assert reply.message.object.object_id == EXHIBIT.object_id
+    assert reply.message.answered_by == "edge"
+    assert [hop.tier for hop in reply.hops] == ["edge", "device"]
+    assert reply.hops[1].next_tier_ms > 0
+
+
+def test_features_are_passed_on(scene: Scene) -> None:
+    message, blobs = features_to_proto(OrbExtractor().extract(load_image(PHOTO), 100), 0)
+    reply = scene.recognition.recognize(RecognizeRequest(features=message), timeout_s=5.0, blobs=blobs)
+    assert reply.message.object.object_id == EXHIBIT.object_id
+    assert [bytes(blob) for blob in scene.edge.contexts[0].blobs] == blobs
+
+
+def test_another_catalogue_is_not_found(scene: Scene) -> None:
+    with pytest.raises(NotFound, match="museum"):
+        scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO], catalogue="zoo")
+
+
+def test_a_request_without_an_image_is_refused(scene: Scene) -> None:
+    for request, blobs in ((RecognizeRequest(), [PHOTO]), (IMAGE, [])):
+        with pytest.raises(InvalidArgument, match="no image"):
+            scene.recognition.recognize(request, timeout_s=5.0, blobs=blobs)
+
+
+def test_broken_images_and_failing_tiers_reach_the_application_as_status(scene: Scene) -> None:
+    with pytest.raises(InvalidArgument, match="truncated"):
+        scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[broken_images()["truncated"]])
+    scene.edge.answer = failing(Overloaded("busy"))
+    with pytest.raises(Overloaded, match="busy"):
+        scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO])
+
+
+def test_health_names_the_tiers_and_their_state(scene: Scene) -> None:
+    health = scene.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
+    assert (health.daemon, health.ready) == ("device", True)
+    details = {detail.name: detail.value for detail in health.details}
+    assert details["catalogue"] == "museum"
+    assert details["edge"].endswith("(closed)")
+
+
+def test_metrics_count_outcomes_attempts_and_breakers(scene: Scene) -> None:
+    scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO])
+    scene.edge.answer = failing(Overloaded("busy"))
+    for _ in range(3):
+        with pytest.raises(Overloaded):
+            scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO])
+    assert scene.sample("nearsight_recognitions_total", answered_by="edge", outcome="known") == 1
+    assert scene.sample("nearsight_recognitions_total", answered_by="none", outcome="Overloaded") == 3
+    assert scene.sample("nearsight_tier_attempts_total", tier="edge", outcome="OVERLOADED") == 3
+    assert scene.sample("nearsight_recognition_seconds_count") == 4
+    assert scene.sample("nearsight_breaker_state", tier="edge") == 2
+
+
+def test_a_daemon_without_any_tier_does_not_start() -> None:
+    with pytest.raises(ConfigurationError, match="edge or a cloud"):
+        DeviceDaemon(DeviceSettings(), DaemonMetrics("device"))
+
+
+def raw_client(tmp_path: Path) -> Path:
+    """The program that the documentation shows, as a file."""
+    blocks = re.findall(
+        r"```python title=\"raw_client.py\"\n(.*?)```", (DOCS / "sdk.md").read_text(), re.DOTALL
+    )
+    assert len(blocks) == 1
+    (tmp_path / "raw_client.py").write_text(blocks[0])
+    return tmp_path / "raw_client.py"
+
+
+@pytest.mark.parametrize(
+    ("data", "stdout", "stderr"),
+    [(PHOTO, "0042 from edge\n", ""), (b"no image", "", "INVALID_ARGUMENT: these 8 bytes are no image")],
+)
+def test_the_documented_raw_client_works(
+    scene: Scene, tmp_path: Path, data: bytes, stdout: str, stderr: str
+) -> None:
+    (tmp_path / "photo.jpg").write_bytes(data)
+    done = subprocess.run(
+        [sys.executable, raw_client(tmp_path), scene.daemon.endpoint, tmp_path / "photo.jpg"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},
+        check=False,
+    )
+    assert done.stdout == stdout
+    assert done.stderr.startswith(stderr)
+    assert bool(done.returncode) == bool(stderr)

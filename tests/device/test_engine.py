@@ -1,0 +1,286 @@
+"""The shell around the state machine: threads, deadlines, limits, with tiers that a test answers by hand."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InternalError,
+    InvalidImage,
+    NearsightError,
+    Overloaded,
+    Unavailable,
+)
+from nearsight.device.engine import Outcome, RequestEngine
+from nearsight.device.query import Query, QuerySource
+from nearsight.device.recognition import Attempt, Recognition, TierAnswer
+from nearsight.device.recognizer_settings import RecognizerSettings
+from support.waiting import wait_until
+
+FOUND_NOTHING = TierAnswer(None, "edge")
+
+
+class ManualTier:
+    """A tier whose questions stay open until a test answers them."""
+
+    def __init__(self) -> None:
+        self.questions: list[Future[TierAnswer]] = []
+        self.timeouts_s: list[float] = []
+        self.refusal: NearsightError | None = None
+        self.closed = False
+
+    def ask(self, query: Query, *, timeout_s: float, trace_id: str) -> Future[TierAnswer]:
+        if self.refusal is not None:
+            raise self.refusal
+        question: Future[TierAnswer] = Future()
+        self.timeouts_s.append(timeout_s)
+        self.questions.append(question)
+        return question
+
+    def question(self, index: int = 0) -> Future[TierAnswer]:
+        wait_until(lambda: len(self.questions) > index, what=f"question {index}")
+        return self.questions[index]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Outcomes:
+    """Collects what is delivered; a second delivery to one request would show as one too many."""
+
+    def __init__(self) -> None:
+        self.seen: list[Outcome] = []
+        self._arrived = threading.Semaphore(0)
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.seen.append(outcome)
+        self._arrived.release()
+
+    def wait(self, count: int = 1) -> list[Outcome]:
+        for _ in range(count):
+            assert self._arrived.acquire(timeout=10.0), f"{len(self.seen)} of {count} outcomes came"
+        return self.seen
+
+
+class Scene:
+    """An engine with two tiers in the hands of the test."""
+
+    def __init__(self, settings: RecognizerSettings) -> None:
+        self.edge, self.cloud = ManualTier(), ManualTier()
+        self.outcomes = Outcomes()
+        self.observed: list[tuple[Outcome, tuple[Attempt, ...]]] = []
+        self.preparing = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.engine = RequestEngine(
+            {"edge": self.edge, "cloud": self.cloud}, self._prepare, settings, SYSTEM_CLOCK, self
+        )
+
+    def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
+        assert latency_ms >= 0
+        self.observed.append((outcome, attempts))
+
+    def _prepare(self, source: QuerySource) -> Query:
+        self.preparing.set()
+        self.go_on.wait(10.0)
+        if source == b"bad":
+            raise InvalidImage("bad")
+        if source == b"bug":
+            raise ZeroDivisionError("bug")
+        return Query(b"image")
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene(RecognizerSettings(max_pending=3))
+    yield scene
+    scene.go_on.set()
+    scene.engine.close()
+
+
+def test_an_answer_reaches_the_handle_the_receiver_and_the_observer(scene: Scene) -> None:
+    handle = scene.engine.submit(b"x", scene.outcomes, 5.0)
+    assert not handle.done()
+    scene.edge.question().set_result(FOUND_NOTHING)
+    (outcome,) = scene.outcomes.wait()
+    assert isinstance(outcome, Recognition)
+    assert handle.done()
+    assert handle.result(0) is outcome
+    assert outcome.trace_id == handle.trace_id
+    wait_until(lambda: len(scene.observed) == 1)
+    assert scene.engine.pending == 0
+
+
+def test_a_failed_tier_hands_on_to_the_next(scene: Scene) -> None:
+    scene.engine.submit(b"x", scene.outcomes, 5.0)
+    scene.edge.question().set_exception(Unavailable("gone"))
+    scene.cloud.question().set_result(TierAnswer(None, "cloud"))
+    (outcome,) = scene.outcomes.wait()
+    assert isinstance(outcome, Recognition)
+    assert outcome.answered_by == "cloud"
+    assert scene.edge.timeouts_s[0] < 0.61 * 5.0
+
+
+def test_a_tier_that_refuses_the_question_at_once_hands_on_too(scene: Scene) -> None:
+    scene.edge.refusal = Unavailable("closed")
+    scene.engine.submit(b"x", scene.outcomes, 5.0)
+    scene.cloud.question().set_result(TierAnswer(None, "cloud"))
+    assert isinstance(scene.outcomes.wait()[0], Recognition)
+
+
+def test_a_bug_in_a_tier_becomes_a_typed_error(scene: Scene) -> None:
+    scene.engine.submit(b"x", scene.outcomes, 5.0)
+    scene.edge.question().set_exception(ZeroDivisionError("bug"))
+    scene.cloud.question().set_exception(ZeroDivisionError("bug"))
+    assert isinstance(scene.outcomes.wait()[0], InternalError)
+
+
+@pytest.mark.parametrize(("source", "error"), [(b"bad", InvalidImage), (b"bug", InternalError)])
+def test_an_image_that_cannot_be_prepared_asks_nobody(
+    scene: Scene, source: bytes, error: type[NearsightError]
+) -> None:
+    handle = scene.engine.submit(source, scene.outcomes, 5.0)
+    assert isinstance(scene.outcomes.wait()[0], error)
+    with pytest.raises(error):
+        handle.result(0)
+    assert not scene.edge.questions
+
+
+def test_tiers_that_never_answer_cannot_hold_a_request_beyond_its_deadline(scene: Scene) -> None:
+    started_s = SYSTEM_CLOCK.monotonic()
+    scene.engine.submit(b"x", scene.outcomes, 0.1)
+    assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
+    assert SYSTEM_CLOCK.monotonic() - started_s < 0.1 + 1.0
+    assert scene.edge.question().cancelled()
+
+
+def test_an_image_that_takes_for_ever_cannot_hold_it_either(scene: Scene) -> None:
+    scene.go_on.clear()
+    scene.engine.submit(b"x", scene.outcomes, 0.05)
+    assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
+    scene.go_on.set()
+    scene.engine.submit(b"x", scene.outcomes, 5.0)
+    scene.edge.question(0).set_result(FOUND_NOTHING)
+    scene.outcomes.wait()
+    assert len(scene.edge.questions) == 1
+
+
+def test_deadlines_are_kept_in_any_order_of_submission(scene: Scene) -> None:
+    scene.engine.submit(b"x", scene.outcomes, 0.2)
+    scene.engine.submit(b"x", scene.outcomes, 0.05)
+    handle = scene.engine.submit(b"x", scene.outcomes, 30.0)
+    scene.outcomes.wait(2)
+    assert not handle.done()
+
+
+def test_a_deadline_that_has_passed_is_an_outcome_not_an_exception(scene: Scene) -> None:
+    scene.engine.submit(b"x", scene.outcomes, -1.0)
+    assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
+
+
+def test_more_requests_than_allowed_are_refused_at_once_and_room_comes_back(scene: Scene) -> None:
+    for _ in range(3):
+        scene.engine.submit(b"x", scene.outcomes, 30.0)
+    scene.engine.submit(b"x", scene.outcomes, 30.0)
+    assert isinstance(scene.outcomes.wait()[0], Overloaded)
+    scene.edge.question(0).set_result(FOUND_NOTHING)
+    scene.outcomes.wait()
+    scene.engine.submit(b"x", scene.outcomes, 30.0)
+    assert scene.edge.question(3)
+
+
+def test_cancel_ends_a_request_once(scene: Scene) -> None:
+    handle = scene.engine.submit(b"x", scene.outcomes, 30.0)
+    question = scene.edge.question()
+    assert handle.cancel()
+    assert not handle.cancel()
+    assert isinstance(scene.outcomes.wait()[0], Cancelled)
+    assert question.cancelled()
+    assert len(scene.outcomes.seen) == 1
+
+
+def test_cancel_while_the_image_is_prepared(scene: Scene) -> None:
+    scene.go_on.clear()
+    handle = scene.engine.submit(b"x", scene.outcomes, 30.0)
+    assert scene.preparing.wait(10.0)
+    assert handle.cancel()
+    scene.go_on.set()
+    assert isinstance(scene.outcomes.wait()[0], Cancelled)
+
+
+def test_cancel_after_the_answer_changes_nothing(scene: Scene) -> None:
+    handle = scene.engine.submit(b"x", scene.outcomes, 30.0)
+    scene.edge.question().set_result(FOUND_NOTHING)
+    (outcome,) = scene.outcomes.wait()
+    assert not handle.cancel()
+    assert handle.result(0) is outcome
+
+
+def test_close_ends_what_is_in_flight_and_frees_the_tiers(scene: Scene) -> None:
+    for _ in range(3):
+        scene.engine.submit(b"x", scene.outcomes, 30.0)
+    scene.edge.question(0)
+    scene.engine.close()
+    scene.engine.close()
+    assert all(isinstance(outcome, Cancelled) for outcome in scene.outcomes.wait(3))
+    assert scene.edge.closed
+    assert scene.cloud.closed
+    scene.engine.submit(b"x", scene.outcomes, 30.0)
+    assert isinstance(scene.outcomes.wait()[-1], Cancelled)
+
+
+def test_requests_submitted_while_the_engine_closes_all_get_one_outcome() -> None:
+    scene = Scene(RecognizerSettings(max_pending=1000))
+    start = threading.Barrier(5)
+
+    def submit_many() -> None:
+        start.wait(5.0)
+        for _ in range(100):
+            scene.engine.submit(b"x", scene.outcomes, 30.0)
+
+    threads = [threading.Thread(target=submit_many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    start.wait(5.0)
+    scene.engine.close()
+    for thread in threads:
+        thread.join(10.0)
+    assert len(scene.outcomes.wait(400)) == 400
+    assert scene.engine.pending == 0
+
+
+def test_every_request_has_one_outcome_when_answers_cancels_and_deadlines_race() -> None:
+    scene = Scene(RecognizerSettings(max_pending=1000))
+    counts: dict[int, int] = {}
+
+    def receiver(number: int) -> None:
+        counts[number] = counts.get(number, 0) + 1
+
+    with ThreadPoolExecutor(4) as pool:
+        handles = [
+            scene.engine.submit(b"x", lambda _, number=number: receiver(number), 0.02 + 0.001 * (number % 40))
+            for number in range(300)
+        ]
+        answered = itertools.count()
+
+        def answer_some() -> None:
+            while (index := next(answered)) < len(scene.edge.questions):
+                question = scene.edge.questions[index]
+                if question.set_running_or_notify_cancel():
+                    question.set_result(FOUND_NOTHING)
+
+        jobs = [pool.submit(handle.cancel) for handle in handles[::3]]
+        jobs += [pool.submit(answer_some) for _ in range(2)]
+        for job in jobs:
+            job.result(10.0)
+    wait_until(lambda: len(counts) == 300, what="an outcome for each request")
+    scene.engine.close()
+    assert set(counts.values()) == {1}
