@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nearsight.common.config.file import FILE_NAME
 from nearsight.common.config.options import ConfigOption, SetOption, flag_overrides
-from nearsight.common.errors import ConfigurationError
-from nearsight.common.terminal import print_json, print_table
+from nearsight.common.errors import ConfigurationError, PeerError
+from nearsight.common.terminal import output_console, print_json, print_table
 
+if TYPE_CHECKING:
+    from nearsight.common.rpc.security import ClientSecurity
+    from nearsight.common.status import DaemonStatus
+
+status_app = typer.Typer()
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings in force, or write a settings file.")
 
 
@@ -89,3 +94,73 @@ def _settings_classes(targets: Mapping[str, str]) -> dict[str, type]:
         module, _, attribute = target.partition(":")
         classes[section] = getattr(importlib.import_module(module), attribute)
     return classes
+
+
+@status_app.command()
+def status(
+    endpoints: Annotated[
+        list[str], typer.Argument(metavar="ENDPOINT...", help="For example tcp://127.0.0.1:7000.")
+    ],
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for an answer.")
+    ] = 3.0,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="Your secret key, from `nearsight keys`.")
+    ] = None,
+    server_key: Annotated[
+        str | None,
+        typer.Option(
+            "--server-key", metavar="KEY", help="Public key of the daemons, or a file that holds it."
+        ),
+    ] = None,
+    watch_s: Annotated[
+        float | None,
+        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask daemons how they are. Exit code 0 if all are ready, 4 if not."""
+    import time
+
+    from nearsight.common.status import ask_status
+
+    security = _client_security(key, server_key)
+    while True:
+        statuses = ask_status(endpoints, timeout_s=timeout_s, security=security)
+        if as_json:
+            print_json([status.to_json() for status in statuses])
+        else:
+            if watch_s is not None:
+                output_console().clear()
+            _print_statuses(statuses)
+        if watch_s is None:
+            raise typer.Exit(0 if all(status.ready for status in statuses) else PeerError.exit_code)
+        time.sleep(watch_s)
+
+
+def _client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:
+    from nearsight.common.rpc.security import ClientSecurity
+
+    if key is None and server_key is None:
+        return None
+    if key is None or server_key is None:
+        raise ConfigurationError(
+            "--key and --server-key go together",
+            advice="give both, or neither for daemons without encryption",
+        )
+    return ClientSecurity(key, server_key)
+
+
+def _print_statuses(statuses: Sequence[DaemonStatus]) -> None:
+    from nearsight.common.status import format_duration
+
+    rows = []
+    for status in statuses:
+        if status.error:
+            rows.append((status.endpoint, "", "", "no answer", "", status.error))
+            continue
+        state = "ready" if status.ready else "not ready"
+        details = "\n".join(f"{name}: {value}" for name, value in status.details)
+        up = format_duration(status.uptime_s)
+        rows.append((status.endpoint, status.daemon, status.version, state, up, details))
+    print_table(("endpoint", "daemon", "version", "state", "up", "details"), rows)

@@ -12,7 +12,7 @@ LogFormat = Literal["console", "json"]
 
 
 def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console", **context: object) -> None:
-    """Set up structlog once per process.
+    """Set up structlog for this process; a later call replaces an earlier one.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        # Found at each line, as programs and tests replace it.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
 
@@ -55,3 +56,9 @@ def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
     """A logger whose lines carry ``component=name``."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger
+
+
+# An application that embeds the SDK must not find our lines on its standard output, where structlog prints by
+# default. One that configures structlog itself, before or after this import, keeps what it chose.
+if not structlog.is_configured():
+    configure_logging(level="WARNING")

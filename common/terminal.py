@@ -19,9 +19,15 @@ PIPED_WIDTH = 240
 """Columns of a table that no terminal shows: wide enough not to wrap, so that it can be searched by line."""
 
 
+class _OutputConsole(Console):
+    def on_broken_pipe(self) -> None:
+        # The entry point gives it its exit code; rich would exit at once with that of a failure.
+        raise BrokenPipeError
+
+
 def output_console() -> Console:
     """Standard output, at the width of the terminal."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    return _OutputConsole(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
 
 
 def print_table(

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
+
+from nearsight.common.logging import configure_logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
 @pytest.fixture(autouse=True)
 def _logs_of_one_test() -> Iterator[None]:
-    """A daemon started by a test points the logs at that test's captured stream, which closes with it."""
+    """What a daemon or command started by one test sets up must not reach the next."""
+    configure_logging()
     yield
-    structlog.reset_defaults()
+    configure_logging()

@@ -142,8 +142,6 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_a_reader_that_closes_its_end_is_no_error(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        (tmp_path / name).write_text("")
     script = f"{sys.executable} -m nearsight config show edge; echo $? > {tmp_path}/code"
     with subprocess.Popen(
         ["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

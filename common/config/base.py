@@ -25,6 +25,8 @@ from pydantic_settings import (
 from nearsight.common.config.file import find_config, read_config
 from nearsight.common.config.schema import Setting, check_key, flatten, nest, setting_keys
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.rpc.security import ServerSecurity
+from nearsight.common.rpc.settings import ServerSettings
 
 SECTIONS = ("cloud", "edge", "device")
 """The daemons, each with its table in ``nearsight.toml``."""
@@ -57,6 +59,15 @@ class SecuritySettings(SettingsGroup):
             raise ValueError("allowed_clients needs secret_key_file as well")
         return self
 
+    def for_server(self) -> ServerSecurity | None:
+        """What the server of this daemon needs; None without a folder of clients: only loopback, in clear.
+
+        A secret key alone says who this daemon is to the tiers that it asks.
+        """
+        if self.secret_key_file is None or self.allowed_clients is None:
+            return None
+        return ServerSecurity(self.secret_key_file, self.allowed_clients)
+
 
 class DaemonSettings(BaseSettings):
     """What cloud, edge and device daemons have in common; each tier adds its own."""
@@ -73,6 +84,8 @@ class DaemonSettings(BaseSettings):
     """Address of the Prometheus endpoint, unencrypted: keep it on loopback or a trusted net. Empty: off."""
     stop_grace_s: float = Field(default=5.0, ge=0, le=600)
     """Seconds that requests in progress get to finish after SIGTERM or SIGINT."""
+    server: ServerSettings = ServerSettings()
+    """Where and how this daemon serves requests."""
     security: SecuritySettings = SecuritySettings()
     """Keys of this daemon and of its clients."""
 

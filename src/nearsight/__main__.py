@@ -131,8 +131,12 @@ def _nearsight(
     ] = False,
 ) -> None:
     """Recognise what a camera sees, near the person who holds it."""
+    from nearsight.common.logging import configure_logging  # noqa: PLC0415  the overview does without
+
     del version
     ctx.obj.debug = debug
+    # Daemons choose their own; other commands speak through their output.
+    configure_logging(level="DEBUG" if debug else "WARNING")
 
 
 def main(arguments: list[str] | None = None) -> int:

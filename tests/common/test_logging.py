@@ -1,18 +1,13 @@
 """Logs as a collector reads them."""
 
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
-import structlog
 
 from nearsight.common.logging import configure_logging, get_logger
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> object:
-    yield
-    structlog.reset_defaults()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -58,6 +53,26 @@ def test_a_traceback_stays_within_its_line(capsys: pytest.CaptureFixture[str]) -
         get_logger("worker").exception("failed")
     (line,) = lines(capsys)
     assert "KeyError: 'x'" in str(line["exception"])
+
+
+def test_a_program_that_sets_nothing_up_sees_warnings_on_standard_error_only() -> None:
+    code = (
+        "from nearsight.common.logging import get_logger; log = get_logger('sdk'); "
+        "log.info('quiet'); log.warning('loud')"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == ""
+    assert "loud" in shown.stderr
+    assert "quiet" not in shown.stderr
+
+
+def test_a_program_that_uses_structlog_keeps_its_own_set_up() -> None:
+    code = (
+        "import structlog; structlog.configure(processors=[structlog.processors.JSONRenderer()]); "
+        "from nearsight.common.logging import get_logger; get_logger('sdk').info('mine')"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout) == {"component": "sdk", "event": "mine"}
 
 
 def test_the_console_form_is_text_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
