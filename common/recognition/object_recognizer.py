@@ -21,6 +21,7 @@ from nearsight.common.recognition.verification import Verifier, confidence
 
 _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
+"""A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
 
 
 class ObjectRecognizer:
@@ -84,11 +85,12 @@ class ObjectRecognizer:
     def recognize(self, features: Features) -> RecognitionResult:
         """What the query shows, or unknown."""
         match_ms = verify_ms = 0.0
+        rejected: set[tuple[str, int]] = set()
         started = time.perf_counter()
         for candidates in self._classifier.rounds(features):
             matched = time.perf_counter()
             match_ms += (matched - started) * 1e3
-            found = self._verified(features, candidates)
+            found = self._verified(features, candidates, rejected)
             started = time.perf_counter()
             verify_ms += (started - matched) * 1e3
             if found is not None:
@@ -96,17 +98,25 @@ class ObjectRecognizer:
         match_ms += (time.perf_counter() - started) * 1e3
         return RecognitionResult(None, match_ms, verify_ms)
 
-    def _verified(self, features: Features, candidates: Sequence[Candidate]) -> RecognizedObject | None:
+    def _verified(
+        self, features: Features, candidates: Sequence[Candidate], rejected: set[tuple[str, int]]
+    ) -> RecognizedObject | None:
         """The verified candidate with the most inliers; less confident the closer another object comes.
 
-        A candidate whose votes alone are fewer than a quarter of the winner's inliers cannot overtake it.
+        Views that fail are added to ``rejected`` and not tried again in a later round: the second look does
+        not depend on the votes.
         """
         found: list[RecognizedObject] = []
         for candidate in candidates:
+            key = (candidate.object_id, candidate.view)
+            if key in rejected:
+                continue
             if found and candidate.votes * _HOPELESS < max(other.inliers for other in found):
                 break
             verified = self._verifier.verify(features, self.models[candidate.object_id], candidate)
-            if verified is not None:
+            if verified is None:
+                rejected.add(key)
+            else:
                 found.append(verified)
         if not found:
             return None

@@ -71,5 +71,5 @@ class RecognitionSettings(BaseModel):
 
     @classmethod
     def thorough(cls) -> RecognitionSettings:
-        """Settings for the highest recall: twice the features, more candidates; about twice the time."""
-        return cls(query_features=2000, training_features=2000, candidates=10)
+        """Settings for high recall: twice the features, more candidates, two to three times the time."""
+        return cls(query_features=2000, voting_features=2000, training_features=2000, candidates=10)

@@ -2,8 +2,8 @@
 
 A query descriptor votes for the object of its nearest neighbour if that is clearly nearer than the nearest
 neighbour *of another object* (ratio test). Views of one object never compete with each other. Where nobody
-else is found, a rival at the distance of unrelated descriptors is assumed: so the test stays sane with a
-single object, and with hash tables that return fewer neighbours than asked for.
+else is found, a rival at the usual distance of unrelated descriptors is assumed: so the test stays sane with
+a single object, and with hash tables that return fewer neighbours than asked for.
 
 The vote is a sequential decision. Descriptors come strongest first, in chunks; after each chunk it stops if
 
@@ -37,9 +37,6 @@ class VotingRule:
         A vote counts if its distance is below ``ratio`` times that to another object's best descriptor.
     max_distance_bits : int
         A farther neighbour says nothing; unrelated ORB descriptors differ in about 128 of 256 bits.
-    unseen_rival_bits : int
-        Distance assumed for other objects where no descriptor of theirs was found: about that of the nearest
-        of many unrelated descriptors.
     voting_features : int
         Strongest descriptors that vote.
     chunk : int
@@ -56,7 +53,6 @@ class VotingRule:
 
     ratio: float = 0.85
     max_distance_bits: int = 80
-    unseen_rival_bits: int = 64
     voting_features: int = 1000
     chunk: int = 100
     early_stop: bool = True
@@ -64,6 +60,15 @@ class VotingRule:
     decisive_lead: float = 3.0
     min_votes: int = 3
     candidates: int = 6
+
+
+def unrelated_distance_bits(descriptors: int) -> float:
+    """Usual distance of a query descriptor to the nearest of so many unrelated ones.
+
+    Medians measured with ORB on photos of objects that are not in the catalogue (Stanford Mobile Visual
+    Search): 70, 60, 55, 49 and 47 bits with 1, 5, 20, 126 and 504 thousand descriptors.
+    """
+    return float(np.clip(70 - 3 * np.log2(max(descriptors, 1) / 1000), 46, 70))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +103,7 @@ class Vote:
         self._rows: list[NDArray[np.int64]] = []
         self._ratios: list[NDArray[np.float64]] = []
         self._votes = np.zeros(len(table.object_ids), np.int64)
+        self._unseen_rival_bits = unrelated_distance_bits(len(table.descriptors))
 
     def count(self, first: int, neighbours: Neighbours) -> None:
         """Count the votes of query descriptors ``first``, ``first + 1``, ..."""
@@ -106,7 +112,7 @@ class Vote:
         other = (objects != objects[:, :1]) & (rows >= 0)
         found = distances[np.arange(len(rows)), other.argmax(axis=1)]
         # K neighbours of one object: others are at least as far as the last of them.
-        unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._rule.unseen_rival_bits)
+        unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._unseen_rival_bits)
         rival = np.where(other.any(axis=1), found, unseen).astype(np.float64)
         best = distances[:, 0]
         passed = (
