@@ -99,7 +99,7 @@ def _settings_classes(targets: Mapping[str, str]) -> dict[str, type]:
 @status_app.command()
 def status(
     endpoints: Annotated[
-        list[str], typer.Argument(metavar="ENDPOINT...", help="For example tcp://127.0.0.1:7000.")
+        list[str], typer.Argument(metavar="ENDPOINT", help="For example tcp://127.0.0.1:7000.")
     ],
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for an answer.")

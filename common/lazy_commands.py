@@ -17,6 +17,8 @@ from typer.main import get_command as build_command
 
 from nearsight.common.errors import MissingDependency
 
+_COMPLETION = ("install_completion", "show_completion")
+
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
@@ -92,4 +94,6 @@ def load_command(name: str, command: LazyCommand) -> Any:
     for part in inner:
         loaded = loaded.commands[part]
     loaded.name = name
+    # An application of its own would offer to install completion; here only the whole command does.
+    loaded.params = [option for option in loaded.params if option.name not in _COMPLETION]
     return loaded

@@ -93,6 +93,7 @@ def test_every_command_exists_and_explains_itself(name: str) -> None:
     shown = nearsight([name, "--help"], COLUMNS="200")
     assert shown.returncode == 0, shown.stderr
     assert f"Usage: nearsight {name}" in shown.stdout
+    assert "--install-completion" not in shown.stdout
 
 
 @pytest.mark.parametrize("section", command_line.SETTINGS_CLASSES)

@@ -72,7 +72,8 @@ def _section_lines(section: str, settings_class: type[DaemonSettings]) -> Iterat
     yield f"[{section}]"
     # TOML wants the keys of a table before its sub-tables.
     table = ""
-    for key in sorted(descriptions, key=lambda name: name.rpartition(".")[0]):
+    groups = list(dict.fromkeys(["", *(key.rpartition(".")[0] for key in descriptions)]))
+    for key in sorted(descriptions, key=lambda key: groups.index(key.rpartition(".")[0])):
         group, _, name = key.rpartition(".")
         if group != table:
             table = group
