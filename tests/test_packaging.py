@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from nearsight import __version__
+from nearsight.common.recognition.classifiers.registry import build_classifier
+from support.objects import random_model
+from support.optional_libraries import require_or_skip
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
@@ -91,3 +94,11 @@ def test_the_wheel_runs_where_nothing_else_of_the_repository_is(wheel: Path, tmp
         str(tmp_path / "nearsight/__main__.py"),
         f"nearsight {__version__}",
     ]
+
+
+def test_the_falconn_that_make_builds_recognises() -> None:
+    require_or_skip("falconn")
+    models = [random_model(f"object {seed}", seed) for seed in range(1, 6)]
+    classifier = build_classifier("falconn", models)
+    candidates = classifier.match(models[2].views[0])
+    assert candidates[0].object_id == "object 3"
