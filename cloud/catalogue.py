@@ -8,18 +8,21 @@ know that a change can be recognised waits for its revision.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOutcome, TrainedObject
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
+
+UNASKED_BUILD_SHARE = 0.25
+"""Most of one core's time for indexes while nobody waits for a revision; who waits gets it at once."""
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total."""
@@ -77,6 +80,8 @@ class LiveCatalogue:
         For the index.
     build : callable
         Makes a recognizer of models; tests slow it down.
+    clock : Clock
+        For the time that an index takes.
     """
 
     def __init__(
@@ -87,11 +92,13 @@ class LiveCatalogue:
         build: Callable[
             [Iterable[ObjectModel], RecognitionSettings], ObjectRecognizer
         ] = ObjectRecognizer.build,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = name
         self._store = store
         self._settings = settings
         self._build = build
+        self._clock = clock
         self._log = get_logger("catalogue").bind(catalogue=name)
         self._refreshing = threading.Lock()
         self._changed = threading.Condition()
@@ -99,6 +106,7 @@ class LiveCatalogue:
         self._tried_revision = 0
         self._problem = ""
         self._last_build_ms = 0.0
+        self._rest_until_s = 0.0
         self._waiting: list[tuple[int, Future[int]]] = []
         self._stopping = False
         self._snapshot = Snapshot(build((), settings), 0)
@@ -211,6 +219,7 @@ class LiveCatalogue:
                 future.set_exception(self._build_error())
             else:
                 self._waiting.append((revision, future))
+                self._changed.notify_all()
         return future
 
     def wait_until_current(self, revision: int, timeout_s: float) -> int:
@@ -236,6 +245,9 @@ class LiveCatalogue:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self.revision > self._tried_revision)
+                # A stream of changes would keep a core busy with indexes that nobody asked for.
+                rest_s = self._rest_until_s - self._clock.monotonic()
+                self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=rest_s)
                 if self._stopping:
                     return
             self._build_next()
@@ -243,7 +255,7 @@ class LiveCatalogue:
     def _build_next(self) -> None:
         content = self._content
         models, revision = content.models, content.revision
-        started = time.perf_counter()
+        started_s = self._clock.monotonic()
         try:
             # In the order of ids, as after a restart: ties are then always broken alike.
             built = self._build([models[key] for key in sorted(models)], self._settings)
@@ -253,7 +265,7 @@ class LiveCatalogue:
             )
             self._log.error("index not built, the old one serves", revision=revision, exc_info=True)
             return
-        build_ms = (time.perf_counter() - started) * 1e3
+        build_ms = (self._clock.monotonic() - started_s) * 1e3
         self._finish(revision, Snapshot(built, revision), "", build_ms)
         self._log.info("index serves", revision=revision, objects=len(models), build_ms=round(build_ms))
 
@@ -263,6 +275,8 @@ class LiveCatalogue:
             self._problem = problem
             if snapshot is not None:
                 self._snapshot, self._last_build_ms = snapshot, build_ms
+            rest_s = build_ms / 1e3 * (1 / UNASKED_BUILD_SHARE - 1)
+            self._rest_until_s = self._clock.monotonic() + rest_s
             due = [future for wanted, future in self._waiting if wanted <= revision]
             self._waiting = [item for item in self._waiting if item[0] > revision]
         for future in due:

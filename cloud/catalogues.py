@@ -148,7 +148,7 @@ class Catalogues:
         return self._add(name) if name and name not in known else self.get(name)
 
     def _add(self, name: str, progress: Progress | None = None) -> LiveCatalogue:
-        catalogue = LiveCatalogue(name, self.store, self._settings)
+        catalogue = LiveCatalogue(name, self.store, self._settings, clock=self._clock)
         if progress is not None:
             catalogue.load(progress)
         else:

@@ -21,6 +21,9 @@ from nearsight.common.recognition.training import train_object
 
 MAX_IMAGES_PER_OBJECT = 64
 
+TRAINING_GENERATION = 2
+"""Raise when training gives other models for equal settings: they are then trained again when ingested."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
@@ -89,8 +92,9 @@ class ObjectTrainer:
         """Names the extractor and the settings that decide what a trained model looks like."""
         settings = self._settings
         return (
-            f"{type(self._extractor).__name__} threshold={settings.fast_threshold} "
-            f"features={settings.training_features} side={settings.limits.longest_side}"
+            f"{type(self._extractor).__name__} generation={TRAINING_GENERATION} "
+            f"threshold={settings.fast_threshold} features={settings.training_features} "
+            f"side={settings.limits.longest_side}"
         )
 
     def train(self, objects: Sequence[NewObject]) -> TrainingOutcome:

@@ -8,6 +8,7 @@ import pytest
 from nearsight.cloud.catalogue import LiveCatalogue
 from nearsight.cloud.store import CatalogueStore, TrainedObject
 from nearsight.cloud.training import NewObject, ObjectTrainer
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, NotFound, Unavailable
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
@@ -132,6 +133,26 @@ def test_changes_during_a_build_share_the_next_one(gated: LiveCatalogue, gate: G
     gate.permitted.release(100)
     gated.wait_until_current(6, 10)
     assert gate.built == [{"a"}, set("abcdef")]
+
+
+def test_indexes_that_nobody_waits_for_leave_time_for_other_work(store: CatalogueStore) -> None:
+    clock, gate = ManualClock(), GatedBuild()
+
+    def slow_build(models: Iterable[ObjectModel], settings: RecognitionSettings) -> ObjectRecognizer:
+        recognizer = gate(models, settings)
+        clock.advance(100.0 if len(recognizer) else 0.0)
+        return recognizer
+
+    catalogue = LiveCatalogue("museum", store, SETTINGS, slow_build, clock)
+    catalogue.start()
+    gate.permitted.release(100)
+    catalogue.wait_until_current(catalogue.put([trained("a")]).revision, 10)
+    assert gate.started.acquire(timeout=10)
+    revision = catalogue.put([trained("b")]).revision
+    assert not gate.started.acquire(timeout=0.05), "the builder rests"
+    catalogue.wait_until_current(revision, 10)
+    catalogue.stop()
+    assert gate.built == [{"a"}, {"a", "b"}]
 
 
 def test_waiting_ends_when_time_is_up(gated: LiveCatalogue) -> None:
