@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from nearsight.experiments.museum.art.canvas import Canvas
 from nearsight.experiments.museum.art.colours import fixed_palette, shade, vary
-from nearsight.experiments.museum.art.textures import Image, cells, grain, noise, shift_brightness, weave
+from nearsight.experiments.museum.art.textures import cells, grain, noise, shift_brightness, weave
 
 
 def planes(c: Canvas) -> None:
@@ -114,7 +115,7 @@ def drips(c: Canvas) -> None:
     """Action painting: paint thrown and dripped in loops and spatters."""
     c.image[:] = c.palette.tone(c.uniform(0.6, 1))
     c.mottle(20, 6)
-    for _ in range(c.count(14, 34)):
+    for _ in range(c.count(30, 70)):
         colour = (
             c.palette.any(c.rng) if c.chance(0.7) else ((12, 12, 14) if c.chance(0.6) else (240, 244, 245))
         )
@@ -150,19 +151,20 @@ def waves(c: Canvas) -> None:
     else:
         centre = (c.uniform(0.3, 0.7) * c.width / c.unit, c.uniform(0.3, 0.7) * c.height / c.unit)
         on = np.sin((np.hypot(xs - centre[0], ys - centre[1]) + bend * 0.4) * np.pi * pitch) > 0
-    low, high = c.palette.tone(0.0), c.palette.tone(1.0)
-    if c.chance(0.5):
-        low, high = (15.0, 15.0, 15.0), (240.0, 240.0, 240.0)
-    c.image[:] = np.where(on[:, :, None], high, low)
-    tint = cv2.GaussianBlur(
-        np.where(bend[:, :, None] > bend.mean(), c.palette.any(c.rng), c.palette.any(c.rng)).astype(
-            np.float32
-        ),
-        (0, 0),
-        3,
-    )
-    if c.chance(0.6):
-        c.image[:] = np.where(on[:, :, None], tint, c.image)
+    ground = np.array((240.0, 240.0, 240.0) if c.chance(0.4) else c.palette.tone(1.0))
+    # A drawn shape swaps the two colours, and areas of ink change colour: no two places are quite alike.
+    for _ in range(c.count(1, 4)):
+        swap = np.zeros(shape, dtype=np.uint8)
+        outline = c.pixels(
+            c.blob((c.uniform(0.15, 0.85), c.uniform(0.15, 0.85)), c.uniform(0.1, 0.3), 0.12, 30)
+        )
+        cv2.fillPoly(swap, [outline], 1, cv2.LINE_8, 4)
+        on = on ^ (swap > 0)
+    areas, _, centres = cells(c.rng, shape, c.count(6, 60))
+    inks = np.array([c.palette.any(c.rng) for _ in range(len(centres))])
+    if c.chance(0.35):
+        inks = np.clip(c.rng.normal(26, 16, (len(centres), 1)), 5, 90) * np.ones(3)
+    c.image[:] = np.where(on[:, :, None], ground, inks[areas])
     grain(c.rng, c.image, 7)
 
 
@@ -198,31 +200,31 @@ def collage(c: Canvas) -> None:
         centre, size = (c.uniform(0.1, 0.9), c.uniform(0.1, 0.9)), c.uniform(0.1, 0.3)
         outline = c.blob(centre, size, 0.2 if c.chance(0.5) else 0.5, c.count(4, 16))
         c.polygon(c.shifted(outline, 0.008, 0.01), shade(c.palette.tone(0.0), 0.5))
-        before = c.image.copy()
         c.polygon(outline, c.palette.any(c.rng))
-        _print_on(c, before)
+        if c.chance(0.75):
+            _print_on(c, outline)
     grain(c.rng, c.image, 8)
 
 
-def _print_on(c: Canvas, before: Image) -> None:
-    """Newsprint, stripes or checks on the paper that was glued last: where the picture changed."""
-    kind = c.count(0, 3)
-    paper = (c.image != before).any(axis=2)
-    ys, xs = np.mgrid[0 : c.height, 0 : c.width]
-    angle, pitch = c.uniform(0, np.pi), c.count(8, 22)
-    u = (xs * np.cos(angle) + ys * np.sin(angle)).astype(int)
-    v = (ys * np.cos(angle) - xs * np.sin(angle)).astype(int)
-    if kind == 0:  # lines of print: words of random length
-        words = c.rng.random((c.height + c.width) * 2 // 6 * 2 + 8) < 0.55
-        rows = c.rng.integers(0, 997, 4000)
-        ink = (v % 9 < 4) & words[(np.abs(u) // 5 + rows[np.abs(v) // 9 % 4000]) % len(words)]
+def _print_on(c: Canvas, outline: NDArray[np.float64]) -> None:
+    """Newsprint, stripes or checks on a paper of this outline."""
+    paper = np.zeros((c.height, c.width), dtype=np.uint8)
+    cv2.fillPoly(paper, [c.pixels(outline)], 1, cv2.LINE_8, 4)
+    x0, y0, width, height = cv2.boundingRect(paper)
+    part = (slice(y0, y0 + height), slice(x0, x0 + width))
+    ys, xs = np.mgrid[part].astype(np.float32)
+    angle, pitch, kind = c.uniform(0, np.pi), c.count(8, 22), c.count(0, 2)
+    u = (xs * np.float32(np.cos(angle)) + ys * np.float32(np.sin(angle))).astype(np.int32)
+    v = (ys * np.float32(np.cos(angle)) - xs * np.float32(np.sin(angle))).astype(np.int32)
+    if kind == 0:  # lines of print: words of random length, other ones in each line
+        words, starts = c.rng.random(509) < 0.55, c.rng.integers(0, 509, 256)
+        ink = (v % 9 < 4) & words[(np.abs(u) // 5 + starts[np.abs(v) // 9 % 256]) % 509]
     elif kind == 1:
         ink = u % pitch < pitch // 2
-    elif kind == 2:
-        ink = (u // pitch + v // pitch) % 2 == 0
     else:
-        return
-    c.image[paper & ink] = c.palette.tone(c.uniform(0, 0.4)) if kind == 0 else c.palette.any(c.rng)
+        ink = (u // pitch + v // pitch) % 2 == 0
+    colour = c.palette.tone(c.uniform(0, 0.4)) if kind == 0 else c.palette.any(c.rng)
+    c.image[part][ink & (paper[part] > 0)] = colour
 
 
 def shards(c: Canvas) -> None:

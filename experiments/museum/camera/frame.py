@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from nearsight.experiments.museum.art.colours import Colour, fixed_palette, shade, vary
-from nearsight.experiments.museum.art.textures import Image, as_image, noise, shift_brightness
+from nearsight.experiments.museum.art.textures import Image, as_image, clipped, noise
 
 _GILT = ("b08d3c", "8f6a2a", "c9a95a", "a37c34", "7d5a28")
 _WOOD = ("3a2517", "5a3a22", "7a5632", "1d1512", "95703f", "2a2422")
@@ -45,7 +45,7 @@ def add_frame(picture: Image, rng: np.random.Generator) -> tuple[Image, int]:
     share = {"thin": (0.015, 0.035), "gilt": (0.06, 0.14), "wood": (0.04, 0.09)}[str(kind)]
     width = max(2, round(unit * rng.uniform(*share)))
     colours = {"thin": _PLAIN, "gilt": _GILT, "wood": _WOOD}[str(kind)]
-    carving = float(rng.uniform(20, 55)) if kind == "gilt" else float(rng.uniform(0, 18))
+    carving = float(rng.uniform(0.15, 0.45)) if kind == "gilt" else float(rng.uniform(0, 0.15))
     return _moulding(picture, width, fixed_palette(*colours).any(rng), rng, carving), width
 
 
@@ -75,9 +75,9 @@ def _moulding(picture: Image, width: int, colour: Colour, rng: np.random.Generat
             else:
                 framed[ring : height - ring, wide - 1 - ring] = tint
     if carving > 0:
-        relief = (noise(rng, (height, wide), rng.uniform(30, 70), 2) - 0.5) * (2 * carving)
-        relief[width : height - width, width : wide - width] = 0
-        shift_brightness(framed, relief)
+        relief = 1 + (noise(rng, (height, wide), rng.uniform(30, 70), 2) - 0.5) * np.float32(2 * carving)
+        relief[width : height - width, width : wide - width] = 1
+        framed = clipped(framed * relief[:, :, None])
     inner = (width - 1, width - 1), (wide - width, height - width)
     cv2.rectangle(framed, *inner, shade(colour, 0.4), 1)
     return framed

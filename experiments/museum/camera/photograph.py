@@ -20,7 +20,7 @@ from nearsight.experiments.museum.camera.viewpoint import project, rotation, wal
 from nearsight.experiments.museum.camera.wall import Scene, hang
 
 PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE = 640, 480
-DEFAULT_DIFFICULTY = 0.5
+DEFAULT_DIFFICULTY = 0.75
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ def take_photo(
         raise InvalidArgument(f"a reference is (H, W, 3) uint8, got {reference.shape} {reference.dtype}")
     scene, homography, size = _frame_view(reference, rng, difficulty)
     view = cv2.warpPerspective(
-        scene.image, homography, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101
+        scene.image, homography, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
     )
     corners = project(homography, scene.corners)
     developed = _develop(view.astype(np.float32), rng, difficulty, corners)
@@ -101,7 +101,7 @@ def _frame_view(
     share = float(rng.uniform(0.86 - 0.5 * difficulty, 0.92 - 0.1 * difficulty))
     picture_width = largest * share * width
     yaw, pitch = rng.normal(0, np.radians(4 + 22 * difficulty)), rng.normal(0, np.radians(2 + 9 * difficulty))
-    roll = rng.normal(0, np.radians(1 + 6 * difficulty))
+    roll = rng.normal(0, np.radians(1 + 4.5 * difficulty))
     limit = np.radians(52)
     turn = rotation(
         float(np.clip(yaw, -limit, limit)), float(np.clip(pitch, -limit / 2, limit / 2)), float(roll)
@@ -109,7 +109,7 @@ def _frame_view(
     slack = (1 - share) / 2 + 0.1 * difficulty
     aim = (0.5 + float(rng.uniform(-slack, slack)) * 0.9, 0.5 + float(rng.uniform(-slack, slack)) * 0.9)
     view = wall_to_photo((0.0, 0.0), turn, 1.0, size, aim)
-    reach = _visible(view, size, 1.3 * max(picture_width, picture_width * height / width))
+    reach = _visible(view, size, 2.2 * max(picture_width, picture_width * height / width))
     belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
     scene = hang(reference, belongs, picture_width, reach)
     middle = scene.corners.mean(axis=0)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nearsight.experiments.museum.art.canvas import Canvas
 from nearsight.experiments.museum.art.colours import draw_palette, fixed_palette, shade, vary
-from nearsight.experiments.museum.art.documents import alphabet, write_line
 from nearsight.experiments.museum.art.textures import Field, Image, as_field, as_image, noise
+from nearsight.experiments.museum.art.writing import alphabet, write_line
 from nearsight.experiments.museum.camera.frame import add_frame
 
 _PAINTS = (

@@ -1,48 +1,22 @@
-"""Subjects out of doors: hills, sea, forest, mountains, city, harbour town, moonlit desert."""
+"""Subjects out of doors: hills, mountains, sea, forest, desert."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from nearsight.experiments.museum.art.canvas import Canvas
-from nearsight.experiments.museum.art.colours import Colour, mix, shade, vary
-
-
-def _sky(c: Canvas, horizon: float) -> None:
-    top, bottom = c.palette.tone(c.uniform(0.5, 0.9)), c.palette.tone(c.uniform(0.75, 1.0))
-    c.gradient(top, bottom, 0, horizon)
-    if c.chance(0.6):
-        light = c.palette.tone(1.0)
-        c.circle((c.uniform(0.1, 0.9), c.uniform(0.1, horizon * 0.9)), c.uniform(0.03, 0.1), light)
-    for _ in range(c.count(0, 6)):
-        x, y, radius = c.uniform(0, 1), c.uniform(0.05, horizon * 0.7), c.uniform(0.02, 0.07)
-        colour = vary(mix(bottom, c.palette.tone(1.0), 0.5), c.rng, 8)
-        for _ in range(c.count(4, 9)):
-            centre = (x + c.rng.normal(0, radius * 1.4), y + c.rng.normal(0, radius * 0.35))
-            c.ellipse(centre, (radius * c.uniform(0.6, 1.5), radius * c.uniform(0.3, 0.7)), colour)
-    c.mottle(c.uniform(8, 26), c.count(3, 9), 0, horizon)
-
-
-def _tree(c: Canvas, x: float, ground: float, height: float, colour: Colour) -> None:
-    trunk = shade(c.palette.tone(0.1), 0.8)
-    c.line([(x, ground), (x + c.uniform(-0.01, 0.01), ground - height * 0.6)], trunk, height * 0.05)
-    if c.chance(0.3):  # a conifer
-        for step in range(4):
-            y, half = ground - height * (0.2 + 0.2 * step), height * 0.22 * (1 - step * 0.2) / c.aspect
-            c.polygon([(x - half, y), (x, y - height * 0.35), (x + half, y)], shade(colour, 0.8 + step * 0.1))
-        return
-    for _ in range(c.count(8, 16)):
-        centre = (
-            x + c.rng.normal(0, height * 0.15) / c.aspect,
-            ground - height * 0.7 + c.rng.normal(0, height * 0.14),
-        )
-        c.polygon(c.blob(centre, height * c.uniform(0.08, 0.17), 0.25, 14), vary(colour, c.rng, 16))
+from nearsight.experiments.museum.art.colours import (
+    mix,
+    shade,
+    vary,
+)
+from nearsight.experiments.museum.art.sky import house, sky, tree
 
 
 def hills(c: Canvas) -> None:
     """Fields and hills under a sky, with trees, sometimes a river and a house."""
     horizon = c.uniform(0.3, 0.6)
-    _sky(c, horizon + 0.05)
+    sky(c, horizon + 0.05)
     layers = c.count(3, 6)
     for layer in range(layers):
         depth = layer / max(layers - 1, 1)
@@ -51,9 +25,7 @@ def hills(c: Canvas) -> None:
         c.below(c.ridge(level, c.uniform(0.02, 0.09) * (1.2 - depth), c.count(2, 5)), colour)
         for _ in range(c.count(0, 7)):
             leaf = vary(c.palette.tone(0.5 - 0.4 * depth), c.rng, 12)
-            _tree(
-                c, c.uniform(0, 1), level + c.uniform(0, 0.06), 0.06 + 0.2 * depth * c.uniform(0.5, 1), leaf
-            )
+            tree(c, c.uniform(0, 1), level + c.uniform(0, 0.06), 0.06 + 0.2 * depth * c.uniform(0.5, 1), leaf)
         for _ in range(c.count(0, 12)):  # furrows
             start, end = c.uniform(0, 1), c.uniform(0, 1)
             c.line([(start, level + 0.1), (end, level + 0.3)], vary(shade(colour, 0.85), c.rng, 6), 0.003)
@@ -80,30 +52,10 @@ def _river(c: Canvas, horizon: float) -> None:
         )
 
 
-def house(c: Canvas, x: float, y: float, size: float) -> None:
-    """A house with a gable, windows and a chimney; (x, y) is its lower left corner."""
-    width, height = size * c.uniform(0.8, 1.6), size * c.uniform(0.6, 1.0)
-    wall, roof = vary(c.palette.tone(0.85), c.rng, 10), c.palette.any(c.rng)
-    c.polygon([(x, y), (x, y - height), (x + width, y - height), (x + width, y)], wall)
-    peak = (x + width * c.uniform(0.3, 0.7), y - height * c.uniform(1.5, 2.0))
-    c.polygon([(x - 0.01, y - height), peak, (x + width + 0.01, y - height)], shade(roof, 0.7))
-    for place in np.linspace(0.15, 0.75, c.count(1, 3)):
-        left, low = x + width * place, y - height * 0.35
-        c.polygon(
-            [
-                (left, low),
-                (left, low - height * 0.3),
-                (left + width * 0.12, low - height * 0.3),
-                (left + width * 0.12, low),
-            ],
-            c.palette.tone(0.1),
-        )
-
-
 def mountains(c: Canvas) -> None:
     """Jagged peaks with snow above a lake that mirrors them."""
     shore = c.uniform(0.55, 0.75)
-    _sky(c, shore)
+    sky(c, shore)
     for layer in range(c.count(2, 4)):
         colour = vary(c.palette.tone(0.6 - 0.17 * layer), c.rng, 10)
         outline = c.ridge(c.uniform(0.25, 0.4) + 0.1 * layer, c.uniform(0.08, 0.16), c.count(3, 6))
@@ -127,7 +79,7 @@ def mountains(c: Canvas) -> None:
 def seascape(c: Canvas) -> None:
     """Waves, sails and a coast."""
     horizon = c.uniform(0.35, 0.6)
-    _sky(c, horizon)
+    sky(c, horizon)
     c.gradient(c.palette.tone(0.55), c.palette.tone(0.15), horizon, 1)
     if c.chance(0.6):
         coast = c.ridge(horizon - c.uniform(0, 0.06), 0.04, 3)
@@ -214,93 +166,9 @@ def forest(c: Canvas) -> None:
         )
 
 
-def city(c: Canvas) -> None:
-    """A skyline of houses with lit windows, by day or at night."""
-    _sky(c, 0.9)
-    layers = c.count(2, 4)
-    for layer in range(layers):
-        depth = (layer + 1) / layers
-        x = -0.05
-        while x < 1:
-            width = c.uniform(0.05, 0.15)
-            top = c.uniform(0.12, 0.6) + 0.2 * depth
-            wall = vary(c.palette.tone(0.6 - 0.5 * depth), c.rng, 12)
-            c.polygon([(x, 1.02), (x, top), (x + width, top), (x + width, 1.02)], wall)
-            _roof(c, x, top, width, wall)
-            _windows(c, (x, top, x + width, 1.0), wall)
-            x += width + c.uniform(-0.02, 0.03)
-    if c.chance(0.5):
-        c.below(c.ridge(c.uniform(0.88, 0.95), 0.005, 3), c.palette.tone(0.1))
-
-
-def _roof(c: Canvas, x: float, top: float, width: float, wall: Colour) -> None:
-    kind = c.count(0, 4)
-    if kind == 0:
-        c.polygon(
-            [(x, top), (x + width / 2, top - c.uniform(0.03, 0.12)), (x + width, top)], shade(wall, 0.7)
-        )
-    elif kind == 1:
-        c.ellipse(
-            (x + width / 2, top), (width / 2 * c.width / c.unit, 0.06), shade(wall, 1.2), arc=(180, 360)
-        )
-    elif kind == 2:
-        c.line([(x + width / 2, top), (x + width / 2, top - c.uniform(0.05, 0.15))], wall, 0.006)
-
-
-def _windows(c: Canvas, box: tuple[float, float, float, float], wall: Colour) -> None:
-    left, top, right, bottom = box
-    columns, rows = c.count(2, 5), c.count(5, 14)
-    lit = c.palette.tone(0.97)
-    step_x, step_y = (right - left) / columns, (bottom - top) / rows
-    glass = c.uniform(0.35, 0.65)
-    for row in range(rows):
-        for column in range(columns):
-            colour = lit if c.chance(0.4) else shade(wall, 0.55)
-            x, y = left + (column + 0.25) * step_x, top + (row + 0.25) * step_y
-            c.polygon(
-                [
-                    (x, y),
-                    (x + step_x * 0.5, y),
-                    (x + step_x * 0.5, y + step_y * glass),
-                    (x, y + step_y * glass),
-                ],
-                colour,
-            )
-
-
-def village(c: Canvas) -> None:
-    """Houses crowded up a slope, a tower above them."""
-    _sky(c, 0.5)
-    c.below(c.ridge(0.45, 0.05, 3), c.palette.tone(0.45))
-    tower_x = c.uniform(0.2, 0.7)
-    _tower(c, tower_x, c.uniform(0.5, 0.6), c.uniform(0.3, 0.45))
-    for row in np.linspace(0.5, 1.02, c.count(4, 7)):
-        size = 0.05 + 0.11 * row
-        x = c.uniform(-0.1, 0)
-        while x < 1:
-            house(c, x, row + c.rng.normal(0, 0.015), size * c.uniform(0.8, 1.2))
-            x += size * c.uniform(0.9, 1.9)
-        for _ in range(c.count(0, 4)):
-            _tree(c, c.uniform(0, 1), row + 0.02, size * 1.3, vary(c.palette.tone(0.3), c.rng, 12))
-
-
-def _tower(c: Canvas, x: float, y: float, height: float) -> None:
-    width = height * c.uniform(0.15, 0.28)
-    wall = c.palette.tone(0.8)
-    c.polygon([(x, y), (x, y - height), (x + width, y - height), (x + width, y)], wall)
-    c.polygon(
-        [(x, y), (x, y - height), (x + width * 0.3, y - height), (x + width * 0.3, y)], shade(wall, 0.8)
-    )
-    c.polygon(
-        [(x - 0.01, y - height), (x + width / 2, y - height * 1.5), (x + width + 0.01, y - height)],
-        c.palette.tone(0.2),
-    )
-    c.ellipse((x + width / 2, y - height * 0.75), (width * 0.2, width * 0.2), c.palette.tone(0.1))
-
-
 def desert(c: Canvas) -> None:
     """Dunes with sharp crests, a big sun or moon and a caravan."""
-    _sky(c, 0.7)
+    sky(c, 0.7)
     c.circle(
         (c.uniform(0.2, 0.8), c.uniform(0.12, 0.4)), c.uniform(0.06, 0.2), c.palette.tone(c.uniform(0.9, 1.0))
     )
