@@ -165,7 +165,12 @@ def replay(  # noqa: PLR0917  typer calls it by name
     wait_for_start = start_signal(announce, wait_for_input)
     if events:
         writer = EventWriter(sys.stdout)
-        rows = run_device(options, settings, plan, writer.on_row, wait_for_start)
+
+        def begin() -> None:
+            wait_for_start()
+            writer.begin()
+
+        rows = run_device(options, settings, plan, writer.on_row, begin)
         keep_rows(rows, out)
         writer.end()
         return

@@ -126,14 +126,19 @@ class EventWriter:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        self._cpu_before_s = 0.0
+
+    def begin(self) -> None:
+        """Count CPU time from now on: what it took to start is not part of the replay."""
+        self._cpu_before_s = time.process_time()
 
     def on_row(self, row: RequestRow) -> None:
         """Write the event of a completed request."""
         self._write({"answered_by": row.answered_by, "latency_ms": row.latency_ms, "outcome": row.outcome})
 
     def end(self) -> None:
-        """Write the CPU seconds of this process."""
-        self._write({"cpu_s": time.process_time()})
+        """Write the CPU seconds since `begin`."""
+        self._write({"cpu_s": time.process_time() - self._cpu_before_s})
 
     def _write(self, event: dict[str, object]) -> None:
         self._out.write(json.dumps(event) + "\n")

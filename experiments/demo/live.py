@@ -19,10 +19,10 @@ class LiveView:
 
     def __init__(self) -> None:
         self._progress = Progress(
-            TextColumn("{task.description:<34}"),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description:<25}"),
+            BarColumn(bar_width=14),
             MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[facts]}"),
             console=Console(stderr=True),
         )

@@ -85,16 +85,16 @@ def play(
         If a request did not get exactly one outcome.
     """
     with ProcessGroup(folder, child_environment()) as group:
-        on_stage("starting the tiers")
+        on_stage("tiers start")
         deployment = deploy(group, configuration, scenario, material.database)
-        on_stage("starting the devices")
+        on_stage("devices start")
         devices = [
             start_device(group, configuration, scenario, deployment, material.museum, trace)
             for trace in material.traces
         ]
         for device in devices:
             device.wait_ready()
-        on_stage("replaying")
+        on_stage("replay")
         cpu_before_s = _cpu_s(deployment)
         devices_cpu_s = _replay(devices, deployment, scenario.timeout_s + QUIET_S, on_tally)
         cpu_s = {name: spent - cpu_before_s[name] for name, spent in _cpu_s(deployment).items()}

@@ -129,12 +129,15 @@ class ManagedProcess:
         self._process.send_signal(number)
 
     def last_lines(self) -> str:
-        """The end of its log, on one line."""
+        """The end of its log on one line: its error message if it ends with one."""
         try:
             lines = self.log_path.read_text(errors="replace").splitlines()
         except OSError:
             return "no log"
-        return " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip()) or "its log is empty"
+        last = [line.strip() for line in lines[-LAST_LINES:] if line.strip()]
+        if last and last[-1].startswith("error:"):
+            last = last[-1:]
+        return " | ".join(last) or "its log is empty"
 
     def stop(self, grace_s: float = 5.0) -> int:
         """Ask it to end, kill it if it does not, and return its exit status."""
