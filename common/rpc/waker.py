@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 
 
 class Waker:
@@ -11,15 +12,18 @@ class Waker:
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closed = False
 
     def fileno(self) -> int:
         """The descriptor to poll."""
         return self._read
 
     def wake(self) -> None:
-        """Interrupt the waiting thread, now or at its next wait."""
-        with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
-            os.write(self._write, b"\0")
+        """Interrupt the waiting thread, now or at its next wait; nothing to do once it has closed this."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: it will wake anyway
+            if not self._closed:  # or the write would go to whatever got the descriptor since
+                os.write(self._write, b"\0")
 
     def clear(self) -> None:
         """Forget what woke the thread."""
@@ -27,6 +31,8 @@ class Waker:
             os.read(self._read, 4096)
 
     def close(self) -> None:
-        """Give the descriptors back; `wake` must not be called any more."""
-        os.close(self._read)
-        os.close(self._write)
+        """Give the descriptors back; called by the thread that waits, while others may still `wake`."""
+        with self._lock:
+            self._closed = True
+            os.close(self._read)
+            os.close(self._write)
