@@ -1,0 +1,255 @@
+"""Evaluate recognition on data sets: learn the references, ask the queries, count what is right and wrong.
+
+Several data sets share one catalogue, as an application's objects do, and get a report each: what looks like
+another collection's picture counts against both. Only the pipeline is measured, without network or cache.
+
+    recall     = right answers / photos of objects in the catalogue
+    precision  = right answers / answers
+    wrong      = answers that name an object that the photo does not show
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognitionResult
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.threads import pin_threads
+from nearsight.common.recognition.training import train_object
+from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
+from nearsight.experiments.datasets.loading import load_datasets
+
+Progress = Callable[[int], None]
+"""Told how many references or queries were done since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one photo came to.
+
+    Attributes
+    ----------
+    path : Path
+    expected, answered : str or None
+        Object id; None: not in the catalogue, or unknown.
+    inliers : int
+        Of the answer; 0 for unknown.
+    extract_ms, match_ms, verify_ms : float
+        Feature extraction (without decoding the file), classifier, verification.
+    """
+
+    path: Path
+    expected: str | None
+    answered: str | None
+    inliers: int
+    extract_ms: float
+    match_ms: float
+    verify_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """The answers to one data set's queries.
+
+    Attributes
+    ----------
+    dataset : str
+    objects : int
+        Objects in the catalogue.
+    outcomes : tuple of Outcome
+    unreadable : tuple of str
+        Why images were left out, one line each. Queries for a reference left out count as missed.
+    """
+
+    dataset: str
+    objects: int
+    outcomes: tuple[Outcome, ...]
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def right(self) -> int:
+        """Answers that name the object that the photo shows."""
+        return sum(one.answered is not None and one.answered == one.expected for one in self.outcomes)
+
+    @property
+    def wrong(self) -> int:
+        """Answers that name an object that the photo does not show."""
+        return sum(one.answered is not None and one.answered != one.expected for one in self.outcomes)
+
+    @property
+    def recall(self) -> float | None:
+        """Right answers among the photos of objects in the catalogue; None if there are no such photos."""
+        relevant = sum(one.expected is not None for one in self.outcomes)
+        return self.right / relevant if relevant else None
+
+    @property
+    def precision(self) -> float | None:
+        """Right answers among the answers; None if every answer was unknown."""
+        answered = self.right + self.wrong
+        return self.right / answered if answered else None
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """The figures; times are medians in milliseconds."""
+        return {
+            "recall": self.recall,
+            "precision": self.precision,
+            "wrong": self.wrong,
+            "queries": len(self.outcomes),
+            "extract_ms": _median(one.extract_ms for one in self.outcomes),
+            "match_ms": _median(one.match_ms for one in self.outcomes),
+            "verify_ms": _median(one.verify_ms for one in self.outcomes),
+        }
+
+
+def evaluate(
+    dataset: Dataset,
+    settings: RecognitionSettings,
+    *,
+    extra_references: Sequence[Reference] = (),
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Evaluate one data set; ``extra_references`` join the catalogue as distractors.
+
+    Raises
+    ------
+    InvalidArgument
+        If two references have the same id.
+    """
+    tell = progress or _silent
+    catalogue, unreadable = _learn([*dataset.references, *extra_references], settings, tell)
+    return _ask(dataset, catalogue, unreadable, tell)
+
+
+def evaluate_together(
+    datasets: Sequence[Dataset], settings: RecognitionSettings, *, progress: Progress | None = None
+) -> tuple[EvaluationReport, ...]:
+    """Evaluate data sets with all their references in one catalogue; a report each, in the same order.
+
+    Raises
+    ------
+    InvalidArgument
+        If two references have the same id.
+    """
+    tell = progress or _silent
+    references = [reference for dataset in datasets for reference in dataset.references]
+    catalogue, unreadable = _learn(references, settings, tell)
+    return tuple(_ask(dataset, catalogue, unreadable, tell) for dataset in datasets)
+
+
+def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
+    """The data sets in these folders, with ids that are unique across all of them.
+
+    A folder may itself hold several data sets (``smvs/``); each is one of the result.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        As `load_datasets`, or if no folder is given.
+    """
+    if not folders:
+        raise InvalidArgument("no folder to evaluate", advice="name a folder with references and queries")
+    groups = [load_datasets(folder) for folder in folders]
+    if len(groups) == 1:
+        return groups[0]
+    names = [folder.resolve().name for folder in folders]
+    prefixes = [f"{name}-{n}" if names.count(name) > 1 else name for n, name in enumerate(names, 1)]
+    return tuple(
+        dataset.with_prefix(prefix)
+        for prefix, group in zip(prefixes, groups, strict=True)
+        for dataset in group
+    )
+
+
+def steps(datasets: Sequence[Dataset]) -> int:
+    """References and queries of all: what `evaluate_together` tells its progress in."""
+    return sum(len(dataset.references) + len(dataset.queries) for dataset in datasets)
+
+
+def total(reports: Sequence[EvaluationReport]) -> EvaluationReport:
+    """All reports as one."""
+    return EvaluationReport(
+        "total",
+        max((report.objects for report in reports), default=0),
+        tuple(one for report in reports for one in report.outcomes),
+        tuple(dict.fromkeys(line for report in reports for line in report.unreadable)),
+    )
+
+
+def reports_to_json(reports: Sequence[EvaluationReport]) -> dict[str, object]:
+    """One data set: its figures. Several: the total's figures, and each set's under ``datasets``."""
+    if len(reports) == 1:
+        return dict(reports[0].to_json())
+    return {**total(reports).to_json(), "datasets": {report.dataset: report.to_json() for report in reports}}
+
+
+def _learn(
+    references: Iterable[Reference], settings: RecognitionSettings, tell: Progress
+) -> tuple[ObjectRecognizer, tuple[str, ...]]:
+    """The catalogue's recognizer, and a line for each reference that cannot be learnt."""
+    pin_threads()
+    extractor = OrbExtractor(settings.fast_threshold)
+    models: list[ObjectModel] = []
+    unreadable: list[str] = []
+    for reference in references:
+        try:
+            models.append(
+                train_object(
+                    reference.object_id, reference.label, reference.paths, settings, extractor=extractor
+                )
+            )
+        except InvalidArgument as error:
+            unreadable.append(f"reference {reference.object_id}: {error}")
+        tell(1)
+    return ObjectRecognizer.build(models, settings), tuple(unreadable)
+
+
+def _ask(
+    dataset: Dataset, catalogue: ObjectRecognizer, unreadable: tuple[str, ...], tell: Progress
+) -> EvaluationReport:
+    settings = catalogue.settings
+    extractor = OrbExtractor(settings.fast_threshold)
+    outcomes: list[Outcome] = []
+    lines = list(unreadable)
+    for query in dataset.queries:
+        try:
+            outcomes.append(_recognise(query, catalogue, extractor))
+        except InvalidArgument as error:
+            lines.append(f"query {query.path}: {error}")
+        tell(1)
+    return EvaluationReport(dataset.name, len(catalogue), tuple(outcomes), tuple(lines))
+
+
+def _recognise(query: Query, catalogue: ObjectRecognizer, extractor: OrbExtractor) -> Outcome:
+    image = load_image(query.path, catalogue.settings.limits)
+    start_s = time.perf_counter()
+    features = extractor.extract(image, catalogue.settings.query_features)
+    extract_ms = (time.perf_counter() - start_s) * 1e3
+    result: RecognitionResult = catalogue.recognize(features)
+    found = result.found
+    return Outcome(
+        path=query.path,
+        expected=query.object_id,
+        answered=found.object_id if found else None,
+        inliers=found.inliers if found else 0,
+        extract_ms=extract_ms,
+        match_ms=result.match_ms,
+        verify_ms=result.verify_ms,
+    )
+
+
+def _median(values: Iterable[float]) -> float:
+    listed = list(values)
+    return round(statistics.median(listed), 3) if listed else 0.0
+
+
+def _silent(_done: int) -> None:
+    """No progress wanted."""
