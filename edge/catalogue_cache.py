@@ -15,6 +15,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from nearsight.common.caching.cache_change import CacheState
 from nearsight.common.caching.miss_latency import MissLatency
 from nearsight.common.caching.profile import CacheProfile, default_profile
@@ -40,6 +42,7 @@ from nearsight.edge.settings import EdgeSettings
 
 _SYNC_AT_MOST_EVERY_S = 1.0
 _PROFILE_RETRY_S = 30.0
+_PROFILE_SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,8 @@ class CatalogueCache:
             return
         with self._counters:
             self._requests_since_decision = 0
+        if not self.size:
+            self.profiler.relax()
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         decision = self.optimizer.decide(ranking, costs)
@@ -299,7 +304,13 @@ class CatalogueCache:
             self._log.warning("no models for a quick profile yet: the built-in default stays in use")
             self._submit(self._fetch_profile_models, "profile", _PROFILE_RETRY_S)
             return
-        profile = measure_quick_profile(models, self._settings.recognition, self._clock)
+        profile = measure_quick_profile(
+            models,
+            len(self._listing.versions),
+            self._settings.recognition,
+            self._clock.wall(),
+            np.random.default_rng(_PROFILE_SEED),
+        )
         self.profiler.use(profile)
         self._log.info(
             "quick profile", lookup_ms=[round(c, 4) for c in profile.lookup_ms], models=len(models)

@@ -35,8 +35,8 @@ class ModelFetcher:
     clock : Clock
         For the holdback queue.
     arrived : callable
-        Takes what came, in the background thread; returns the objects whose models it cannot use, such as those
-        of an outdated version. They are held back like failed ones.
+        Takes what came, in the background thread; returns the objects whose models it cannot use, such as
+        those of an outdated version. They are held back like failed ones.
     """
 
     def __init__(

@@ -92,6 +92,11 @@ class Profiler:
             self._extend(k)
             self._correction.observe(lookup_ms, float(self._curves.lookup_ms[k]))
 
+    def relax(self) -> None:
+        """No lookup tells how busy the machine is, as the cache is empty: forget slowly that it was busy."""
+        with self._lock:
+            self._correction.relax()
+
     def observe_query(self, *, image: bool) -> None:
         """A request came, with an image or with features."""
         with self._lock:

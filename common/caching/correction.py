@@ -11,6 +11,7 @@ import math
 from nearsight.common.errors import InvalidArgument
 
 _LARGEST_JUMP = 8.0
+_RELAXATION = 0.1
 
 
 class LookupCorrection:
@@ -40,6 +41,14 @@ class LookupCorrection:
     def factor(self) -> float:
         """What to multiply the profile's f(k) with."""
         return self._factor
+
+    def relax(self) -> None:
+        """Return towards 1 by one step, where nothing is measured.
+
+        Otherwise a machine that was busy for a while, and whose cache was emptied for it, would have no lookups
+        to learn from that it is busy no longer.
+        """
+        self._factor += _RELAXATION * (1.0 - self._factor)
 
     def observe(self, measured_ms: float, predicted_ms: float) -> None:
         """Take one lookup into account; times that are not positive and finite are ignored."""

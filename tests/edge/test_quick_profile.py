@@ -1,28 +1,30 @@
 """A profile from the catalogue's own models."""
 
+import itertools
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
-from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.edge.quick_profile import measure_quick_profile, sample_of
+from nearsight.edge.quick_profile import decoy, measure_quick_profile, sample_of
 from support.objects import random_model
 
 SETTINGS = RecognitionSettings(query_features=60)
 
 
-class TickingClock(ManualClock):
-    """Every reading takes a millisecond."""
-
-    def monotonic(self) -> float:
-        self.advance(0.001)
-        return super().monotonic()
+def ticking() -> Callable[[], float]:
+    """A clock of which every reading takes a millisecond."""
+    ticks = itertools.count()
+    return lambda: next(ticks) / 1000
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12])
 def test_any_number_of_models_makes_a_usable_profile(count: int) -> None:
     models = [random_model(f"o{index}", index, count=80) for index in range(count)]
-    profile = measure_quick_profile(models, SETTINGS, TickingClock())
+    profile = measure_quick_profile(models, 40, SETTINGS, 0.0, np.random.default_rng(1), ticking())
+    assert profile.largest_k == 40
     assert profile.lookup_ms[0] == pytest.approx(1.0, rel=0.01)
     assert profile.lookup_ms[1] >= 0
     assert profile.recall == (0.9, -0.00014)
@@ -31,7 +33,25 @@ def test_any_number_of_models_makes_a_usable_profile(count: int) -> None:
 
 def test_no_model_makes_none() -> None:
     with pytest.raises(InvalidArgument):
-        measure_quick_profile([], SETTINGS, ManualClock())
+        measure_quick_profile([], 0, SETTINGS, 0.0, np.random.default_rng(1))
+
+
+def test_sizes_beyond_the_catalogue_are_not_measured() -> None:
+    profile = measure_quick_profile(
+        [random_model("only")], 1, SETTINGS, 0.0, np.random.default_rng(1), ticking()
+    )
+    assert profile.largest_k == 1
+    assert profile.lookup_ms[1] == 0
+
+
+def test_a_decoy_is_like_its_model_inside_and_like_no_other_outside() -> None:
+    model = random_model("o", count=80)
+    fake = decoy(model, 7, np.random.default_rng(1))
+    ours, theirs = model.views[0].descriptors, fake.views[0].descriptors
+    inside = np.bitwise_count(theirs[0] ^ theirs[1]).sum()
+    assert inside == np.bitwise_count(ours[0] ^ ours[1]).sum()
+    assert 100 < np.bitwise_count(ours ^ theirs).sum(axis=1).mean() < 156
+    assert fake.object_id != model.object_id
 
 
 def test_the_sample_is_spread_over_the_catalogue() -> None:

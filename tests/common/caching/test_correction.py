@@ -45,3 +45,12 @@ def test_times_that_say_nothing_change_nothing(measured: float, predicted: float
 def test_a_weight_outside_of_its_range_is_refused(weight: float) -> None:
     with pytest.raises(InvalidArgument):
         LookupCorrection(weight)
+
+
+def test_without_lookups_it_returns_to_the_profile() -> None:
+    correction = LookupCorrection(0.2)
+    for _ in range(100):
+        correction.observe(300.0, 10.0)
+    for _ in range(60):
+        correction.relax()
+    assert correction.factor == pytest.approx(1.0, abs=0.1)
