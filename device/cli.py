@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 UNKNOWN = 6
 """Exit code of ``nearsight recognize`` if all photos were answered, and one of them with "unknown"."""
 
-app = typer.Typer(no_args_is_help=False)
-recognize_app = typer.Typer()
+app = typer.Typer(add_completion=False)
+recognize_app = typer.Typer(add_completion=False)
 
 EdgeOption = Annotated[
     str | None, typer.Option("--edge", metavar="ENDPOINT", help="Asked first, e.g. tcp://127.0.0.1:7100.")
@@ -77,9 +77,9 @@ def recognize(  # noqa: PLR0917  typer calls it by name
 ) -> None:
     """Say what photos show.
 
-    The tiers come from the flags, or from the table "device" of the settings file. Exit code 0: every photo
-    shows a known object; 6: every photo was answered, but one or more with "unknown"; others as in
-    `nearsight --help`.
+    The tiers come from the flags, or from the table "device" of the settings
+    file. Exit code 0: every photo shows a known object; 6: every photo was
+    answered, but one or more with "unknown"; others as in `nearsight --help`.
     """
     from nearsight.common.terminal import print_error, print_json
     from nearsight.device.report import json_report, text_report

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
 
 from nearsight import __version__
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.rpc.health import HealthService
-from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.metrics import RecognizerMetrics
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.service import DeviceRecognitionService
 from nearsight.device.settings import DeviceSettings
+
+_STATES = MappingProxyType(
+    {
+        BreakerState.CLOSED: "healthy",
+        BreakerState.PROBING: "being probed",
+        BreakerState.COOLING: "cooling down",
+    }
+)
 
 
 class DeviceDaemon:
@@ -53,7 +61,7 @@ class DeviceDaemon:
             ],
             tier="device",
             settings=settings.server,
-            security=_server_security(settings),
+            security=settings.security.for_server(),
             observer=metrics,
         )
 
@@ -82,7 +90,7 @@ class DeviceDaemon:
         """Facts for a person, in display order."""
         endpoints = {"edge": self._settings.edge.endpoint, "cloud": self._settings.cloud.endpoint}
         tiers = [
-            (tier, f"{endpoints[tier]} ({state.name.lower()})")
+            (tier, f"{endpoints[tier]} ({_STATES[state]})")
             for tier, state in self._recognizer.breaker_states().items()
         ]
         return [
@@ -91,10 +99,3 @@ class DeviceDaemon:
             *tiers,
             ("requests in flight", str(self._recognizer.pending)),
         ]
-
-
-def _server_security(settings: DeviceSettings) -> ServerSecurity | None:
-    keys = settings.security
-    if keys.secret_key_file is None or keys.allowed_clients is None:
-        return None
-    return ServerSecurity(keys.secret_key_file, keys.allowed_clients)

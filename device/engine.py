@@ -97,6 +97,7 @@ class RequestEngine:
         self._clock = clock
         self._observer = observer
         self._breakers = {name: CircuitBreaker(settings.breaker) for name in tiers}
+        self._states_told = self.breaker_states()
         self._numbers = itertools.count()
         self._pending: dict[int, _Request] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -182,11 +183,24 @@ class RequestEngine:
                 self._pending.pop(request.number, None)
                 request.handle.settle(step.outcome)
                 request.deliver(step.outcome)
+            changes = self._breaker_changes()
+        for tier, state in changes:
+            _log_breaker(tier, state, request.flow.last_error)
         if isinstance(step, Ask):
             self._ask(request, step)
         elif isinstance(step, Finish):
             self._finished(request, step.outcome, now_s)
         return step is not None
+
+    def _breaker_changes(self) -> list[tuple[str, BreakerState]]:
+        """Tiers that began to cool down, or came back, since the last call."""
+        changes: list[tuple[str, BreakerState]] = []
+        for tier, breaker in self._breakers.items():
+            state = breaker.state
+            if state is not BreakerState.PROBING and state is not self._states_told[tier]:
+                changes.append((tier, state))
+                self._states_told[tier] = state
+        return changes
 
     def _end(self, request: _Request, error: NearsightError) -> bool:
         return self._apply(request, lambda _now_s: request.flow.end(error))
@@ -265,6 +279,13 @@ class RequestEngine:
                     return expired
                 self._deadlines_changed.wait(self._deadlines[0][0] - now_s if self._deadlines else None)
         return None
+
+
+def _log_breaker(tier: str, state: BreakerState, error: NearsightError | None) -> None:
+    if state is BreakerState.COOLING:
+        _log.warning("a tier keeps failing and is asked last for a while", tier=tier, reason=str(error))
+    else:
+        _log.info("a tier is back", tier=tier)
 
 
 def _internal(error: BaseException) -> InternalError:

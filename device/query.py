@@ -1,7 +1,7 @@
 """What is put to a tier: the photo as a file of bounded size, or features.
 
 Recognition works on grey images of at most 640 pixels, so that is what travels: a 12 megapixel photo of 5 MB
-becomes some 60 KB. Files that are small already are not decoded here at all.
+becomes some 40 KB. Files that are small already are not decoded here at all.
 """
 
 from __future__ import annotations

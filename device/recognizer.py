@@ -10,6 +10,7 @@ import math
 import socket
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -103,7 +104,7 @@ class Recognizer:
         if not self._tiers:
             raise ConfigurationError(
                 "a recognizer needs an edge or a cloud to ask",
-                advice="give edge=... or cloud=..., e.g. tcp://127.0.0.1:7100",
+                advice="give the address of one, e.g. tcp://127.0.0.1:7100",
             )
         self._callbacks = CallbackThread()
         self._engine = RequestEngine(
@@ -165,7 +166,7 @@ class Recognizer:
                 outcome.set_result(value)
 
         def deliver(value: Outcome) -> None:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop was closed: nobody awaits any more
                 loop.call_soon_threadsafe(settle, value)
 
         handle = self._submit(image, deliver, timeout_s)

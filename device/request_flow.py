@@ -17,7 +17,7 @@ cached, and where all tiers were down the first request after a repair succeeds.
 
 Which failures pass to the next tier: all but INVALID_ARGUMENT, because the next tier would refuse the same
 image. A wrong key or an unknown catalogue passes as well: keys and catalogues are set per tier, and a visitor
-should not go without an answer because of a mistake in the set-up of the edge. The breaker logs it, and if no
+should not go without an answer because of a mistake in the set-up of the edge. The log names it, and if no
 tier answers, this is the error that the application gets, since only a person can repair it.
 """
 
@@ -121,6 +121,11 @@ class RequestFlow:
     def attempts(self) -> tuple[Attempt, ...]:
         """The tiers that were asked so far and have ended."""
         return tuple(self._attempts)
+
+    @property
+    def last_error(self) -> NearsightError | None:
+        """How the last tier that failed did."""
+        return self._errors[-1] if self._errors else None
 
     def preparing(self, now_s: float) -> None:
         """A worker took up the image: what passed until now was waiting."""

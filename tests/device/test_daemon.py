@@ -98,7 +98,7 @@ def test_health_names_the_tiers_and_their_state(scene: Scene) -> None:
     assert (health.daemon, health.ready) == ("device", True)
     details = {detail.name: detail.value for detail in health.details}
     assert details["catalogue"] == "museum"
-    assert details["edge"].endswith("(closed)")
+    assert details["edge"].endswith("(healthy)")
 
 
 def test_metrics_count_outcomes_attempts_and_breakers(scene: Scene) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from structlog.testing import capture_logs
 
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import (
@@ -22,7 +23,7 @@ from nearsight.common.errors import (
 from nearsight.device.engine import Outcome, RequestEngine
 from nearsight.device.query import Query, QuerySource
 from nearsight.device.recognition import Attempt, Recognition, TierAnswer
-from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.device.recognizer_settings import BreakerSettings, RecognizerSettings
 from support.waiting import wait_until
 
 FOUND_NOTHING = TierAnswer(None, "edge")
@@ -284,3 +285,17 @@ def test_every_request_has_one_outcome_when_answers_cancels_and_deadlines_race()
     wait_until(lambda: len(counts) == 300, what="an outcome for each request")
     scene.engine.close()
     assert set(counts.values()) == {1}
+
+
+def test_a_tier_that_begins_to_cool_down_is_logged_once_with_the_reason() -> None:
+    breaker = BreakerSettings(failures=2, cooldown_s=0.01, longest_cooldown_s=0.01)
+    scene = Scene(RecognizerSettings(breaker=breaker))
+    scene.edge.refusal = Unavailable("nobody there")
+    with capture_logs() as lines:
+        for number in range(4):
+            scene.engine.submit(b"x", scene.outcomes, 5.0)
+            scene.cloud.question(number).set_result(FOUND_NOTHING)
+            scene.outcomes.wait()
+    scene.engine.close()
+    warnings = [line for line in lines if line["log_level"] == "warning"]
+    assert [(line["tier"], line["reason"]) for line in warnings] == [("edge", "nobody there")]

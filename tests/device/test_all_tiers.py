@@ -1,0 +1,183 @@
+"""The SDK with the real cloud and the real edge, which dies and returns; and with keys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nearsight import (
+    ClientSecurity,
+    ConfigurationError,
+    InvalidArgument,
+    NearsightError,
+    NotFound,
+    Recognition,
+    Recognizer,
+    RecognizerSecurity,
+    RecognizerSettings,
+    StatusCode,
+    Unauthenticated,
+)
+from nearsight.common.config.base import SecuritySettings
+from nearsight.common.rpc.security import ServerSecurity, allow_client, generate_keys
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.device.recognizer_settings import BreakerSettings
+from nearsight.device.settings import DeviceSettings, TierSettings
+from support.cloud import CloudClient, running_cloud
+from support.pictures import broken_images, photo_jpeg, picture_jpeg
+from support.recognition_server import ScriptedRecognition, always
+from support.waiting import wait_until
+
+PHOTO = photo_jpeg(2)
+QUICK = RecognizerSettings(timeout_s=20, breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1))
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[str]:
+    with running_cloud(tmp_path / "cloud.db") as daemon, CloudClient(daemon.endpoint) as client:
+        client.add({f"{number:02d}": [picture_jpeg(number)] for number in range(1, 4)})
+        yield daemon.endpoint
+
+
+@contextmanager
+def edge_process(
+    cloud: str, folder: Path, listen: str = "tcp://127.0.0.1:0"
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A real edge without a cache of its own (so that it needs no profile), and its endpoint."""
+    announcement = folder / "edge.json"
+    announcement.unlink(missing_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "nearsight",
+        "edge",
+        "--cloud",
+        cloud,
+        "--listen",
+        listen,
+        "--k-max",
+        "0",
+    ]
+    process = subprocess.Popen(
+        [*command, "--announce", str(announcement)], stderr=subprocess.DEVNULL, cwd=folder
+    )
+    try:
+        wait_until(announcement.exists, timeout_s=60, what="the edge")
+        yield process, json.loads(announcement.read_text())["endpoint"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def tiers(recognition: Recognition) -> list[str]:
+    assert recognition.object_id == "02"
+    return [hop.tier for hop in recognition.hops]
+
+
+def test_visitors_get_answers_while_the_edge_dies_and_returns(cloud: str, tmp_path: Path) -> None:
+    with (
+        edge_process(cloud, tmp_path) as (process, edge),
+        Recognizer(edge, cloud, "museum", settings=QUICK) as sdk,
+    ):
+        assert tiers(sdk.recognize_blocking(PHOTO)) == ["cloud", "edge", "device"]
+        outcomes: list[Recognition | NearsightError] = []
+        for number in range(20):
+            sdk.recognize(PHOTO, outcomes.append)
+            if number == 10:
+                process.kill()
+        wait_until(lambda: len(outcomes) == 20, timeout_s=30, what="20 callbacks")
+        assert {outcome.object_id for outcome in outcomes if isinstance(outcome, Recognition)} == {"02"}
+        assert all(isinstance(outcome, Recognition) for outcome in outcomes)
+        assert tiers(sdk.recognize_blocking(PHOTO)) == ["cloud", "device"]
+        with edge_process(cloud, tmp_path, edge):
+            wait_until(
+                lambda: "edge" in tiers(sdk.recognize_blocking(PHOTO)),
+                timeout_s=30,
+                what="an answer of the edge",
+            )
+        assert len(outcomes) == 20
+
+
+def test_the_cloud_alone_answers_and_corners_lie_on_the_exhibit(cloud: str) -> None:
+    with Recognizer(None, cloud, "museum") as sdk:
+        recognition = sdk.recognize_blocking(PHOTO)
+        assert (recognition.answered_by, recognition.object_id) == ("cloud", "02")
+        assert recognition.corners is not None
+        expected = [(30, 40), (260, 25), (275, 280), (20, 270)]
+        for (x, y), (x0, y0) in zip(recognition.corners, expected, strict=True):
+            assert abs(x - x0) < 6
+            assert abs(y - y0) < 6
+        assert not sdk.recognize_blocking(photo_jpeg(77)).known
+
+
+@pytest.mark.parametrize("kind", sorted(broken_images()))
+def test_broken_images_are_unknown_or_invalid_and_do_no_harm(cloud: str, kind: str) -> None:
+    with Recognizer(None, cloud, "museum") as sdk:
+        try:
+            assert not sdk.recognize_blocking(broken_images()[kind]).known
+        except InvalidArgument as error:
+            assert error.message
+        assert sdk.recognize_blocking(PHOTO).object_id == "02"
+
+
+def test_a_catalogue_that_does_not_exist_is_not_found(cloud: str) -> None:
+    with Recognizer(None, cloud, "zoo") as sdk, pytest.raises(NotFound, match="zoo"):
+        sdk.recognize_blocking(PHOTO)
+
+
+@pytest.fixture
+def locked_edge(tmp_path: Path) -> Iterator[str]:
+    """An edge that lets in the key ``phone`` only."""
+    for name in ("edge", "phone", "stranger"):
+        generate_keys(tmp_path, name)
+    allow_client(tmp_path / "phone.key", tmp_path / "allowed")
+    server = RpcServer(
+        [ScriptedRecognition(always("edge"))],
+        tier="edge",
+        settings=ServerSettings(),
+        security=ServerSecurity(tmp_path / "edge.key_secret", tmp_path / "allowed"),
+    )
+    with server:
+        yield server.endpoint
+
+
+def keys(folder: Path, own: str, server: str = "edge") -> RecognizerSecurity:
+    return RecognizerSecurity(edge=ClientSecurity(folder / f"{own}.key_secret", folder / f"{server}.key"))
+
+
+def test_a_device_with_an_allowed_key_is_served(locked_edge: str, tmp_path: Path) -> None:
+    with Recognizer(locked_edge, None, "museum", security=keys(tmp_path, "phone")) as sdk:
+        assert sdk.recognize_blocking(PHOTO).answered_by == "edge"
+
+
+@pytest.mark.parametrize(("own", "server"), [("stranger", "edge"), ("phone", "stranger"), (None, None)])
+def test_a_wrong_key_is_an_error_or_leaves_the_cloud_to_answer(
+    locked_edge: str, cloud: str, tmp_path: Path, own: str | None, server: str | None
+) -> None:
+    security = keys(tmp_path, own, server) if own and server else None
+    with (
+        Recognizer(locked_edge, None, "museum", security=security) as sdk,
+        pytest.raises(Unauthenticated) as caught,
+    ):
+        sdk.recognize_blocking(PHOTO)
+    assert caught.value.advice
+    with Recognizer(locked_edge, cloud, "museum", security=security) as sdk:
+        recognition = sdk.recognize_blocking(PHOTO)
+        assert recognition.answered_by == "cloud"
+        assert recognition.attempts[0].outcome is StatusCode.UNAUTHENTICATED
+        assert [attempt.tier for attempt in sdk.recognize_blocking(PHOTO).attempts] == ["cloud"]
+
+
+def test_settings_turn_into_keys_and_complain_without_an_own_one(tmp_path: Path) -> None:
+    edge = TierSettings(endpoint="tcp://10.0.0.5:7100", public_key="edge.key")
+    with pytest.raises(ConfigurationError, match=r"edge\.public_key"):
+        DeviceSettings(edge=edge).client_security()
+    own = SecuritySettings(secret_key_file=tmp_path / "phone.key_secret")
+    security = DeviceSettings(edge=edge, security=own).client_security()
+    assert security == RecognizerSecurity(edge=ClientSecurity(tmp_path / "phone.key_secret", "edge.key"))
