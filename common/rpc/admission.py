@@ -114,12 +114,6 @@ class AdmissionQueue(Generic[T]):
         self._waiting.clear()
         return refused
 
-    def next_due_s(self) -> float | None:
-        """When `sweep` next has something to do; None while nothing waits."""
-        if not self._waiting:
-            return None
-        return min(min(w.deadline_s, w.since_s + self._timeout_s) for w in self._waiting)
-
     def _supersede(self, stream: Hashable) -> list[Refused[T]]:
         if stream is None:
             return []

@@ -1,7 +1,9 @@
 """The calling side: a channel to one server, shared by all threads of a process.
 
-The calling thread sends; one thread per channel receives, watches the connection and keeps the times. What to
-do about calls and connection is decided by `PendingCalls`, apart from sockets and threads.
+The calling thread sends; one thread per channel receives, watches the connection and keeps the times. A
+caller that waits for its answer receives it itself where nobody else does, which saves two hand-overs between
+threads per call. What to do about calls and connection is decided by `PendingCalls`, apart from sockets and
+threads.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ from nearsight.common.logging import get_logger
 from nearsight.common.rpc.connection import Change, ConnectionEvent
 from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.envelope import (
-    LONGEST_NAME,
     PROTOCOL,
     Buffer,
     Response,
@@ -54,7 +55,7 @@ __all__ = ["Channel", "ChannelSettings", "Hop", "Reply", "Stub", "Transport"]
 
 
 class Transport(Protocol):
-    """What carries the frames of a channel. All but `wait` and `wake` are called under the channel's lock."""
+    """What carries the frames of a channel; all but waits and wakes is called under the channel's lock."""
 
     def connect(self) -> None:
         """Begin one attempt to connect, in place of the connection that there was."""
@@ -71,11 +72,23 @@ class Transport(Protocol):
     def disconnect(self) -> None:
         """Drop the connection, if any."""
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for arrivals, changes, or `wake`; one thread does."""
+    def has_arrivals(self) -> bool:
+        """Whether a message waits that no wait will report, because sending consumed its signal."""
+
+    def wait(self, timeout_s: float, *, arrivals: bool) -> None:
+        """Wait for changes, `wake` and, unless a caller drives, arrivals; one thread does."""
 
     def wake(self) -> None:
         """Interrupt `wait`; any thread may."""
+
+    def can_drive(self) -> bool:
+        """Whether a caller may wait for arrivals on the connection that there is."""
+
+    def drive(self, timeout_s: float) -> bool:
+        """Wait for arrivals, in a caller; False if it was interrupted. One caller does at a time."""
+
+    def wake_driver(self) -> None:
+        """Interrupt `drive`; any thread may."""
 
     def close(self) -> None:
         """Give everything back."""
@@ -104,6 +117,17 @@ class Reply:
     received_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _RemoteMethod:
+    """What a channel needs to know of a method."""
+
+    service: str
+    method: str
+    input_name: str
+    response_class: type[Message]
+    idempotent: bool
+
+
 @dataclass(slots=True)
 class _Outgoing:
     """A request while it is not answered."""
@@ -112,7 +136,7 @@ class _Outgoing:
     header: rpc_pb2.RequestHeader
     frames: list[Buffer]
     deadline: Deadline
-    response_class: type[Message]
+    remote: _RemoteMethod
     sent_bytes: int = 0
 
 
@@ -169,7 +193,10 @@ class Channel:
         self._last_id = 0
         self._trace_prefix = os.urandom(6).hex()
         self._closed = False
+        self._remotes: dict[MethodDescriptor, _RemoteMethod] = {}
         self._wakes_at_s = 0.0
+        self._thread_receives = False
+        self._caller_receives = False
         self._thread = threading.Thread(target=self._loop, name="rpc-channel", daemon=True)
         self._thread.start()
 
@@ -209,29 +236,38 @@ class Channel:
         Future of Reply
             Ends once, by the time given, with a reply or a `NearsightError`; it cannot be cancelled.
         """
-        future: Future[Reply] = Future()
-        future.set_running_or_notify_cancel()
-        now_s = self._clock.monotonic()
-        deadline = Deadline.after(timeout_s, self._clock)
-        try:
-            outgoing = self._prepare(method, request, blobs, deadline, future)
-        except NearsightError as error:
-            future.set_exception(error)
-            return future
-        header = outgoing.header
-        header.catalogue, header.client_id = catalogue, client_id or self._client_id
-        with self._lock:
-            self._last_id += 1
-            header.request_id = self._last_id
-            header.trace_id = trace_id or f"{self._trace_prefix}-{self._last_id:x}"
-            pending = PendingCall(self._last_id, outgoing, deadline.at_s, is_idempotent(method))
-            if self._closed:
-                ended: list[Fail[_Outgoing]] = [Fail(pending, _closed_error())]
-            else:
-                ended = self._perform(self._pending.submit(pending, now_s), now_s)
-                self._wake_if_earlier()
-        _end(ended)
-        return future
+        return self._begin(method, request, blobs, (catalogue, trace_id, client_id), timeout_s, waits=False)[
+            0
+        ]
+
+    def ask(
+        self,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+        trace_id: str = "",
+        client_id: str = "",
+    ) -> Reply:
+        """Call and wait for the answer; parameters as in `call`.
+
+        Raises
+        ------
+        NearsightError
+            As the server answered, or the call failed.
+        RuntimeError
+            If a done-callback of this channel waits for a call on it, which would never end.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a done-callback of a channel must not wait for a call on it")
+        future, receives = self._begin(
+            method, request, blobs, (catalogue, trace_id, client_id), timeout_s, waits=True
+        )
+        if receives:
+            self._receive_until(future, Deadline.after(timeout_s, self._clock))
+        return future.result()
 
     def close(self) -> None:
         """End all calls with `Unavailable` and the connection; safe to call twice."""
@@ -241,9 +277,11 @@ class Channel:
             self._closed = True
             ended = self._perform(self._pending.close(_closed_error()), 0.0)
         self._transport.wake()
+        self._transport.wake_driver()
+        _end(ended)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        _end(ended)
+            self._transport.close()
 
     def __enter__(self) -> Channel:
         return self
@@ -251,10 +289,76 @@ class Channel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def refuse_waiting_here(self) -> None:
-        """Raise if the calling thread is the channel's own, where waiting for an answer would never end."""
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a done-callback of a channel must not wait for a call on it")
+    def _begin(
+        self,
+        method: MethodDescriptor,
+        request: Message,
+        blobs: Sequence[Buffer],
+        names: tuple[str, str, str],
+        timeout_s: float,
+        *,
+        waits: bool,
+    ) -> tuple[Future[Reply], bool]:
+        """Begin a call; also returns whether the caller, who then waits, has to receive the answers."""
+        future: Future[Reply] = Future()
+        future.set_running_or_notify_cancel()
+        now_s = self._clock.monotonic()
+        deadline = Deadline.after(timeout_s, self._clock)
+        try:
+            outgoing = self._prepare(method, request, blobs, deadline, future)
+        except NearsightError as error:
+            future.set_exception(error)
+            return future, False
+        header = outgoing.header
+        header.catalogue, trace_id, client_id = names
+        header.client_id = client_id or self._client_id
+        receives = False
+        with self._lock:
+            self._last_id += 1
+            header.request_id = self._last_id
+            header.trace_id = trace_id or f"{self._trace_prefix}-{self._last_id:x}"
+            pending = PendingCall(self._last_id, outgoing, deadline.at_s, outgoing.remote.idempotent)
+            if self._closed:
+                ended: list[Fail[_Outgoing]] = [Fail(pending, _closed_error())]
+            else:
+                ended = self._perform(self._pending.submit(pending, now_s), now_s)
+                receives = waits and not ended and self._claim_receiving()
+                self._alert_thread(receives)
+        _end(ended)
+        return future, receives
+
+    def _claim_receiving(self) -> bool:
+        """Whether the calling thread is to receive: nobody does, and there is a connection."""
+        if self._thread_receives or self._caller_receives or not self._pending.up:
+            return False
+        self._caller_receives = self._transport.can_drive()
+        return self._caller_receives
+
+    def _alert_thread(self, caller_receives: bool) -> None:
+        """Wake the channel's thread if it has to receive, or to keep an earlier time than it knows of."""
+        due_s = self._pending.next_due_s()
+        nobody = not (self._thread_receives or self._caller_receives)
+        missed = not caller_receives and self._transport.has_arrivals()
+        if nobody or missed or (due_s is not None and due_s < self._wakes_at_s):
+            self._transport.wake()
+        if missed and self._caller_receives:
+            self._transport.wake_driver()
+
+    def _receive_until(self, future: Future[Reply], deadline: Deadline) -> None:
+        """Receive, in a caller, until its answer is there or the channel's thread must take over."""
+        undisturbed = True
+        while undisturbed:
+            with self._lock:
+                answers = self._match(self._transport.receive())
+            for call, response in answers:
+                _complete(call.item, response)
+            if future.done():
+                break
+            undisturbed = self._transport.drive(deadline.remaining_s()) and not deadline.expired()
+        with self._lock:
+            self._caller_receives = False
+            if len(self._pending) and not self._closed:
+                self._transport.wake()
 
     def _prepare(
         self,
@@ -264,12 +368,11 @@ class Channel:
         deadline: Deadline,
         future: Future[Reply],
     ) -> _Outgoing:
-        if request.DESCRIPTOR.full_name != method.input_type.full_name:
+        remote = self._remote(method)
+        if request.DESCRIPTOR.full_name != remote.input_name:
             raise InvalidArgument(
                 f"{method.full_name} takes {method.input_type.name}, not {request.DESCRIPTOR.name}"
             )
-        if len(self._client_id) > LONGEST_NAME:
-            raise InvalidArgument(f"the client id is longer than {LONGEST_NAME} characters")
         frames: list[Buffer] = [request.SerializeToString(), *(as_blob(blob) for blob in blobs)]
         limit = self._settings.max_message_bytes
         if size_of(frames) > limit:
@@ -279,11 +382,24 @@ class Channel:
             )
         header = rpc_pb2.RequestHeader(
             protocol=PROTOCOL,
-            service=method.containing_service.full_name,
-            method=method.name,
+            service=remote.service,
+            method=remote.method,
             newest_wins=self._settings.newest_wins,
         )
-        return _Outgoing(future, header, frames, deadline, GetMessageClass(method.output_type))
+        return _Outgoing(future, header, frames, deadline, remote)
+
+    def _remote(self, method: MethodDescriptor) -> _RemoteMethod:
+        # Asking a descriptor builds Python objects anew each time.
+        found = self._remotes.get(method)
+        if found is None:
+            found = self._remotes[method] = _RemoteMethod(
+                method.containing_service.full_name,
+                method.name,
+                method.input_type.full_name,
+                GetMessageClass(method.output_type),
+                is_idempotent(method),
+            )
+        return found
 
     def _perform(self, actions: Sequence[Action[_Outgoing]], now_s: float) -> list[Fail[_Outgoing]]:
         """Do what was decided, under the lock; failures are for the caller to hand out without it."""
@@ -313,10 +429,9 @@ class Channel:
             with self._lock:
                 due_s = self._pending.next_due_s()
                 self._wakes_at_s = due_s = now_s + 60.0 if due_s is None else due_s
-            self._transport.wait(max(0.0, due_s - now_s))
+                self._thread_receives = receives = len(self._pending) > 0 and not self._caller_receives
+            self._transport.wait(max(0.0, due_s - now_s), arrivals=receives)
             self._step()
-        with self._lock:
-            self._transport.close()
 
     def _step(self) -> None:
         with self._lock:
@@ -329,6 +444,8 @@ class Channel:
             now_s = self._clock.monotonic()
             ended = [fail for change in changes for fail in self._on_change(change, now_s)]
             ended += self._perform(self._pending.tick(now_s), now_s)
+            if self._caller_receives and (changes or answers or ended):
+                self._transport.wake_driver()
         for call, response in answers:
             _complete(call.item, response)
         _end(ended)
@@ -371,11 +488,6 @@ class Channel:
                 )
         return found
 
-    def _wake_if_earlier(self) -> None:
-        due_s = self._pending.next_due_s()
-        if due_s is not None and due_s < self._wakes_at_s:
-            self._transport.wake()
-
 
 def _closed_error() -> Unavailable:
     return Unavailable("the channel is closed")
@@ -393,11 +505,11 @@ def _complete(outgoing: _Outgoing, result: Response | NearsightError) -> None:
     if result.status != StatusCode.OK:
         outgoing.future.set_exception(error_of(result.status, result.error, result.advice))
         return
-    message = outgoing.response_class()
+    message = outgoing.remote.response_class()
     try:
         message.ParseFromString(bytes(result.message))
     except (DecodeError, UnicodeDecodeError):
-        name = outgoing.response_class.DESCRIPTOR.full_name
+        name = outgoing.remote.response_class.DESCRIPTOR.full_name
         outgoing.future.set_exception(InternalError(f"the response is not a {name}"))
         return
     reply = Reply(message, result.blobs, result.hops, outgoing.sent_bytes, result.size_bytes)

@@ -16,7 +16,7 @@ from zmq.utils.monitor import parse_monitor_message
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.rpc.address import is_tcp_v6
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.common.rpc.frames import receive_message, send_message
+from nearsight.common.rpc.frames import has_message, receive_message, send_message
 from nearsight.common.rpc.security import KeyPair
 from nearsight.common.rpc.settings import ChannelSettings
 
@@ -105,26 +105,22 @@ class Connection:
 
     def has_arrivals(self) -> bool:
         """Whether a message waits; sending may have consumed the signal of its arrival."""
-        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+        return has_message(self._socket)
 
     def receive(self) -> list[list[Buffer]]:
         """All messages that have arrived."""
         messages = []
-        while True:
-            try:
-                messages.append(receive_message(self._socket).frames)
-            except zmq.Again:
-                return messages
+        while (received := receive_message(self._socket)) is not None:
+            messages.append(received.frames)
+        return messages
 
     def changes(self) -> list[ConnectionEvent]:
         """What happened to the connection since the last call."""
         found: list[ConnectionEvent] = []
-        while True:
-            try:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
-                return found
+        while has_message(self._monitor):
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             found.append(self._interpret(int(event["event"]), int(event["value"])))
+        return found
 
     def close(self) -> None:
         """Close the sockets; what was not sent is dropped."""

@@ -6,7 +6,6 @@ its own `Deadline` from what is left when the request arrives, so that it shrink
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -33,8 +32,9 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
         """The deadline ``seconds`` from now; at most `LONGEST_S`, and a negative or NaN time is over now."""
-        left_s = 0.0 if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_S)
-        return cls(clock.monotonic() + left_s, clock)
+        if not 0.0 <= seconds <= LONGEST_S:
+            seconds = LONGEST_S if seconds > LONGEST_S else 0.0  # NaN compares as false: no time
+        return cls(clock.monotonic() + seconds, clock)
 
     def remaining_s(self) -> float:
         """Seconds left, never negative."""

@@ -7,7 +7,7 @@ Everything that arrives comes from strangers: decoding either gives a whole, che
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -19,8 +19,8 @@ from nearsight.protos import rpc_pb2
 PROTOCOL = 1
 """Version of the envelope. Both sides refuse all others."""
 
-LONGEST_NAME = 256
-"""Characters that names and ids of the header may have."""
+LARGEST_HEADER = 4096
+"""Bytes that the header of a request may have: ids and names."""
 
 MOST_FRAMES = 16384
 """Frames that one message may have."""
@@ -32,8 +32,7 @@ _CUT_OFF = -1
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A request as it arrived. The message is still encoded: its type is the method's."""
 
     request_id: int
@@ -49,8 +48,7 @@ class Request:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """A response as it arrived. The message is still encoded."""
 
     request_id: int
@@ -64,8 +62,8 @@ class Response:
 
 
 def size_of(frames: Sequence[Buffer]) -> int:
-    """Bytes of all frames together."""
-    return sum(frame.nbytes if isinstance(frame, memoryview) else len(frame) for frame in frames)
+    """Bytes of all frames together; views must be flat bytes, as `as_blob` makes them."""
+    return sum(map(len, frames))
 
 
 def as_blob(value: Buffer) -> memoryview:
@@ -112,12 +110,11 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     InvalidMessage
         If the frames are no request of this protocol.
     """
+    if frames and len(frames[0]) > LARGEST_HEADER:
+        raise InvalidMessage(f"the header has {len(frames[0])} bytes, more than {LARGEST_HEADER}")
     header = rpc_pb2.RequestHeader()
     message, blobs = _open(frames, header)
     _check_protocol(header.protocol)
-    for name in ("service", "method", "client_id", "catalogue", "trace_id"):
-        if len(getattr(header, name)) > LONGEST_NAME:
-            raise InvalidMessage(f"the header's {name} is longer than {LONGEST_NAME} characters")
     return Request(
         header.request_id,
         header.service,
@@ -189,7 +186,7 @@ def _open(
         header.ParseFromString(bytes(frames[0]))
     except (DecodeError, UnicodeDecodeError) as error:
         raise InvalidMessage("the header cannot be read") from error
-    return frames[1], tuple(as_blob(frame) for frame in frames[2:])
+    return frames[1], tuple(map(memoryview, frames[2:]))
 
 
 def _check_protocol(version: int) -> None:

@@ -1,28 +1,41 @@
-"""Frames in and out of a ZeroMQ socket, copied where that is cheaper than not to."""
+"""Frames in and out of a ZeroMQ socket, copied where that is cheaper than not to.
+
+These functions run several times per call: flags are plain integers, since pyzmq's enums cost more than the
+sending, and the socket is asked before it is read, since an exception costs more than the question.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import zmq
 
-from nearsight.common.rpc.envelope import Buffer, size_of
+from nearsight.common.rpc.envelope import Buffer
 
 COPY_BELOW_BYTES = 65536
 """Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
 
+_EVENTS = int(zmq.EVENTS)
+_POLLIN = int(zmq.POLLIN)
+_NOBLOCK = int(zmq.NOBLOCK)
+_NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 
-@dataclass(frozen=True, slots=True)
-class Received:
+
+class Received(NamedTuple):
     """One message; blobs stay in ZeroMQ's memory, which the views keep alive."""
 
     frames: list[Buffer]
     user_id: str | None
 
 
+def has_message(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message can be received now."""
+    return int(socket.getsockopt(_EVENTS)) & _POLLIN != 0
+
+
 def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    """Send a message or nothing of it, without waiting.
+    """Send a message or nothing of it, without waiting. Views must be flat bytes.
 
     Raises
     ------
@@ -31,12 +44,12 @@ def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
     """
     last = len(frames) - 1
     for index, frame in enumerate(frames):
-        flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
-        socket.send(frame, flags, copy=size_of((frame,)) < COPY_BELOW_BYTES)
+        flags = _NOBLOCK if index == last else _NOBLOCK_MORE
+        socket.send(frame, flags, len(frame) < COPY_BELOW_BYTES)
 
 
-def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -> Received:
-    """Receive a message without waiting.
+def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -> Received | None:
+    """Receive a message without waiting; None if there is none.
 
     Parameters
     ----------
@@ -44,20 +57,15 @@ def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -
         A ROUTER or DEALER.
     with_metadata : bool
         Ask for the identity that ZAP gave to the peer.
-
-    Raises
-    ------
-    zmq.Again
-        If none has arrived.
     """
-    first = socket.recv(zmq.NOBLOCK, copy=False)
-    user_id = _user_id(first) if with_metadata else None
-    frames: list[Buffer] = [first.buffer]
-    more = first.more
-    while more:
-        frame = socket.recv(zmq.NOBLOCK, copy=False)
+    if not has_message(socket):
+        return None
+    frame = socket.recv(_NOBLOCK, False)
+    user_id = _user_id(frame) if with_metadata else None
+    frames: list[Buffer] = [frame.buffer]
+    while frame.more:
+        frame = socket.recv(_NOBLOCK, False)
         frames.append(frame.buffer)
-        more = frame.more
     return Received(frames, user_id)
 
 

@@ -88,8 +88,23 @@ class InProcessTransport:
             changes, self._changes = self._changes, []
         return changes
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for `wake`."""
+    def has_arrivals(self) -> bool:
+        """Never: each arrival wakes."""
+        return False
+
+    def can_drive(self) -> bool:
+        """No: there is nothing to poll."""
+        return False
+
+    def drive(self, timeout_s: float) -> bool:  # noqa: ARG002
+        """Not offered."""
+        return False
+
+    def wake_driver(self) -> None:
+        """Nobody drives."""
+
+    def wait(self, timeout_s: float, *, arrivals: bool) -> None:  # noqa: ARG002
+        """Wait for `wake`, which arrivals and changes do too."""
         self._woken.wait(timeout_s)
         self._woken.clear()
 

@@ -86,11 +86,6 @@ class Lane:
             refused = self._queue.sweep(now_s)
         self._refuse_all(refused)
 
-    def next_due_s(self) -> float | None:
-        """When `sweep` next has something to do."""
-        with self._lock:
-            return self._queue.next_due_s()
-
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the workers. One that is stuck in a handler is left behind and reported."""
         for _ in self._threads:

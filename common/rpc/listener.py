@@ -12,8 +12,8 @@ import errno
 import socket as sockets
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -23,7 +23,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.rpc.address import is_tcp_v6
 from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.common.rpc.frames import receive_message, send_message
+from nearsight.common.rpc.frames import has_message, receive_message, send_message
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.zap import ZAP_DOMAIN, ZapHandler
@@ -39,8 +39,7 @@ _FAILED_HANDSHAKES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A message as it came in."""
 
     identity: bytes
@@ -96,23 +95,26 @@ class Listener:
             raise
 
     def filenos(self) -> list[int]:
-        """The descriptors to poll."""
+        """The descriptors to poll for `receive` and, behind the first, for `admit`; all edge-triggered."""
         sources = [self._socket.getsockopt(zmq.FD), self._monitor.getsockopt(zmq.FD)]
         return [int(fd) for fd in sources] + ([self._zap.fileno()] if self._zap else [])
 
-    def receive(self) -> list[Arrival]:
-        """All messages that have arrived, up to a batch; call it again while it returns some."""
+    def admit(self) -> None:
+        """Let clients in, or not, and log those that failed to connect."""
         if self._zap is not None:
             self._zap.serve()
         self._log_failed_handshakes()
+
+    def receive(self) -> list[Arrival]:
+        """All messages that have arrived, up to `BATCH`; a whole batch may leave some behind."""
         arrivals: list[Arrival] = []
         with self._lock:
             while len(arrivals) < BATCH:
-                try:
-                    parts = receive_message(self._socket, with_metadata=self._zap is not None)
-                except zmq.Again:
+                message = receive_message(self._socket, with_metadata=self._zap is not None)
+                if message is None:
                     break
-                arrivals.append(Arrival(bytes(parts.frames[0]), parts.frames[1:], parts.user_id, True))
+                identity, *frames = message.frames
+                arrivals.append(Arrival(bytes(identity), frames, message.user_id, True))
         return arrivals if self._allowed is None else [self._check(arrival) for arrival in arrivals]
 
     def send(self, identity: bytes, frames: Sequence[Buffer]) -> None:
@@ -128,8 +130,8 @@ class Listener:
                 if error.errno != errno.EHOSTUNREACH:
                     raise
                 self._log.debug("answer dropped: the client is gone", client=identity.hex())
-            more = self._socket.getsockopt(zmq.EVENTS)
-        if int(more) & zmq.POLLIN:
+            more = has_message(self._socket)
+        if more:
             self._wake()
 
     def refresh_allowed(self) -> None:
@@ -181,11 +183,8 @@ class Listener:
         return arrival if allowed else Arrival(arrival.identity, arrival.frames, arrival.peer_key, False)
 
     def _log_failed_handshakes(self) -> None:
-        while True:
-            try:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
-                return
+        while has_message(self._monitor):
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             self._log.info(
                 "a client failed to connect: no peer of this protocol, or a wrong key",
                 reason=zmq.Event(event["event"]).name,

@@ -155,7 +155,9 @@ class PendingCalls(Generic[T]):
     def tick(self, now_s: float) -> list[Action[T]]:
         """Time has passed."""
         actions: list[Action[T]] = []
-        while self._deadlines and self._deadlines[0][0] <= now_s:
+        while self._deadlines and (
+            self._deadlines[0][0] <= now_s or self._deadlines[0][1] not in self._calls
+        ):
             call = self._calls.get(heapq.heappop(self._deadlines)[1])
             if call is not None:
                 actions.append(self._fail(call, self._too_late(call)))

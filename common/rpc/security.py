@@ -121,9 +121,7 @@ def read_public_key(source: str | Path) -> str:
     ConfigurationError
         If it is neither.
     """
-    if isinstance(source, str) and _Z85_KEY.fullmatch(source):
-        return source
-    return _load(Path(source))[0]
+    return str(source) if _is_key(source) else _load(Path(source))[0]
 
 
 def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFiles:
@@ -174,7 +172,7 @@ def allow_client(public_key: str | Path, folder: Path, *, name: str = "", overwr
         If there is no public key, no name for it, or another client has the name.
     """
     key = read_public_key(public_key)
-    name = name or (Path(public_key).stem if not _Z85_KEY.fullmatch(str(public_key)) else "")
+    name = name or ("" if _is_key(public_key) else Path(public_key).stem)
     if not _NAME.fullmatch(name):
         raise ConfigurationError("the client needs a name", advice="give it with --name")
     target = folder / f"{name}.key"
@@ -189,6 +187,11 @@ def allow_client(public_key: str | Path, folder: Path, *, name: str = "", overwr
     except OSError as error:
         raise ConfigurationError(f"cannot write to {folder}: {error.strerror}") from error
     return target
+
+
+def _is_key(source: str | Path) -> bool:
+    # A path may well have 40 characters, all of them of Z85; but it ends as our files do.
+    return isinstance(source, str) and not source.endswith(".key") and _Z85_KEY.fullmatch(source) is not None
 
 
 def _load(path: Path) -> tuple[str, str | None]:

@@ -120,8 +120,3 @@ class DeferredCalls:
                 if call is not None:
                     late.append(call)
         return late
-
-    def next_due_s(self) -> float | None:
-        """The earliest deadline; None if no answer is owed."""
-        with self._lock:
-            return self._dues[0][0] if self._dues else None

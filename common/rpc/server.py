@@ -36,7 +36,7 @@ from nearsight.common.rpc.envelope import (
     size_of,
 )
 from nearsight.common.rpc.lane import Lane
-from nearsight.common.rpc.listener import Arrival, Listener
+from nearsight.common.rpc.listener import BATCH, Arrival, Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
 from nearsight.common.rpc.served_call import DeferredCalls, ServedCall
 from nearsight.common.rpc.service import CallContext, Service
@@ -48,6 +48,10 @@ __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
 
 REFRESH_S = 1.0
 """How often a changed folder of allowed clients is noticed by connections that exist."""
+
+
+TICK_MS = 50
+"""How exactly the server keeps the times of queued and deferred calls."""
 
 
 class ServerObserver(Protocol):
@@ -114,7 +118,8 @@ class RpcServer:
         self._serial = 0
         self._serial_lock = threading.Lock()
         self._deferred = DeferredCalls()
-        self._wakes_at_s = 0.0
+        self._asleep = False
+        self._refresh_at_s = 0.0
         self._lane = Lane("worker", settings.workers, settings, clock, self._run_call, self._refuse)
         self._own_lane = Lane("own-worker", 1, settings, clock, self._run_call, self._refuse)
         self._lanes = [self._lane, *([self._own_lane] if self._dispatcher.wants_own_worker else [])]
@@ -262,7 +267,8 @@ class RpcServer:
             stream = (peer_key or peer, request.client_id, endpoint.method.full_name)
         lane = self._own_lane if endpoint.own_worker else self._lane
         lane.offer(call, stream)
-        self._note_due(lane.next_due_s())
+        if self._asleep:
+            self._waker.wake()
 
     def _run_call(self, call: ServedCall) -> None:
         """Run a handler; in a worker."""
@@ -274,7 +280,6 @@ class RpcServer:
             return
         if isinstance(result, Future):
             self._deferred.add(call)
-            self._note_due(call.context.deadline.at_s)
             result.add_done_callback(lambda future: self._finish_deferred(call, future))
         else:
             self._finish(call, result)
@@ -360,25 +365,27 @@ class RpcServer:
     def _loop(self) -> None:
         """Receive and keep the times until the server has finished."""
         poller = select.poll()
-        poller.register(self._waker.fileno(), select.POLLIN)
-        for fileno in self._listener.filenos() if self._listener else []:
+        filenos = self._listener.filenos() if self._listener else []
+        for fileno in [self._waker.fileno(), *filenos]:
             poller.register(fileno, select.POLLIN)
-        refresh_at_s = 0.0
+        admit_on = set(filenos[1:])
+        swept_at_s = 0.0
         more = True
         while not self._finished.is_set():
-            now_s = self._clock.monotonic()
             if not more:
-                self._wakes_at_s = float("inf")  # whoever adds work from here on wakes this thread
-                self._wakes_at_s = due_s = min(self._next_due_s(), now_s + 60.0)
-                poller.poll(max(0.0, (due_s - now_s) * 1000.0 + 0.5))
-                self._wakes_at_s = 0.0
-                self._waker.clear()
+                # The times are looked after every tick while there is work; without any, others wake us.
+                self._asleep = True
+                ready = {fileno for fileno, _ in poller.poll(TICK_MS if self._live else None)}
+                self._asleep = False
+                if self._waker.fileno() in ready:
+                    self._waker.clear()
+                if self._listener is not None and ready & admit_on:
+                    self._listener.admit()
             more = self._receive()
             now_s = self._clock.monotonic()
-            self._sweep(now_s)
-            if self._listener is not None and now_s >= refresh_at_s:
-                self._listener.refresh_allowed()
-                refresh_at_s = now_s + REFRESH_S
+            if now_s - swept_at_s >= TICK_MS / 1000.0:
+                self._sweep(now_s)
+                swept_at_s = now_s
 
     def _receive(self) -> bool:
         if self._listener is None:
@@ -389,7 +396,7 @@ class RpcServer:
                 self._take(self._listener, arrival)
             except Exception:  # noqa: BLE001  # a bug of ours on the road of one request must not end the service
                 self._log.exception("a request could not be taken")
-        return bool(arrivals)
+        return len(arrivals) == BATCH
 
     def _take(self, listener: Listener, arrival: Arrival) -> None:
         identity = arrival.identity
@@ -410,14 +417,9 @@ class RpcServer:
             lane.sweep(now_s)
         for call in self._deferred.expired(now_s):
             self._fail(call, call.too_late())
-
-    def _next_due_s(self) -> float:
-        dues = [self._deferred.next_due_s(), *(lane.next_due_s() for lane in self._lanes)]
-        return min((due for due in dues if due is not None), default=float("inf"))
-
-    def _note_due(self, due_s: float | None) -> None:
-        if due_s is not None and due_s < self._wakes_at_s:
-            self._waker.wake()
+        if self._listener is not None and now_s >= self._refresh_at_s:
+            self._listener.refresh_allowed()
+            self._refresh_at_s = now_s + REFRESH_S
 
     def _wait_for_answers(self, grace_s: float) -> None:
         end = threading.Event()

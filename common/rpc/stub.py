@@ -33,22 +33,16 @@ class Method:
         trace_id: str = "",
         client_id: str = "",
     ) -> Reply:
-        """Call and wait for the answer; see `Channel.call`.
-
-        Raises
-        ------
-        NearsightError
-            As the server answered, or the call failed.
-        """
-        self._channel.refuse_waiting_here()
-        return self.future(
+        """Call and wait for the answer; see `Channel.ask`."""
+        return self._channel.ask(
+            self._descriptor,
             request,
             timeout_s=timeout_s,
             blobs=blobs,
             catalogue=catalogue,
             trace_id=trace_id,
             client_id=client_id,
-        ).result()
+        )
 
     def future(
         self,

@@ -45,9 +45,10 @@ class ZmqTransport:
         self._connection: Connection | None = None
         self._proven = False
         self._waker = Waker()
-        self._poller = select.poll()
-        self._poller.register(self._waker.fileno(), select.POLLIN)
-        self._polled: list[int] = []
+        self._driver_waker = Waker()
+        self._all = self._poller_on(self._waker)
+        self._changes_only = self._poller_on(self._waker)
+        self._driver: select.poll | None = None
 
     def connect(self) -> None:
         """Begin one attempt to connect, in place of the connection that there was."""
@@ -55,26 +56,26 @@ class ZmqTransport:
         self._connection = Connection(
             self._context, self._endpoint, self._settings, self._keys, proven=self._proven
         )
-        for fileno in self._connection.filenos():
-            self._poller.register(fileno, select.POLLIN)
-            self._polled.append(fileno)
+        arrivals, changes = self._connection.filenos()
+        self._all = self._poller_on(self._waker, arrivals, changes)
+        self._changes_only = self._poller_on(self._waker, changes)
+        self._driver = self._poller_on(self._driver_waker, arrivals)
 
     def disconnect(self) -> None:
         """Drop the connection, if any."""
-        for fileno in self._polled:
-            self._poller.unregister(fileno)
-        self._polled.clear()
+        self._all = self._changes_only = self._poller_on(self._waker)
+        self._driver = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def send(self, frames: Sequence[Buffer]) -> bool:
         """Send a message; False if there is no room or no connection now."""
-        if self._connection is None or not self._connection.send(frames):
-            return False
-        if self._connection.has_arrivals():
-            self.wake()
-        return True
+        return self._connection is not None and self._connection.send(frames)
+
+    def has_arrivals(self) -> bool:
+        """Whether a message waits; sending may have consumed the signal of its arrival."""
+        return self._connection is not None and self._connection.has_arrivals()
 
     def receive(self) -> list[list[Buffer]]:
         """The messages that have arrived."""
@@ -90,17 +91,48 @@ class ZmqTransport:
                 break
         return found
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for arrivals, changes, or `wake`."""
-        self._poller.poll(timeout_s * 1000.0 + 0.5)
-        self._waker.clear()
+    def wait(self, timeout_s: float, *, arrivals: bool) -> None:
+        """Wait for changes, `wake` and, if asked to, arrivals."""
+        poller = self._all if arrivals else self._changes_only
+        for fileno, _ in poller.poll(timeout_s * 1000.0 + 0.5):
+            if fileno == self._waker.fileno():
+                self._waker.clear()
 
     def wake(self) -> None:
         """Interrupt `wait`."""
         self._waker.wake()
+
+    def can_drive(self) -> bool:
+        """Whether there is a connection to wait on."""
+        return self._driver is not None
+
+    def drive(self, timeout_s: float) -> bool:
+        """Wait for arrivals; False if `wake_driver` interrupted it or the connection is gone."""
+        poller = self._driver
+        if poller is None:
+            return False
+        for fileno, event in poller.poll(timeout_s * 1000.0 + 0.5):
+            if fileno == self._driver_waker.fileno():
+                self._driver_waker.clear()
+                return False
+            if event & select.POLLNVAL:
+                return False
+        return True
+
+    def wake_driver(self) -> None:
+        """Interrupt `drive`."""
+        self._driver_waker.wake()
 
     def close(self) -> None:
         """Give everything back."""
         self.disconnect()
         self._context.term()
         self._waker.close()
+        self._driver_waker.close()
+
+    def _poller_on(self, waker: Waker, *filenos: int) -> select.poll:
+        # Made anew for each connection: another thread may still poll the last one.
+        poller = select.poll()
+        for fileno in (waker.fileno(), *filenos):
+            poller.register(fileno, select.POLLIN)
+        return poller

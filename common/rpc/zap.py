@@ -9,6 +9,7 @@ from zmq.utils import z85
 
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.allow_list import AllowList
+from nearsight.common.rpc.frames import has_message
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ZAP_DOMAIN = b"nearsight"
@@ -39,11 +40,8 @@ class ZapHandler:
 
     def serve(self) -> None:
         """Answer all questions that have arrived."""
-        while True:
-            try:
-                question = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        while has_message(self._socket):
+            question = self._socket.recv_multipart(zmq.NOBLOCK)
             self._socket.send_multipart(self._answer(question))
 
     def close(self) -> None:
