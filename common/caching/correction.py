@@ -45,8 +45,8 @@ class LookupCorrection:
     def relax(self) -> None:
         """Return towards 1 by one step, where nothing is measured.
 
-        Otherwise a machine that was busy for a while, and whose cache was emptied for it, would have no lookups
-        to learn from that it is busy no longer.
+        Otherwise a machine that was busy for a while, and whose cache was emptied for it, would have no
+        lookups to learn from that it is busy no longer.
         """
         self._factor += _RELAXATION * (1.0 - self._factor)
 

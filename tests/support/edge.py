@@ -71,6 +71,8 @@ class ScriptedCloud:
         Objects whose requests for models are never answered.
     malformed : set of str
         Objects whose models come damaged.
+    handed_out : dict
+        Models to send in place of those that the catalogue has.
     gate : threading.Event
         Recognition requests are answered while it is set.
     """
@@ -84,6 +86,7 @@ class ScriptedCloud:
         self.malformed: set[str] = set()
         self.gate = threading.Event()
         self.gate.set()
+        self.handed_out: dict[str, ObjectModel] = {}
         self.revision = 1
         self.hidden = False
         self.set_models(models, bump=False)
@@ -170,7 +173,7 @@ class _Catalogue(Service):
                 raise cloud.fetch_errors[name]
         response = pb.GetObjectModelsResponse(revision=cloud.revision)
         for name in asked:
-            model = cloud.recognizer.models.get(name)
+            model = cloud.handed_out.get(name) or cloud.recognizer.models.get(name)
             if model is None:
                 response.missing.append(name)
                 continue

@@ -1,0 +1,112 @@
+"""The edge in front of the real cloud daemon, with objects replaced and removed meanwhile."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from nearsight.cloud.daemon import CloudDaemon
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings
+from support.caching import profile_of_table_3_2
+from support.cloud import CloudClient, running_cloud
+from support.edge import EdgeClient, ask_until, cache_of, cached, photo, running_edge
+from support.pictures import picture_jpeg
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[CloudDaemon]:
+    with running_cloud(tmp_path / "cloud.db") as daemon, CloudClient(daemon.endpoint) as client:
+        client.add({f"{number:02d}": [picture_jpeg(number)] for number in range(4)})
+        client.add({"00": [picture_jpeg(50)], "01": [picture_jpeg(51)]}, catalogue="library")
+        yield daemon
+
+
+@pytest.fixture
+def cache_settings(tmp_path: Path) -> CacheSettings:
+    path = tmp_path / "profile.json"
+    profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.05)}).save(path)
+    return CacheSettings(build_share=1.0, miss_window=10_000, profile=path)
+
+
+@pytest.fixture
+def edge(cloud: CloudDaemon, cache_settings: CacheSettings) -> Iterator[EdgeDaemon]:
+    with running_edge(cloud.endpoint, cache=cache_settings) as daemon:
+        yield daemon
+
+
+def is_cached(edge: EdgeDaemon, name: str) -> bool:
+    return name in cached(edge)
+
+
+def warm(edge: EdgeDaemon, device: EdgeClient, number: int) -> None:
+    device.ask(photo(number))
+    for _ in range(50):
+        cache_of(edge).profiler.observe_miss(2000.0)
+    ask_until(
+        partial(is_cached, edge, f"{number:02d}"), partial(device.ask, photo(number)), f"{number} cached"
+    )
+
+
+def test_the_edge_answers_as_the_cloud_does(edge: EdgeDaemon, cloud: CloudDaemon) -> None:
+    with EdgeClient(edge.endpoint) as device, EdgeClient(cloud.endpoint) as direct:
+        for number in range(4):
+            warm(edge, device, number)
+        for number in range(4):
+            ours = device.send(photo(number)).result(10).message
+            theirs = direct.send(photo(number)).result(10).message
+            assert (ours.answered_by, theirs.answered_by) == ("edge", "cloud")
+            assert ours.object.object_id == theirs.object.object_id == f"{number:02d}"
+            assert ours.object.label == theirs.object.label
+            assert ours.object.version == theirs.object.version
+            for mine, other in zip(ours.object.corners, theirs.object.corners, strict=True):
+                assert (mine.x, mine.y) == pytest.approx((other.x, other.y), abs=4.0)
+
+
+def test_objects_replaced_and_removed_in_the_cloud_follow_at_the_edge(
+    edge: EdgeDaemon, cloud: CloudDaemon
+) -> None:
+    with EdgeClient(edge.endpoint) as device, CloudClient(cloud.endpoint) as curator:
+        warm(edge, device, 0)
+        warm(edge, device, 1)
+        curator.remove("01")
+        wait_until(lambda: not is_cached(edge, "01"), what="the removed object gone")
+        assert device.ask(photo(1)) == (None, "cloud")
+
+        curator.add({"00": [picture_jpeg(60)]})
+        version = {entry.object_id: entry.version for entry in curator.objects().objects}["00"]
+
+        def holds_the_new_version() -> bool:
+            model = cache_of(edge).recognizer.snapshot.models.get("00")
+            return model is not None and model.version == version
+
+        wait_until(holds_the_new_version, what="the new version cached")
+        assert device.ask(photo(60)) == ("00", "edge")
+        assert device.ask(photo(0)) == (None, "cloud")
+
+
+def test_catalogues_are_kept_apart(edge: EdgeDaemon) -> None:
+    with EdgeClient(edge.endpoint) as device, EdgeClient(edge.endpoint, "library") as reader:
+        warm(edge, device, 0)
+        assert reader.ask(photo(50)) == ("00", "cloud")
+        assert reader.ask(photo(0)) == (None, "cloud")
+        wait_until(lambda: len(edge.caches.all()) == 2, what="a second cache")
+        assert device.ask(photo(0)) == ("00", "edge")
+
+
+def test_the_catalogue_unused_for_longest_makes_room(
+    cloud: CloudDaemon, cache_settings: CacheSettings
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, catalogues_max=1) as edge,
+        EdgeClient(edge.endpoint) as device,
+        EdgeClient(edge.endpoint, "library") as reader,
+    ):
+        warm(edge, device, 0)
+        reader.ask(photo(50))
+        wait_until(
+            lambda: [cache.name for cache in edge.caches.all()] == ["library"], what="the new cache alone"
+        )
+        assert device.ask(photo(0)) == ("00", "cloud")
