@@ -24,6 +24,10 @@ from nearsight.common.recognition.settings import RecognitionSettings
 UNASKED_BUILD_SHARE = 0.25
 """Most of one core's time for indexes while nobody waits for a revision; who waits gets it at once."""
 
+RETIREMENT_S = 5.0
+"""How long a replaced snapshot is kept. Freeing the index of 500 objects takes most of a second: by then no
+request uses it any more, and the builder pays for it, not the last request that held it."""
+
 Progress = Callable[[int, int], None]
 """Called with what is done and the total."""
 
@@ -107,6 +111,7 @@ class LiveCatalogue:
         self._problem = ""
         self._last_build_ms = 0.0
         self._rest_until_s = 0.0
+        self._retired: list[tuple[float, Snapshot]] = []
         self._waiting: list[tuple[int, Future[int]]] = []
         self._stopping = False
         self._snapshot = Snapshot(build((), settings), 0)
@@ -242,15 +247,26 @@ class LiveCatalogue:
             self._changed.notify_all()
 
     def _keep_building(self) -> None:
-        while True:
+        while not self._stopping:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self.revision > self._tried_revision)
-                # A stream of changes would keep a core busy with indexes that nobody asked for.
-                rest_s = self._rest_until_s - self._clock.monotonic()
-                self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=rest_s)
-                if self._stopping:
-                    return
-            self._build_next()
+                self._changed.wait_for(self._has_work, timeout=RETIREMENT_S if self._retired else None)
+            self._drop_retired()
+            if self._has_work() and self._rest():
+                self._build_next()
+
+    def _has_work(self) -> bool:
+        return self._stopping or self.revision > self._tried_revision
+
+    def _rest(self) -> bool:
+        """Wait until the next index is due: a stream of changes must not keep a core busy. False: stopped."""
+        with self._changed:
+            rest_s = self._rest_until_s - self._clock.monotonic()
+            self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=rest_s)
+            return not self._stopping
+
+    def _drop_retired(self) -> None:
+        now_s = self._clock.monotonic()
+        self._retired = [(due_s, old) for due_s, old in self._retired if due_s > now_s]
 
     def _build_next(self) -> None:
         content = self._content
@@ -273,10 +289,11 @@ class LiveCatalogue:
         with self._changed:
             self._tried_revision = revision
             self._problem = problem
+            now_s = self._clock.monotonic()
             if snapshot is not None:
+                self._retired.append((now_s + RETIREMENT_S, self._snapshot))
                 self._snapshot, self._last_build_ms = snapshot, build_ms
-            rest_s = build_ms / 1e3 * (1 / UNASKED_BUILD_SHARE - 1)
-            self._rest_until_s = self._clock.monotonic() + rest_s
+            self._rest_until_s = now_s + build_ms / 1e3 * (1 / UNASKED_BUILD_SHARE - 1)
             due = [future for wanted, future in self._waiting if wanted <= revision]
             self._waiting = [item for item in self._waiting if item[0] > revision]
         for future in due:

@@ -1,4 +1,5 @@
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
@@ -153,6 +154,23 @@ def test_indexes_that_nobody_waits_for_leave_time_for_other_work(store: Catalogu
     catalogue.wait_until_current(revision, 10)
     catalogue.stop()
     assert gate.built == [{"a"}, {"a", "b"}]
+
+
+def test_a_replaced_snapshot_is_freed_by_the_builder_after_a_while(
+    store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearsight.cloud.catalogue.RETIREMENT_S", 0.05)
+    freed: list[str] = []
+    catalogue = LiveCatalogue("museum", store, SETTINGS)
+    catalogue.start()
+    catalogue.wait_until_current(catalogue.put([trained("a")]).revision, 10)
+    old = catalogue.snapshot
+    weakref.finalize(old.recognizer, lambda: freed.append(threading.current_thread().name))
+    catalogue.wait_until_current(catalogue.put([trained("b")]).revision, 10)
+    del old  # the last request that used it ends at once, the snapshot does not
+    wait_until(lambda: bool(freed), what="the end of the old snapshot")
+    catalogue.stop()
+    assert freed == ["index-museum"]
 
 
 def test_waiting_ends_when_time_is_up(gated: LiveCatalogue) -> None:

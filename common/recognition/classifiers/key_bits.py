@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SAMPLE = 4000
+_BLOCK = 4096
 _IMBALANCE_WEIGHT = 4.0
 
 
@@ -48,7 +49,11 @@ def choose_key_bits(descriptors: NDArray[np.uint8], tables: int, bits: int) -> N
 
 def permute_bits(descriptors: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Descriptors (N, 32) with their bits in another order; Hamming distances stay the same."""
-    return np.packbits(unpack(descriptors)[:, order], axis=1, bitorder="little")
+    # In blocks: NumPy keeps the interpreter's lock for a whole indexing, which would stop all requests that
+    # are served beside the build of a large index; and bits take eight times the memory of bytes.
+    blocks = (descriptors[start : start + _BLOCK] for start in range(0, max(1, len(descriptors)), _BLOCK))
+    permuted = [np.packbits(unpack(block)[:, order], axis=1, bitorder="little") for block in blocks]
+    return permuted[0] if len(permuted) == 1 else np.concatenate(permuted)
 
 
 def unpack(descriptors: NDArray[np.uint8]) -> NDArray[np.uint8]:
