@@ -1,0 +1,356 @@
+"""`nearsight bench classifier`: every classifier backend on the same catalogue and the same photos.
+
+A measurement is one whole lookup: match and verification. Our backends run as they serve, with the early stop
+of the vote; OpenCV's and FALCONN's run as their users have them, every descriptor looked up. All backends
+answer photo by photo in turn, each time in another order, so that a slow moment of the machine meets all
+alike. The ratio to FLANN-LSH is taken photo by photo, its matching alone against our matching *and*
+verification. Recall and precision count what came out of the same verification.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+import cv2
+import faiss
+import numpy as np
+from rich.table import Table
+
+from nearsight.common.errors import InvalidArgument, MissingDependency
+from nearsight.common.recognition.classifiers.registry import AUTO, backend_names
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.threads import pin_threads
+from nearsight.common.recognition.training import train_object
+from nearsight.experiments.datasets.loading import load_dataset
+from nearsight.experiments.museum.art.exhibit import render_reference
+from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
+from nearsight.experiments.museum.generation import object_id, render_photos
+from nearsight.experiments.museum.settings import UNKNOWN_FROM
+
+PEERS = ("flann-lsh", "brute-force", "falconn")
+"""Backends measured as their users have them: without the early stop of our vote."""
+
+_REFERENCE_PEER = "flann-lsh"
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierBenchOptions:
+    """What is measured.
+
+    Attributes
+    ----------
+    objects : tuple of int
+        Numbers of objects in the catalogue, one series of rows each.
+    backends : tuple of str
+        Names of backends; empty: all.
+    photos, unknown_photos : int
+        Photos of objects in the catalogue, and of others.
+    query_features : int
+        Features per photo.
+    seed : int
+        Of the generated museum and of the choice of photos.
+    folder : Path or None
+        A data set to use in place of a generated museum.
+    """
+
+    objects: tuple[int, ...] = (50, 200, 500)
+    backends: tuple[str, ...] = ()
+    photos: int = 40
+    unknown_photos: int = 15
+    query_features: int = 500
+    seed: int = 1
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.backends) - set(backend_names()))
+        if unknown:
+            raise InvalidArgument(
+                f"there is no classifier backend {unknown[0]!r}",
+                advice=f"choose among {', '.join(backend_names())}",
+            )
+        if not self.objects or min(self.objects) < 1 or self.photos < 1 or self.unknown_photos < 0:
+            raise InvalidArgument("numbers of objects and photos must be positive")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierRow:
+    """One backend with one number of objects; times are medians.
+
+    ``match_ms`` is the whole lookup: match and verification.
+    """
+
+    backend: str
+    objects: int
+    build_ms: float
+    match_ms: float
+    recall: float
+    precision: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierBenchResult:
+    """Rows, and where and how they were measured."""
+
+    rows: tuple[ClassifierRow, ...]
+    environment: dict[str, object]
+
+    def to_json(self) -> dict[str, object]:
+        """``{"rows": [...], "environment": {...}}``."""
+        return {"rows": [asdict(row) for row in self.rows], "environment": self.environment}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Material:
+    """Models of all objects, and photos with their right answers."""
+
+    models: tuple[ObjectModel, ...]
+    photos: tuple[tuple[str | None, Features], ...]
+
+
+@dataclass(slots=True)
+class _Series:
+    """Measurements of one backend with one number of objects."""
+
+    name: str
+    build_ms: float
+    recognizer: ObjectRecognizer
+    match_ms: list[float] = field(default_factory=list)
+    total_ms: list[float] = field(default_factory=list)
+    answers: list[tuple[str | None, str | None]] = field(default_factory=list)
+
+    def ask(self, expected: str | None, features: Features) -> None:
+        """One more photo."""
+        result = self.recognizer.recognize(features)
+        self.match_ms.append(result.match_ms)
+        self.total_ms.append(result.match_ms + result.verify_ms)
+        self.answers.append((expected, result.found.object_id if result.found else None))
+
+    def row(self) -> ClassifierRow:
+        """The result."""
+        right = sum(expected == answer for expected, answer in self.answers if answer is not None)
+        answered = sum(answer is not None for _, answer in self.answers)
+        relevant = sum(expected is not None for expected, _ in self.answers)
+        return ClassifierRow(
+            backend=self.name,
+            objects=len(self.recognizer),
+            build_ms=round(self.build_ms, 3),
+            match_ms=round(statistics.median(self.total_ms), 4),
+            recall=round(right / relevant, 4) if relevant else 0.0,
+            precision=round(right / answered, 4) if answered else 1.0,
+        )
+
+
+def run_classifier_bench(
+    options: ClassifierBenchOptions = ClassifierBenchOptions(),
+    *,
+    progress: Progress | None = None,
+) -> ClassifierBenchResult:
+    """Measure the backends; one that is not installed is left out and named in the environment.
+
+    Parameters
+    ----------
+    options : ClassifierBenchOptions
+    progress : callable or None
+        Told what is going on.
+
+    Raises
+    ------
+    InvalidArgument
+        If the data set has fewer objects than the largest catalogue wanted.
+    """
+    tell = progress or _silent
+    pin_threads()
+    material = _from_folder(options, tell) if options.folder else _from_museum(options, tell)
+    wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
+    rows: list[ClassifierRow] = []
+    ratios: list[dict[str, object]] = []
+    missing: dict[str, str] = {}
+    for objects in sorted(set(options.objects)):
+        series = _build(material.models[:objects], wanted, missing, tell)
+        _measure(series, _chosen_photos(material, objects, options), tell)
+        rows += [one.row() for one in series]
+        ratios += _ratios(series)
+        del series
+    return ClassifierBenchResult(tuple(rows), _environment(options, ratios, missing))
+
+
+def classifier_table(result: ClassifierBenchResult) -> Table:
+    """The result for a person."""
+    features = result.environment["query_features"]
+    table = Table(title=f"One lookup (match and verification), {features} query features, one thread")
+    for name in ("objects", "backend", "build ms", "lookup ms", "recall", "precision"):
+        table.add_column(name, justify="left" if name == "backend" else "right")
+    previous = None
+    for row in result.rows:
+        if previous not in (None, row.objects):
+            table.add_section()
+        previous = row.objects
+        table.add_row(
+            str(row.objects),
+            row.backend,
+            f"{row.build_ms:,.0f}",
+            f"{row.match_ms:.2f}",
+            f"{row.recall:.3f}",
+            f"{row.precision:.3f}",
+        )
+    return table
+
+
+def _from_museum(options: ClassifierBenchOptions, tell: Progress) -> _Material:
+    settings = RecognitionSettings()
+    extractor = OrbExtractor(settings.fast_threshold)
+    largest = max(options.objects)
+    models: list[ObjectModel] = []
+    for index in range(largest):
+        if index % 25 == 0:
+            tell(f"painting and learning exhibit {index} of {largest}")
+        reference = render_reference(options.seed, index)
+        models.append(train_object(object_id(index), "", [reference], settings, extractor=extractor))
+    photographed = [
+        *sorted({int(i) for n in options.objects for i in np.linspace(0, n - 1, min(options.photos, n))}),
+        *range(UNKNOWN_FROM, UNKNOWN_FROM + options.unknown_photos),
+    ]
+    photos: list[tuple[str | None, Features]] = []
+    for index in photographed:
+        if len(photos) % 10 == 0:
+            tell(f"taking photo {len(photos)} of {len(photographed)}")
+        for _, jpeg in render_photos(options.seed, index, [0], DEFAULT_DIFFICULTY):
+            features = extractor.extract(load_image(jpeg, settings.limits), options.query_features)
+            photos.append((None if index >= UNKNOWN_FROM else object_id(index), features))
+    return _Material(tuple(models), tuple(photos))
+
+
+def _from_folder(options: ClassifierBenchOptions, tell: Progress) -> _Material:
+    settings = RecognitionSettings()
+    extractor = OrbExtractor(settings.fast_threshold)
+    folder = options.folder or Path()
+    dataset = load_dataset(folder)
+    largest = max(options.objects)
+    if len(dataset.references) < largest:
+        raise InvalidArgument(
+            f"{folder} has {len(dataset.references)} objects, {largest} are wanted",
+            advice="ask for fewer objects or use a larger data set",
+        )
+    tell(f"learning {largest} objects of {folder}")
+    models = tuple(
+        train_object(one.object_id, one.label, one.paths, settings, extractor=extractor)
+        for one in dataset.references[:largest]
+    )
+    tell(f"reading {len(dataset.queries)} photos of {folder}")
+    photos = tuple(
+        (one.object_id, extractor.extract(load_image(one.path, settings.limits), options.query_features))
+        for one in dataset.queries
+    )
+    return _Material(models, photos)
+
+
+def _chosen_photos(
+    material: _Material, objects: int, options: ClassifierBenchOptions
+) -> list[tuple[str | None, Features]]:
+    """Photos of the first ``objects`` objects and of others, mixed."""
+    held = {model.object_id for model in material.models[:objects]}
+    relevant = [photo for photo in material.photos if photo[0] in held]
+    others = [(None, features) for expected, features in material.photos if expected not in held]
+    rng = np.random.default_rng(options.seed)
+    chosen = [*_sample(relevant, options.photos, rng), *_sample(others, options.unknown_photos, rng)]
+    return [chosen[index] for index in rng.permutation(len(chosen))]
+
+
+def _sample(
+    photos: Sequence[tuple[str | None, Features]], count: int, rng: np.random.Generator
+) -> list[tuple[str | None, Features]]:
+    return [photos[index] for index in rng.permutation(len(photos))[:count]]
+
+
+def _build(
+    models: Sequence[ObjectModel], names: Iterable[str], missing: dict[str, str], tell: Progress
+) -> list[_Series]:
+    series: list[_Series] = []
+    for name in names:
+        tell(f"building {name} with {len(models)} objects")
+        settings = RecognitionSettings(backend=name, early_stop=name not in PEERS)
+        start_s = time.perf_counter()
+        try:
+            recognizer = ObjectRecognizer.build(models, settings)
+        except MissingDependency as error:
+            missing[name] = str(error)
+            continue
+        series.append(_Series(name, (time.perf_counter() - start_s) * 1e3, recognizer))
+    return series
+
+
+def _measure(
+    series: Sequence[_Series], photos: Sequence[tuple[str | None, Features]], tell: Progress
+) -> None:
+    for one in series:  # the first lookup builds what FLANN postponed and warms the caches
+        one.recognizer.recognize(photos[0][1])
+    for number, (expected, features) in enumerate(photos):
+        if number % 5 == 0:
+            tell(f"{len(series[0].recognizer)} objects: photo {number} of {len(photos)}")
+        shift = number % len(series)
+        for one in (*series[shift:], *series[:shift]):
+            one.ask(expected, features)
+
+
+def _ratios(series: Sequence[_Series]) -> list[dict[str, object]]:
+    """FLANN-LSH's matching alone over each backend's match and verification, photo by photo."""
+    peer = next((one for one in series if one.name == _REFERENCE_PEER), None)
+    if peer is None:
+        return []
+    found: list[dict[str, object]] = []
+    for one in series:
+        if one is not peer:
+            ratios = np.array(peer.match_ms) / np.array(one.total_ms)
+            low, middle, high = np.percentile(ratios, (25, 50, 75))
+            found.append(
+                {
+                    "backend": one.name,
+                    "objects": len(one.recognizer),
+                    "times_faster": round(float(middle), 2),
+                    "quartiles": [round(float(low), 2), round(float(high), 2)],
+                }
+            )
+    return found
+
+
+def _environment(
+    options: ClassifierBenchOptions, ratios: list[dict[str, object]], missing: dict[str, str]
+) -> dict[str, object]:
+    return {
+        "python": platform.python_version(),
+        "opencv": cv2.__version__,
+        "faiss": faiss.__version__,
+        "faiss_options": faiss.get_compile_options().strip(),
+        "numpy": np.__version__,
+        "nearsight": metadata.version("nearsight"),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load_1min": round(os.getloadavg()[0], 2),
+        "threads": 1,
+        "query_features": options.query_features,
+        "training_features": RecognitionSettings().training_features,
+        "photos": options.photos,
+        "unknown_photos": options.unknown_photos,
+        "data": str(options.folder) if options.folder else f"generated museum, seed {options.seed}",
+        "match_ms": "match and verification",
+        "without_early_stop": list(PEERS),
+        "faster_than_flann_lsh_matching": ratios,
+        "not_installed": missing,
+    }
+
+
+def _silent(_what: str) -> None:
+    """No progress wanted."""
