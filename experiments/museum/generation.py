@@ -10,6 +10,7 @@ import csv
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -131,6 +132,8 @@ def _run(task: Callable[[int], int], indices: list[int], workers: int) -> Iterat
 
 
 def _start_worker() -> None:
+    """One thread each; the parent alone decides what an interrupt from the keyboard means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
 
 

@@ -8,136 +8,34 @@ import numpy as np
 
 from nearsight.experiments.museum.art.exhibit import describe_exhibit, random_stream
 
-_FIRST = [
-    "Ada",
-    "Bruno",
-    "Clara",
-    "Dario",
-    "Elena",
-    "Fausto",
-    "Greta",
-    "Henrik",
-    "Ines",
-    "Jonas",
-    "Katja",
-    "Leonor",
-    "Mateo",
-    "Nadia",
-    "Oskar",
-    "Paola",
-    "Quirin",
-    "Rosa",
-    "Silvio",
-    "Tereza",
-    "Ugo",
-    "Vera",
-    "Willem",
-    "Xenia",
-    "Yusuf",
-    "Zofia",
-    "Aiko",
-    "Bela",
-    "Chiara",
-    "Diego",
-    "Emeka",
-    "Farah",
-    "Goran",
-    "Hana",
-    "Ivo",
-    "Jelena",
-]
-_LAST = [
-    "Aldermoor",
-    "Brandvik",
-    "Castellan",
-    "Dorlay",
-    "Eskildsen",
-    "Fontaine",
-    "Grabowski",
-    "Halloran",
-    "Ibarra",
-    "Jansen",
-    "Kovalenko",
-    "Lindqvist",
-    "Marchetti",
-    "Nakagawa",
-    "Oduya",
-    "Petrov",
-    "Quiroga",
-    "Rossignol",
-    "Sandoval",
-    "Thorvald",
-    "Ullmann",
-    "Vasari",
-    "Wexler",
-    "Ybarra",
-    "Zeller",
-    "Amsel",
-    "Bertolli",
-    "Cho",
-    "Duarte",
-    "Engstrom",
-    "Ferrante",
-    "Guldberg",
-    "Haddad",
-    "Ismailov",
-    "Jurgens",
-    "Kaplan",
-]
-_PLACES = [
-    "Arles",
-    "Bergen",
-    "Cadaques",
-    "Delft",
-    "Ebeltoft",
-    "Fiesole",
-    "Ghent",
-    "Hvar",
-    "Ischia",
-    "Jurmala",
-    "Kotor",
-    "Lucca",
-    "Murano",
-    "Naxos",
-    "Olomouc",
-    "Porto",
-    "Ravello",
-    "Sintra",
-    "Tallinn",
-    "Urbino",
-    "Visby",
-    "Weimar",
-    "Zadar",
-]
-_MOODS = [
-    "quiet",
-    "late",
-    "early",
-    "last",
-    "blue",
-    "restless",
-    "forgotten",
-    "silent",
-    "burning",
-    "distant",
-    "white",
-    "hidden",
-    "broken",
-    "endless",
-    "slow",
-    "golden",
-]
-_TIMES = [
-    "at dawn",
-    "at noon",
-    "in the evening",
-    "in winter",
-    "in spring",
-    "after the rain",
-    "before the storm",
-    "by night",
-    "in August",
-]
+
+def _words(text: str, separator: str = " ") -> tuple[str, ...]:
+    return tuple(text.split(separator))
+
+
+_FIRST = _words(
+    "Ada Bruno Clara Dario Elena Fausto Greta Henrik Ines Jonas Katja Leonor Mateo Nadia Oskar "
+    "Paola Quirin Rosa Silvio Tereza Ugo Vera Willem Xenia Yusuf Zofia Aiko Bela Chiara Diego "
+    "Emeka Farah Goran Hana Ivo Jelena"
+)
+_LAST = _words(
+    "Aldermoor Brandvik Castellan Dorlay Eskildsen Fontaine Grabowski Halloran Ibarra Jansen "
+    "Kovalenko Lindqvist Marchetti Nakagawa Oduya Petrov Quiroga Rossignol Sandoval Thorvald "
+    "Ullmann Vasari Wexler Ybarra Zeller Amsel Bertolli Cho Duarte Engstrom Ferrante Guldberg "
+    "Haddad Ismailov Jurgens Kaplan"
+)
+_PLACES = _words(
+    "Arles Bergen Cadaques Delft Ebeltoft Fiesole Ghent Hvar Ischia Jurmala Kotor Lucca Murano "
+    "Naxos Olomouc Porto Ravello Sintra Tallinn Urbino Visby Weimar Zadar"
+)
+_MOODS = _words(
+    "quiet late early last blue restless forgotten silent burning distant white hidden broken "
+    "endless slow golden"
+)
+_TIMES = _words(
+    "at dawn|at noon|in the evening|in winter|in spring|after the rain|before the storm|by night|in August",
+    "|",
+)
 _TITLES: dict[str, tuple[str, ...]] = {
     "hills": ("Hills near {place}", "Fields {time}", "The {mood} valley", "Road to {place} {time}"),
     "mountains": ("Peaks above {place}", "The {mood} lake", "Mountains {time}"),

@@ -5,17 +5,15 @@ The table has the columns ``objectID,imagePath,time_ms``, one file per visitor (
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.traces.tables import read_rows
+from nearsight.experiments.traces.tables import read_rows, write_rows
 from nearsight.experiments.traces.visits import Visit
 
 COLUMNS = ("objectID", "imagePath", "time_ms")
@@ -130,7 +128,5 @@ def read_requests_csv(path: str | os.PathLike[str]) -> tuple[PhotoRequest, ...]:
 
 def write_requests_csv(path: str | os.PathLike[str], requests: Iterable[PhotoRequest]) -> None:
     """Write requests so that reading gives the same values back."""
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows((request.object_id, request.image_path, request.time_ms) for request in requests)
+    rows = ((request.object_id, request.image_path, request.time_ms) for request in requests)
+    write_rows(path, COLUMNS, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,3 +80,17 @@ def read_rows(path: str | os.PathLike[str], layouts: tuple[tuple[str, ...], ...]
                 yield Row(path, reader.line_num, values)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidArgument(f"{path} is not a CSV table in UTF-8: {error}", advice=expected) from error
+
+
+def write_rows(
+    path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[str | float]]
+) -> None:
+    """Write a table that `read_rows` reads back unchanged."""
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        # Where lines end in "\n" alone the writer leaves "\r" bare, and a reader takes that for an end.
+        quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writerow(header)
+        for row in rows:
+            bare = any(isinstance(value, str) and "\r" in value for value in row)
+            (quoting if bare else writer).writerow(row)

@@ -6,15 +6,13 @@ interest) are read as well; further columns are ignored.
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.traces.tables import read_rows
+from nearsight.experiments.traces.tables import read_rows, write_rows
 
 COLUMNS = ("visitor", "exhibit", "start_s", "end_s")
 LOG_COLUMNS = ("visitor", "poi", "start_s", "end_s")
@@ -80,10 +78,8 @@ def read_visits_csv(path: str | os.PathLike[str]) -> tuple[Visit, ...]:
 
 def write_visits_csv(path: str | os.PathLike[str], visits: Iterable[Visit]) -> None:
     """Write visits so that reading gives the same values back."""
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows((visit.visitor, visit.exhibit, visit.start_s, visit.end_s) for visit in visits)
+    rows = ((visit.visitor, visit.exhibit, visit.start_s, visit.end_s) for visit in visits)
+    write_rows(path, COLUMNS, rows)
 
 
 def sequences(visits: Iterable[Visit]) -> dict[str, tuple[str, ...]]:

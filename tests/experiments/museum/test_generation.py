@@ -1,0 +1,155 @@
+"""A museum on disk: complete, the same whoever paints it, continued after an interruption, never mixed up."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import ConfigurationError, InvalidArgument
+from nearsight.experiments.datasets.loading import load_dataset
+from nearsight.experiments.museum.generation import (
+    generate_museum,
+    query_name,
+    read_settings,
+    render_photos,
+)
+from nearsight.experiments.museum.settings import UNKNOWN_FROM, MuseumSettings
+
+SMALL = MuseumSettings(objects=3, seed=2, photos_per_object=2, unknown_photos=2)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return generate_museum(tmp_path_factory.mktemp("museum"), SMALL).folder
+
+
+def test_a_museum_is_a_data_set_with_known_and_unknown_photos(museum: Path) -> None:
+    dataset = load_dataset(museum)
+    assert [reference.object_id for reference in dataset.references] == ["0001", "0002", "0003"]
+    assert [query.object_id for query in dataset.queries] == [
+        *("0001", "0001", "0002", "0002", "0003", "0003"),
+        *(None, None),
+    ]
+    assert all(reference.label != reference.object_id for reference in dataset.references)
+    assert set(dataset.references[0].metadata) == {"artist", "year", "technique"}
+
+
+def test_nothing_but_the_museum_is_left_in_its_folder(museum: Path) -> None:
+    assert sorted(path.name for path in museum.iterdir()) == [
+        *("labels.csv", "museum.json", "objects.csv", "queries", "references")
+    ]
+    assert len(contents(museum)) == 3 + 3 + 6 + 2
+    assert read_settings(museum) == SMALL
+
+
+def test_the_number_of_workers_changes_no_byte(museum: Path, tmp_path: Path) -> None:
+    assert contents(generate_museum(tmp_path / "m", SMALL, workers=2).folder) == contents(museum)
+
+
+def test_an_interrupted_run_goes_on_and_keeps_what_is_there(museum: Path, tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        generate_museum(tmp_path / "m", SMALL, progress=stop)
+    assert not (tmp_path / "m" / "museum.json").exists()
+    with pytest.raises(ConfigurationError, match="no complete museum"):
+        read_settings(tmp_path / "m")
+    kept = tmp_path / "m" / "references" / "0001.jpg"
+    written_ns = kept.stat().st_mtime_ns
+    generate_museum(tmp_path / "m", SMALL)
+    assert kept.stat().st_mtime_ns == written_ns
+    assert contents(tmp_path / "m") == contents(museum)
+
+
+def test_progress_counts_exhibits_up_to_all(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    settings = MuseumSettings(objects=1, seed=2, photos_per_object=1, unknown_photos=1)
+    generate_museum(tmp_path / "m", settings, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_a_museum_can_grow_and_keeps_its_exhibits(museum: Path, tmp_path: Path) -> None:
+    generate_museum(tmp_path / "m", MuseumSettings(objects=1, seed=2, photos_per_object=1, unknown_photos=0))
+    generate_museum(tmp_path / "m", SMALL)
+    assert contents(tmp_path / "m") == contents(museum)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (MuseumSettings(3, 3, 2, 2), "museum of seed 2, not 3"),
+        (MuseumSettings(3, 2, 2, 2, difficulty=0.1), "difficulty"),
+        (MuseumSettings(2, 2, 2, 2), "objects 3, more than 2"),
+        (MuseumSettings(3, 2, 1, 2), "photos per object 2, more than 1"),
+    ],
+)
+def test_another_museum_in_the_folder_is_refused_and_left_alone(
+    museum: Path, settings: MuseumSettings, expected: str
+) -> None:
+    before = contents(museum)
+    with pytest.raises(ConfigurationError, match=expected) as caught:
+        generate_museum(museum, settings)
+    assert "another folder" in caught.value.advice
+    assert contents(museum) == before
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        generate_museum(tmp_path, SMALL)
+    with pytest.raises(ConfigurationError, match="is a file"):
+        generate_museum(tmp_path / "thesis.tex", SMALL)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}'])
+def test_damaged_settings_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "museum.json").write_text(text)
+    with pytest.raises(ConfigurationError):
+        generate_museum(tmp_path, SMALL)
+    with pytest.raises(ConfigurationError):
+        read_settings(tmp_path)
+    assert (tmp_path / "museum.json").read_text() == text
+
+
+def test_photos_can_be_taken_one_by_one(museum: Path) -> None:
+    ((number, jpeg),) = render_photos(SMALL.seed, 1, [1], SMALL.difficulty)
+    assert number == 1
+    assert jpeg == (museum / "queries" / query_name(1, 1)).read_bytes()
+    assert query_name(1, 1) == "0002_02.jpg"
+
+
+def test_unknown_photos_show_exhibits_that_no_museum_has(museum: Path) -> None:
+    ((_, jpeg),) = render_photos(SMALL.seed, UNKNOWN_FROM, [0], SMALL.difficulty)
+    assert jpeg == (museum / "queries" / "unknown_0001.jpg").read_bytes()
+
+
+def test_the_tables_have_a_row_for_each_file(museum: Path) -> None:
+    with (museum / "objects.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["object_id"] for row in rows] == ["0001", "0002", "0003"]
+    assert all(all(row.values()) for row in rows)
+    assert json.loads((museum / "museum.json").read_text())["seed"] == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"objects": 0}, {"seed": -1}, {"photos_per_object": -1}, {"difficulty": 2.0}]
+)
+def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidArgument):
+        MuseumSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_at_least_one_worker_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="worker"):
+        generate_museum(tmp_path / "m", SMALL, workers=0)
+    assert not (tmp_path / "m").exists()

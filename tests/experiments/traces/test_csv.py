@@ -1,0 +1,117 @@
+"""Visits and photo requests survive a file; a malformed file is reported with line and expectation."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.experiments.traces.requests import PhotoRequest, read_requests_csv, write_requests_csv
+from nearsight.experiments.traces.visits import Visit, read_visits_csv, sequences, write_visits_csv
+
+# NUL and lone surrogates cannot stand in a text file.
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+names = text.filter(lambda name: bool(name.strip()))
+seconds = st.floats(0, 1e9)
+visits = st.builds(
+    lambda visitor, exhibit, start_s, stay_s: Visit(visitor, exhibit, start_s, start_s + stay_s),
+    names,
+    names,
+    seconds,
+    st.floats(0, 1e5),
+)
+requests = st.builds(PhotoRequest, text, names, st.integers(-(2**60), 2**60))
+
+
+@given(st.lists(visits, max_size=6))
+def test_visits_survive_a_file(some: list[Visit]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "visits.csv"
+        write_visits_csv(path, some)
+        assert read_visits_csv(path) == tuple(some)
+
+
+@given(st.lists(requests, max_size=6))
+def test_photo_requests_survive_a_file(some: list[PhotoRequest]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "requests.csv"
+        write_requests_csv(path, some)
+        assert read_requests_csv(path) == tuple(some)
+
+
+def test_files_have_the_columns_of_the_papers(tmp_path: Path) -> None:
+    write_visits_csv(tmp_path / "visits.csv", [Visit("v", "e", 0.5, 2.0)])
+    write_requests_csv(tmp_path / "requests.csv", [PhotoRequest("0001", "queries/0001_01.jpg", 1500)])
+    assert (tmp_path / "visits.csv").read_text() == "visitor,exhibit,start_s,end_s\nv,e,0.5,2.0\n"
+    assert (tmp_path / "requests.csv").read_text() == (
+        "objectID,imagePath,time_ms\n0001,queries/0001_01.jpg,1500\n"
+    )
+
+
+def test_a_log_with_points_of_interest_is_read_and_further_columns_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "stays.csv"
+    path.write_text("visitor,group,seq,poi,start_s,end_s\n195,146,0,JerusalemPhoto,51125,51139\n")
+    assert read_visits_csv(path) == (Visit("195", "JerusalemPhoto", 51125, 51139),)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("v,e,0", "line 3: not 4 fields"),
+        ("v,e,0,1,2", "line 3: not 4 fields"),
+        (",e,0,1", "line 3: visitor is empty; expected a name"),
+        ("v, ,0,1", "line 3: exhibit is empty"),
+        ("v,e,soon,1", "line 3: start_s is 'soon'; expected a finite number"),
+        ("v,e,0,nan", "line 3: end_s is 'nan'"),
+        ("v,e,5,1", "line 3: end_s 1 is before start_s 5; expected end_s >= start_s"),
+        ('v,"e,0,1', "not a CSV table"),
+    ],
+)
+def test_a_malformed_visit_names_file_line_and_expectation(tmp_path: Path, row: str, expected: str) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text(f"visitor,exhibit,start_s,end_s\nv,e,0,1\n{row}\n")
+    with pytest.raises(InvalidArgument) as caught:
+        read_visits_csv(path)
+    assert expected in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [("0001,a.jpg,1.5", "time_ms is '1.5'; expected a whole number"), ("0001,,1", "imagePath is empty")],
+)
+def test_a_malformed_request_names_line_and_expectation(tmp_path: Path, row: str, expected: str) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text(f"objectID,imagePath,time_ms\n{row}\n")
+    with pytest.raises(InvalidArgument, match="line 2") as caught:
+        read_requests_csv(path)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00"])
+def test_what_is_no_table_of_visits_says_which_columns_are_expected(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgument) as caught:
+        read_visits_csv(path)
+    assert "visitor,exhibit,start_s,end_s" in caught.value.advice
+
+
+def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nothing\.csv"):
+        read_visits_csv(tmp_path / "nothing.csv")
+
+
+@pytest.mark.parametrize(
+    ("visitor", "start_s", "end_s"), [("", 0.0, 1.0), ("v", 2.0, 1.0), ("v", 0.0, float("inf"))]
+)
+def test_a_visit_that_cannot_be_is_refused(visitor: str, start_s: float, end_s: float) -> None:
+    with pytest.raises(InvalidArgument):
+        Visit(visitor, "e", start_s, end_s)
+
+
+def test_sequences_are_in_time_with_duplicates_collapsed() -> None:
+    stays = [Visit("v", "b", 5, 6), Visit("v", "a", 0, 1), Visit("v", "a", 2, 3), Visit("w", "a", 0, 9)]
+    assert sequences(stays) == {"v": ("a", "b"), "w": ("a",)}
