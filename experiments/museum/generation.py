@@ -21,11 +21,10 @@ from io import StringIO
 from pathlib import Path
 
 import cv2
-import numpy as np
-from numpy.typing import NDArray
 
 from nearsight.common.errors import ConfigurationError, InternalError, InvalidArgument
 from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
+from nearsight.experiments.museum.art.textures import Image
 from nearsight.experiments.museum.camera.photograph import take_photo
 from nearsight.experiments.museum.labels import catalogue_entry
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
@@ -62,11 +61,16 @@ def render_photos(
 
     Photo n is the same whichever others are asked for.
     """
-    reference: NDArray[np.uint8] | None = None
+    wanted = list(photos)
+    if wanted:
+        yield from _photos_of(render_reference(seed, index), (seed, index), wanted, difficulty)
+
+
+def _photos_of(
+    reference: Image, place: tuple[int, int], photos: Iterable[int], difficulty: float
+) -> Iterator[tuple[int, bytes]]:
     for photo in photos:
-        if reference is None:
-            reference = render_reference(seed, index)
-        yield photo, take_photo(reference, random_stream(seed, index, 2, photo), difficulty).jpeg
+        yield photo, take_photo(reference, random_stream(*place, 2, photo), difficulty).jpeg
 
 
 def generate_museum(
@@ -151,12 +155,14 @@ def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> int:
     photos = range(settings.photos_per_object if index < UNKNOWN_FROM else 1)
     missing = [photo for photo in photos if not (folder / "queries" / query_name(index, photo)).exists()]
     path = folder / "references" / f"{object_id(index)}.jpg"
-    if index < UNKNOWN_FROM and not path.exists():
-        _, data = cv2.imencode(
-            ".jpg", render_reference(settings.seed, index), [cv2.IMWRITE_JPEG_QUALITY, REFERENCE_QUALITY]
-        )
+    without_reference = index < UNKNOWN_FROM and not path.exists()
+    if not (missing or without_reference):
+        return index
+    reference = render_reference(settings.seed, index)
+    if without_reference:
+        _, data = cv2.imencode(".jpg", reference, [cv2.IMWRITE_JPEG_QUALITY, REFERENCE_QUALITY])
         _put(path, data.tobytes())
-    for photo, jpeg in render_photos(settings.seed, index, missing, settings.difficulty):
+    for photo, jpeg in _photos_of(reference, (settings.seed, index), missing, settings.difficulty):
         _put(folder / "queries" / query_name(index, photo), jpeg)
     return index
 

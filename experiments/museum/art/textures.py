@@ -45,16 +45,21 @@ def noise(
     ndarray, (H, W) float32
     """
     height, width = shape
-    total = np.zeros(shape, dtype=np.float32)
-    amplitude = 1.0
+    finest_px = max(height, width) / (cells * 2 ** (octaves - 1))
+    # A field whose finest bumps are wide is computed at half the resolution: a quarter of the time.
+    halves = 2 if finest_px > 8 and min(height, width) > 8 else 1
+    size = (-(-width // halves), -(-height // halves))
+    total = np.zeros(size[::-1], dtype=np.float32)
     for octave in range(octaves):
         pitch = max(height, width) / (cells * 2**octave)
         rows, columns = max(2, round(height / pitch) + 1), max(2, round(width / pitch) + 1)
-        grid = rng.random((rows, columns), dtype=np.float32) * np.float32(amplitude)
-        total += cv2.resize(grid, (width, height), interpolation=cv2.INTER_CUBIC)
-        amplitude /= 2
+        grid = rng.random((rows, columns), dtype=np.float32) * np.float32(0.5**octave)
+        total += cv2.resize(grid, size, interpolation=cv2.INTER_CUBIC)
     low, high = float(total.min()), float(total.max())
-    return (total - low) / max(high - low, 1e-6)
+    field = as_field((total - low) / max(high - low, 1e-6))
+    if halves == 1:
+        return field
+    return as_field(cv2.resize(field, (width, height), interpolation=cv2.INTER_LINEAR))
 
 
 def cells(
