@@ -7,12 +7,25 @@ JPEG decoder of OpenCV fills with grey without an error.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from nearsight.common.errors import InvalidImage
 
 _JPEG_SOI = b"\xff\xd8\xff"
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_JPEG_EOI = b"\xff\xd9"
+_JPEG_SCAN = 0xDA
+_JPEG_MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+"""In entropy-coded data 0xFF00 is a byte of data, 0xFFD0 to 0xFFD7 are restarts, and 0xFFFF is filling."""
 _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _JPEG_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
+
+
+_MAX_PARTS = 50_000
+"""Segments of a JPEG or chunks of a PNG: a 20 MB PNG in chunks of 8 KB has 2500."""
+_MAX_SCANS = 100
+"""A progressive JPEG has about ten scans; each, however short, costs a pass over all pixels."""
 
 
 def declared_size(data: bytes) -> tuple[int, int]:
@@ -39,41 +52,40 @@ def _truncated(kind: str, size: int) -> InvalidImage:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    position, size = 2, None
-    while position + 4 <= len(data):
+    size, scans = None, 0
+    for marker, body in _jpeg_segments(data):
+        if marker in _JPEG_FRAMES:
+            if size is not None:
+                raise InvalidImage("the JPEG file declares two sizes", advice="send the original file")
+            size = (int.from_bytes(data[body + 3 : body + 5]), int.from_bytes(data[body + 1 : body + 3]))
+        scans += marker == _JPEG_SCAN
+        if scans > _MAX_SCANS:
+            raise InvalidImage(f"the JPEG file has more than {_MAX_SCANS} scans", advice="save it anew")
+    return _positive(size, "JPEG")
+
+
+def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Marker and position of the body of each segment up to the end of the image, all of it present."""
+    position = 2
+    for _ in range(_MAX_PARTS):
+        if data[position : position + 2] == _JPEG_EOI:
+            return
+        if position + 4 > len(data):
+            raise _truncated("JPEG", len(data))
         if data[position] != 0xFF:
             raise InvalidImage("the JPEG file is damaged", advice="send the original file")
         marker = data[position + 1]
-        if marker == 0xFF:  # fill byte
+        if marker == 0xFF:  # a fill byte
             position += 1
-            continue
-        if marker in _JPEG_WITHOUT_LENGTH:
+        elif marker in _JPEG_WITHOUT_LENGTH:
             position += 2
-            continue
-        length = int.from_bytes(data[position + 2 : position + 4])
-        if marker in _JPEG_FRAMES:
-            frame = data[position + 5 : position + 9]
-            if len(frame) < 4:
-                break
-            size = (int.from_bytes(frame[2:]), int.from_bytes(frame[:2]))
-        position += 2 + length
-        if marker == 0xDA:
-            position = _end_of_scan(data, position)
-            if data[position : position + 2] == b"\xff\xd9":
-                return _positive(size, "JPEG")
-    if data[position : position + 2] == b"\xff\xd9":
-        return _positive(size, "JPEG")
-    raise _truncated("JPEG", len(data))
-
-
-def _end_of_scan(data: bytes, position: int) -> int:
-    """Position of the first marker after entropy-coded data, where 0xFF00 and restarts are data."""
-    while (position := data.find(b"\xff", position)) >= 0 and position + 1 < len(data):
-        marker = data[position + 1]
-        if marker not in (0x00, 0xFF) and not 0xD0 <= marker <= 0xD7:
-            return position
-        position += 1 if marker == 0xFF else 2
-    return len(data)
+        else:
+            yield marker, position + 4
+            position += 2 + int.from_bytes(data[position + 2 : position + 4])
+            if marker == _JPEG_SCAN:
+                following = _JPEG_MARKER_IN_SCAN.search(data, position)
+                position = following.start() if following else len(data)
+    raise InvalidImage(f"the JPEG file has more than {_MAX_PARTS} segments", advice="save it anew")
 
 
 def _png_size(data: bytes) -> tuple[int, int]:
@@ -81,11 +93,13 @@ def _png_size(data: bytes) -> tuple[int, int]:
         raise _truncated("PNG", len(data))
     size = (int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))
     position = len(_PNG_SIGNATURE)
-    while position + 12 <= len(data):
+    for _ in range(_MAX_PARTS):
+        if position + 12 > len(data):
+            raise _truncated("PNG", len(data))
         if data[position + 4 : position + 8] == b"IEND":
             return _positive(size, "PNG")
         position += 12 + int.from_bytes(data[position : position + 4])
-    raise _truncated("PNG", len(data))
+    raise InvalidImage(f"the PNG file has more than {_MAX_PARTS} chunks", advice="save it anew")
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
