@@ -139,11 +139,6 @@ class Listener:
         if self._allowed is not None:
             self._allowed.refresh()
 
-    def stop_listening(self) -> None:
-        """Take no new connections; those that exist go on."""
-        with self._lock, contextlib.suppress(zmq.ZMQError):
-            self._socket.unbind(self.endpoint)
-
     def close(self) -> None:
         """Send what was answered, then close all sockets."""
         with self._lock:

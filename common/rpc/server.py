@@ -180,8 +180,7 @@ class RpcServer:
         if self._thread.ident is None:
             self._waker.close()
             return
-        if self._listener is not None:
-            self._listener.stop_listening()
+        # The address stays bound until the end: unbinding would cut the connections that wait for answers.
         self._wait_for_answers(grace_s)
         for call in list(self._live.values()):
             self._fail(call, _stopping_error())
