@@ -45,9 +45,9 @@ KeyOption = Annotated[
     Path | None,
     typer.Option("--key", metavar="FILE", help="Your secret key, for a cloud that uses encryption."),
 ]
-CloudKeyOption = Annotated[
+ServerKeyOption = Annotated[
     str | None,
-    typer.Option("--cloud-key", metavar="KEY", help="Public key of that cloud, or the file that holds it."),
+    typer.Option("--server-key", metavar="KEY", help="Public key of that cloud, or the file that holds it."),
 ]
 CatalogueOption = Annotated[
     str, typer.Option("--catalogue", metavar="NAME", help="Which catalogue. Default: the only one.")
@@ -96,7 +96,7 @@ def ingest(
     database: DatabaseOption = None,
     cloud: CloudOption = None,
     key: KeyOption = None,
-    cloud_key: CloudKeyOption = None,
+    server_key: ServerKeyOption = None,
     threads: Annotated[
         int,
         typer.Option(
@@ -113,7 +113,7 @@ def ingest(
     started = time.perf_counter()
     settings = _load(config, assignments, database)
     with (
-        _open(settings, _Place(database, cloud, key, cloud_key), catalogue, create=True) as access,
+        _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access,
         ExitStack() as stack,
     ):
         bar = _Bar(stack)
@@ -127,13 +127,13 @@ def list_catalogues(
     database: DatabaseOption = None,
     cloud: CloudOption = None,
     key: KeyOption = None,
-    cloud_key: CloudKeyOption = None,
+    server_key: ServerKeyOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the catalogues."""
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, cloud_key), "") as access:
+    with _open(settings, _Place(database, cloud, key, server_key), "") as access:
         infos = access.catalogues()
     if as_json:
         print_json([{"name": i.name, "objects": i.objects, "revision": i.revision} for i in infos])
@@ -148,13 +148,13 @@ def list_objects(
     database: DatabaseOption = None,
     cloud: CloudOption = None,
     key: KeyOption = None,
-    cloud_key: CloudKeyOption = None,
+    server_key: ServerKeyOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the objects of a catalogue."""
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, cloud_key), catalogue) as access:
+    with _open(settings, _Place(database, cloud, key, server_key), catalogue) as access:
         items = access.objects()
     columns = ("object_id", "label", "version", "views", "model_bytes")
     if as_json:
@@ -177,7 +177,7 @@ def add_object(
     database: DatabaseOption = None,
     cloud: CloudOption = None,
     key: KeyOption = None,
-    cloud_key: CloudKeyOption = None,
+    server_key: ServerKeyOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Add one object, or replace the one of the same id. In a running cloud it is recognised on return."""
@@ -189,7 +189,7 @@ def add_object(
     check_object(object_id, label, details)
     item = NewObject(object_id, label or object_id, tuple(_read(path) for path in images), details)
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, cloud_key), catalogue, create=True) as access:
+    with _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access:
         outcome = access.put([item])
         if outcome.rejected:
             raise InvalidArgument(f"object {object_id!r} did not go in: {outcome.rejected[0].reason}")
@@ -207,14 +207,14 @@ def remove_objects(
     database: DatabaseOption = None,
     cloud: CloudOption = None,
     key: KeyOption = None,
-    cloud_key: CloudKeyOption = None,
+    server_key: ServerKeyOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Remove objects. From a running cloud they are gone on return."""
     from nearsight.common.errors import NotFound
 
     settings = _load(config, None, database)
-    with _open(settings, _Place(database, cloud, key, cloud_key), catalogue) as access:
+    with _open(settings, _Place(database, cloud, key, server_key), catalogue) as access:
         outcome = access.remove(object_ids)
     for object_id in outcome.removed:
         typer.echo(f"removed {object_id}")
@@ -242,7 +242,7 @@ class _Place:
     database: Path | None
     cloud: str | None
     key: Path | None
-    cloud_key: str | None
+    server_key: str | None
 
 
 @contextmanager
@@ -253,21 +253,21 @@ def _open(
         raise InvalidArgument("both --database and --cloud are given", advice="name the one that is meant")
     with ExitStack() as stack:
         if place.cloud:
-            yield _remote(stack, place.cloud, place.key, place.cloud_key, catalogue)
+            yield _remote(stack, place.cloud, place.key, place.server_key, catalogue)
         else:
             yield _local(stack, settings, catalogue, create=create)
 
 
 def _remote(
-    stack: ExitStack, endpoint: str, key: Path | None, cloud_key: str | None, catalogue: str
+    stack: ExitStack, endpoint: str, key: Path | None, server_key: str | None, catalogue: str
 ) -> CatalogueAccess:
     from nearsight.cloud.remote_catalogue import RemoteCatalogue
     from nearsight.common.rpc.client import Channel
     from nearsight.common.rpc.security import ClientSecurity
 
-    if (key is None) != (cloud_key is None):
-        raise InvalidArgument("--key and --cloud-key belong together", advice="see `nearsight keys --help`")
-    security = ClientSecurity(key, cloud_key) if key and cloud_key else None
+    if (key is None) != (server_key is None):
+        raise InvalidArgument("--key and --server-key belong together", advice="see `nearsight keys --help`")
+    security = ClientSecurity(key, server_key) if key and server_key else None
     channel = stack.enter_context(Channel(endpoint, client_id=f"shell-{os.getpid()}", security=security))
     return RemoteCatalogue(channel, catalogue)
 

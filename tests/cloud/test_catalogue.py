@@ -227,6 +227,26 @@ def test_loading_gives_the_answers_of_before_without_an_extractor(
         restarted.stop()
 
 
+def test_an_index_is_built_in_the_order_of_a_restart(store: CatalogueStore) -> None:
+    orders: list[list[str]] = []
+
+    def recording_build(models: Iterable[ObjectModel], settings: RecognitionSettings) -> ObjectRecognizer:
+        listed = list(models)
+        orders.append([model.object_id for model in listed])
+        return ObjectRecognizer.build(listed, settings)
+
+    live = LiveCatalogue("museum", store, SETTINGS, recording_build)
+    live.start()
+    for name in "cab":
+        live.wait_until_current(live.put([trained(name)]).revision, 10)
+    live.stop()
+    restarted = LiveCatalogue("museum", store, SETTINGS, recording_build)
+    restarted.load()
+    restarted.stop()
+    assert orders[-1] == ["a", "b", "c"]
+    assert orders[3] == orders[-1], "the last of the running catalogue"
+
+
 def test_loading_what_does_not_exist_fails(store: CatalogueStore) -> None:
     with pytest.raises(NotFound):
         LiveCatalogue("museum", store, SETTINGS).load()

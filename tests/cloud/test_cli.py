@@ -76,7 +76,8 @@ def test_a_running_cloud_serves_what_is_ingested_into_its_database(
 
         def serves() -> bool:
             details = {detail.name: detail.value for detail in client.check().details}
-            return "3 objects, revision 1" in details.get("catalogue m", "")
+            text = details.get("catalogue m", "")
+            return "3 objects, revision 1" in text and "built in" in text
 
         wait_until(serves, what="the catalogue")
         assert client.shown(photo_jpeg(2)) == "0002"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.store import CatalogueStore
-from nearsight.common.errors import AddressInUse, CorruptStore, NearsightError, PeerError
+from nearsight.common.errors import AddressInUse, CorruptStore, NearsightError, PeerError, Unavailable
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.rpc.server import ServerSettings
 from support.cloud import CloudClient, cloud_settings, running_cloud
 from support.pictures import photo_jpeg, picture_jpeg
@@ -83,6 +86,34 @@ def test_stopping_twice_is_harmless(database: Path) -> None:
     daemon.start()
     daemon.stop(1.0)
     daemon.stop(1.0)
+
+
+def test_stopping_finishes_what_runs_and_refuses_what_is_new(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, release = threading.Event(), threading.Event()
+    recognize = ObjectRecognizer.recognize
+
+    def slow(self: ObjectRecognizer, features: Features) -> object:
+        held.set()
+        assert release.wait(20)
+        return recognize(self, features)
+
+    daemon = CloudDaemon(cloud_settings(database))
+    daemon.start()
+    with CloudClient(daemon.endpoint) as client, ThreadPoolExecutor(2) as pool:
+        client.add({"p1": [picture_jpeg(1)]})
+        monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
+        running = pool.submit(client.shown, photo_jpeg(1))
+        assert held.wait(10)
+        stopping = pool.submit(daemon.stop, 10.0)
+        wait_until(daemon.server._stopping.is_set, what="the stop")
+        with pytest.raises(Unavailable), CloudClient(daemon.endpoint) as late:
+            late.shown(photo_jpeg(1))
+        assert not stopping.done()
+        release.set()
+        assert running.result(10) == "p1"
+        stopping.result(10)
 
 
 def test_metrics_show_the_catalogues(database: Path) -> None:

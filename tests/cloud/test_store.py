@@ -350,6 +350,13 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(path: Path) -> N
         store.put("museum", [trained("after", 1)])
 
 
+def test_a_commit_is_on_disk_before_it_is_acknowledged(store: CatalogueStore) -> None:
+    """A killed process cannot show the difference to ``synchronous=OFF``, only a power cut could."""
+    assert store._rows("PRAGMA synchronous") == [(2,)], "FULL"
+    assert store._rows("PRAGMA journal_mode") == [("wal",)]
+    assert store._rows("PRAGMA foreign_keys") == [(1,)]
+
+
 def test_several_may_create_the_file_at_the_same_moment(tmp_path: Path) -> None:
     for round_number in range(10):
         path, barrier = tmp_path / f"{round_number}.db", threading.Barrier(4)
