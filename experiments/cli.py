@@ -1,4 +1,4 @@
-"""Commands of the experiments: ``nearsight demo``, ``replay``, ``evaluate`` and ``bench``."""
+"""Commands of the experiments: ``nearsight demo``, ``replay``, and those of `bench.cli`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import typer
 
 from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
 from nearsight.common.terminal import print_json, print_table, progress_bar
+from nearsight.experiments.bench.cli import bench_app, evaluate_app
 
 if TYPE_CHECKING:
     from nearsight.experiments.demo.run import DemoResult
     from nearsight.experiments.demo.scenario import Scenario
     from nearsight.experiments.testbed.rows import RequestRow
+
+__all__ = ["bench_app", "demo_app", "evaluate_app", "replay_app"]
 
 demo_app = typer.Typer()
 replay_app = typer.Typer()

@@ -156,6 +156,10 @@ def _tiers(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> 
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
 
 
+def _megabytes(value: float) -> str:
+    return f"{value:.1f}" if value >= 0.1 else f"{value:.2f}"
+
+
 def _share(rows: Sequence[RequestRow], tier: str) -> float:
     hits = sum((row.answered_by if row.is_answered else "none") == tier for row in rows)
     return 100 * hits / len(rows) if rows else 0.0
@@ -174,7 +178,7 @@ def _link_bytes(axes: Axes, configurations: Mapping[str, Any]) -> None:
             color=colours,
             alpha=1.0 if direction == "up" else 0.55,
         )
-        axes.bar_label(bars, [f" {value:.1f} MB {label}" for value in megabytes], padding=2)
+        axes.bar_label(bars, [f" {_megabytes(value)} MB {label}" for value in megabytes], padding=2)
     axes.set_yticks(positions, names)
     axes.set(title="Bytes on the link to the cloud", xlabel="megabytes")
     axes.margins(x=0.45)

@@ -1,0 +1,146 @@
+"""The benchmarks as one suite: each by its name, with its JSON, its table and where it was measured.
+
+`nearsight bench all` also evaluates recognition on a generated museum, and on photos that the person has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.bench import cache_size
+from nearsight.experiments.bench.classifier import (
+    ClassifierBenchOptions,
+    classifier_table,
+    run_classifier_bench,
+)
+from nearsight.experiments.bench.rpc import rpc_table, run_rpc_bench
+from nearsight.experiments.evaluation import (
+    EvaluationReport,
+    datasets_in,
+    evaluate_together,
+    reports_to_json,
+    total,
+)
+from nearsight.experiments.museum.generation import generate_museum
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.testbed.environment import describe_environment
+
+Tell = Callable[[str], None]
+TABLE_WIDTH = 120
+QUICK_OBJECTS = (50,)
+QUICK_MUSEUM = MuseumSettings(objects=60, photos_per_object=1, unknown_photos=20)
+MUSEUM = MuseumSettings(objects=500, photos_per_object=1, unknown_photos=100)
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One finished benchmark.
+
+    Attributes
+    ----------
+    name : str
+        Of the file: ``NAME.json``.
+    content : dict
+        Rows or figures, and the environment.
+    table : Table
+        The same for a person.
+    """
+
+    name: str
+    content: dict[str, object]
+    table: Table
+
+
+def bench_classifier(options: ClassifierBenchOptions, tell: Tell) -> Benchmark:
+    """Every classifier backend against OpenCV's FLANN-LSH."""
+    result = run_classifier_bench(options, progress=tell)
+    return Benchmark("classifier", _with_environment(result.to_json()), classifier_table(result))
+
+
+def bench_rpc(quick: bool, tell: Tell) -> Benchmark:
+    """Echo round trips against raw pyzmq."""
+    result = run_rpc_bench(rounds=3, calls=30, progress=tell) if quick else run_rpc_bench(progress=tell)
+    return Benchmark("rpc", _with_environment(result), rpc_table(result))
+
+
+def bench_cache_size(quick: bool, tell: Tell) -> Benchmark:
+    """The choice of k for 10,000 objects."""
+    tell("cache size: choosing k for 10,000 objects")
+    rows = cache_size.run(repeats=30) if quick else cache_size.run()
+    table = Table(title="Choosing k for 10,000 objects")
+    columns = ("method", "k", "E[L] ms", "median ms", "quartiles ms")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for row in rows:
+        quartiles = f"{row.p25_ms:.3f} … {row.p75_ms:.3f}"
+        table.add_row(row.method, str(row.k), f"{row.expected_ms:.2f}", f"{row.median_ms:.3f}", quartiles)
+    content: dict[str, object] = {"rows": cache_size.rows_as_json(rows)}
+    return Benchmark("cache-size", _with_environment(content), table)
+
+
+def bench_museum(folder: Path, quick: bool, tell: Tell) -> Benchmark:
+    """Recall and precision on a generated museum, with photos of what is not in the catalogue."""
+    settings = QUICK_MUSEUM if quick else MUSEUM
+    tell(f"museum: painting {settings.objects} exhibits")
+    museum = folder / f"museum-{settings.objects}"
+    generate_museum(museum, settings, workers=os.cpu_count() or 1)
+    tell(f"museum: recognising {settings.objects + settings.unknown_photos} photos")
+    return bench_photos([museum], "museum", f"A generated museum of {settings.objects} objects")
+
+
+def bench_photos(folders: Sequence[Path], name: str, title: str) -> Benchmark:
+    """Recall and precision on data sets, all in one catalogue."""
+    reports = evaluate_together(datasets_in(folders), RecognitionSettings())
+    return Benchmark(name, _with_environment(reports_to_json(reports)), evaluation_table(reports, title))
+
+
+def evaluation_table(reports: Sequence[EvaluationReport], title: str) -> Table:
+    """A row per data set, and the total."""
+    table = Table(title=title)
+    for column in ("data set", "objects", "photos", "recall", "precision", "wrong"):
+        table.add_column(column, justify="left" if column == "data set" else "right")
+    for column in ("extract ms", "match ms", "verify ms"):
+        table.add_column(column, justify="right")
+    shown = [*reports, total(reports)] if len(reports) > 1 else list(reports)
+    for report in shown:
+        figures = report.to_json()
+        times = (f"{figures[name] or 0:.1f}" for name in ("extract_ms", "match_ms", "verify_ms"))
+        table.add_row(
+            report.dataset,
+            str(report.objects),
+            str(len(report.outcomes)),
+            _ratio(report.recall),
+            _ratio(report.precision),
+            str(report.wrong),
+            *times,
+        )
+    return table
+
+
+def keep(benchmarks: Sequence[Benchmark], folder: Path) -> None:
+    """Write ``NAME.json`` of each, and all tables to ``tables.txt``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in benchmarks:
+        (folder / f"{one.name}.json").write_text(json.dumps(one.content, indent=2) + "\n")
+    with (folder / "tables.txt").open("w", encoding="utf-8") as file:
+        console = Console(file=file, width=TABLE_WIDTH)
+        for one in benchmarks:
+            console.print(one.table)
+
+
+def _with_environment(content: dict[str, object]) -> dict[str, object]:
+    """The content, its environment completed by machine, versions, commit and time."""
+    own = content.get("environment")
+    return {**content, "environment": {**describe_environment(), **(own if isinstance(own, dict) else {})}}
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
