@@ -16,6 +16,8 @@ from nearsight.edge.catalogue_cache import CatalogueCache, EdgeServices
 from nearsight.edge.cloud_client import listing_of, revisions_of, when_done
 from nearsight.edge.settings import EdgeSettings
 
+_POLL_LOST_CLOUD_S = 1.0
+
 
 class CatalogueCaches:
     """Finds, creates and drops the caches.
@@ -107,20 +109,24 @@ class CatalogueCaches:
         when_done(future, lambda outcome: self._services.background.submit(lambda: self._polled(outcome)))
 
     def _polled(self, outcome: Reply | NearsightError) -> None:
-        self._services.background.submit(self._poll, name="poll", after_s=self._settings.poll_s)
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
             revisions = revisions_of(outcome)
         except NearsightError as error:
             self._note_cloud(str(error))
+            self._poll_again(min(self._settings.poll_s, _POLL_LOST_CLOUD_S))
             return
         self._note_cloud("")
+        self._poll_again(self._settings.poll_s)
         for cache in self.all():
             if cache.name not in revisions:
                 self._drop(cache.name, str(NotFound("the cloud has no such catalogue any more")))
             elif revisions[cache.name] != cache.revision:
                 cache.sync()
+
+    def _poll_again(self, after_s: float) -> None:
+        self._services.background.submit(self._poll, name="poll", after_s=after_s)
 
     def _note_cloud(self, problem: str) -> None:
         if bool(problem) != bool(self._cloud_problem):

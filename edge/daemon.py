@@ -12,7 +12,7 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.health import HealthService
-from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
+from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.background import BackgroundWorker
 from nearsight.edge.catalogue_cache import EdgeServices
@@ -70,7 +70,7 @@ class EdgeDaemon:
             ],
             tier="edge",
             settings=settings.server,
-            security=_server_security(settings),
+            security=settings.security.for_server(),
             clock=clock,
             observer=metrics,
         )
@@ -129,15 +129,3 @@ def _client_security(settings: EdgeSettings) -> ClientSecurity | None:
             advice="make one with `nearsight keys` and set security.secret_key_file",
         )
     return ClientSecurity(settings.security.secret_key_file, settings.cloud_public_key)
-
-
-def _server_security(settings: EdgeSettings) -> ServerSecurity | None:
-    key, clients = settings.security.secret_key_file, settings.security.allowed_clients
-    if clients is None:
-        return None  # the server itself refuses to listen beyond loopback then
-    if key is None:
-        raise ConfigurationError(
-            "security.allowed_clients is set, but this edge has no key of its own",
-            advice="make one with `nearsight keys` and set security.secret_key_file",
-        )
-    return ServerSecurity(key, clients)

@@ -24,6 +24,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.training import train_object
 from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -77,7 +78,12 @@ class ScriptedCloud:
         Recognition requests are answered while it is set.
     """
 
-    def __init__(self, models: Sequence[ObjectModel], listen: str = "tcp://127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        models: Sequence[ObjectModel],
+        listen: str = "tcp://127.0.0.1:0",
+        security: ServerSecurity | None = None,
+    ) -> None:
         self.fetched: list[tuple[str, ...]] = []
         self.received: list[str] = []
         self.recognize_error: NearsightError | None = None
@@ -91,7 +97,8 @@ class ScriptedCloud:
         self.hidden = False
         self.set_models(models, bump=False)
         services = [_Recognition(self), _Catalogue(self)]
-        self.server = RpcServer(services, tier="cloud", settings=ServerSettings(listen=listen, workers=2))
+        settings = ServerSettings(listen=listen, workers=2)
+        self.server = RpcServer(services, tier="cloud", settings=settings, security=security)
         self.server.start()
 
     @property
