@@ -51,15 +51,18 @@ class CloudDaemon:
         self._metrics = metrics
         self._clock = clock
         self._log = get_logger("cloud")
+        self._server: RpcServer | None = None
 
     @property
     def endpoint(self) -> str:
-        """Where the daemon serves, with the port that was bound."""
-        return self._server.endpoint
+        """Where the daemon serves, with the port that was bound. Valid once started."""
+        return self.server.endpoint
 
     @property
     def server(self) -> RpcServer:
-        """The server, for an in-process transport."""
+        """The server, for an in-process transport. Valid once started."""
+        if self._server is None:
+            raise RuntimeError("the cloud was not started")
         return self._server
 
     def start(self) -> None:
@@ -99,7 +102,7 @@ class CloudDaemon:
 
     def stop(self, grace_s: float) -> None:
         """Refuse new requests, finish those in progress within ``grace_s`` seconds, close the database."""
-        if hasattr(self, "_server"):
+        if self._server is not None:
             self._server.stop(grace_s)
         self._intake.stop()
         self._catalogues.stop()
@@ -118,7 +121,7 @@ class CloudDaemon:
         ]
         if self._catalogues.problem:
             facts.append(("database problem", self._catalogues.problem))
-        facts.append(("queue length", str(self._server.queue_length)))
+        facts.append(("queue length", str(self.server.queue_length)))
         return facts
 
     def _build_server(self, trainer: ObjectTrainer, extractor: OrbExtractor) -> RpcServer:

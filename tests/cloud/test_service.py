@@ -279,6 +279,29 @@ def test_an_overloaded_cloud_says_so_and_recovers(tmp_path: Path, monkeypatch: p
         assert client.shown(photo) == "p1"
 
 
+def test_every_request_of_a_flood_gets_one_answer_in_time(tmp_path: Path) -> None:
+    """Far more than one worker can do: some are served, the others are told at once, none waits in vain."""
+    server = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=8, queue_timeout_s=1.0)
+    with (
+        running_cloud(tmp_path / "cloud.db", server=server) as daemon,
+        CloudClient(daemon.endpoint) as client,
+    ):
+        client.add(pictures(1, 2))
+        photo = photo_jpeg(2)
+        request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
+        flood = [
+            client.recognition.recognize.future(request, timeout_s=60.0, blobs=[photo], catalogue="museum")
+            for _ in range(300)
+        ]
+        errors = [future.exception(30) for future in flood]
+        served = [future for future, error in zip(flood, errors, strict=True) if error is None]
+        assert {future.result().message.object.object_id for future in served} == {"p2"}
+        refused = [error for error in errors if error is not None]
+        assert refused, "300 requests at once overload one worker"
+        assert all(isinstance(error, Overloaded) for error in refused)
+        assert client.shown(photo_jpeg(1)) == "p1"
+
+
 def test_typed_errors_keep_their_type_over_the_wire(client: CloudClient) -> None:
     client.add(pictures(1))
     with pytest.raises(NearsightError) as caught:
