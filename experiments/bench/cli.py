@@ -52,12 +52,14 @@ def evaluate(
     All folders share one catalogue. Only recognition is measured, without network and cache; times are
     medians. A photo of something that is not in the catalogue should be answered "unknown".
     """
+    from nearsight.common.recognition.object_recognizer import ObjectRecognizer
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.experiments.bench.suite import evaluation_table
     from nearsight.experiments.evaluation import datasets_in, evaluate_together, reports_to_json, steps
 
     datasets = datasets_in(folders)
     settings = RecognitionSettings(backend=backend)
+    ObjectRecognizer.build((), settings)  # a backend that is not there fails now, not after the training
     if query_features is not None:
         settings = settings.model_copy(update={"query_features": query_features})
     with progress_bar("recognising", steps(datasets)) as advance:

@@ -70,7 +70,9 @@ def child_environment(environment: Mapping[str, str] | None = None) -> dict[str,
     return {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def deploy(group: ProcessGroup, configuration: str, scenario: Scenario, database: Path) -> Deployment:
+def deploy(
+    group: ProcessGroup, configuration: str, scenario: Scenario, *, database: Path, profile: Path
+) -> Deployment:
     """Start the tiers of a configuration and wait until they serve.
 
     Raises
@@ -98,7 +100,7 @@ def deploy(group: ProcessGroup, configuration: str, scenario: Scenario, database
     far_cloud = _endpoint(link)
     edge_endpoint = ""
     if configuration == EDGE_CACHE:
-        edge_settings = {"cache.prior": str(WEAK_PRIOR)}
+        edge_settings = {"cache.prior": str(WEAK_PRIOR), "cache.profile": str(profile)}
         daemons["edge"] = group.start("edge", _daemon("edge", config, cloud=far_cloud, **edge_settings))
         edge_endpoint = _endpoint(daemons["edge"])
     return Deployment(edge_endpoint, far_cloud, daemons, calibration, stats)

@@ -23,6 +23,7 @@ from nearsight.cloud.training import ObjectTrainer
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.threads import pin_threads
 from nearsight.experiments.demo.deployment import CATALOGUE, Trace
+from nearsight.experiments.demo.profile import profile_machine
 from nearsight.experiments.demo.scenario import Scenario
 from nearsight.experiments.museum.generation import generate_museum, query_name, render_photos
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
@@ -47,12 +48,15 @@ class Material:
         The generated museum; the paths of the traces start from here.
     database : Path
         The cloud's catalogue.
+    profile : Path
+        What a recognition cache of this machine costs and finds.
     traces : tuple of Trace
         One per visitor.
     """
 
     museum: Path
     database: Path
+    profile: Path
     traces: tuple[Trace, ...]
 
     @property
@@ -88,6 +92,7 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     generate_museum(museum, settings, workers=workers, progress=stage("painting the museum"))
     database = museum / "cloud.db"
     _ingest(museum, database, workers, stage("teaching the cloud"))
+    profile = profile_machine(museum, scenario.seed, stage("profiling this machine"))
     visits = generate_visits(
         np.random.default_rng([scenario.seed, 1]),
         sections=scenario.sections,
@@ -99,7 +104,7 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     requests = plan_photos(visits, scenario)
     paths = [request.image_path for planned in requests.values() for request in planned]
     _take_photos(museum, settings, paths, workers, stage("visitors take photos"))
-    return Material(museum, database, _write_traces(folder / "traces", requests, scenario))
+    return Material(museum, database, profile, _write_traces(folder / "traces", requests, scenario))
 
 
 def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[PhotoRequest, ...]]:

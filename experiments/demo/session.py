@@ -86,7 +86,9 @@ def play(
     """
     with ProcessGroup(folder, child_environment()) as group:
         on_stage("tiers start")
-        deployment = deploy(group, configuration, scenario, material.database)
+        deployment = deploy(
+            group, configuration, scenario, database=material.database, profile=material.profile
+        )
         on_stage("devices start")
         devices = [
             start_device(group, configuration, scenario, deployment, material.museum, trace)

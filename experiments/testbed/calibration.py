@@ -137,7 +137,7 @@ class Probe:
         return line
 
 
-def calibrate(shape: LinkShape, rng: np.random.Generator, *, echoes: int = 20) -> Calibration:
+def calibrate(shape: LinkShape, rng: np.random.Generator, *, echoes: int = 12) -> Calibration:
     """Measure a link of this shape on this machine, now, and find the compensation that makes it true.
 
     Parameters

@@ -106,7 +106,7 @@ def test_a_second_run_uses_the_museum_that_is_there(played: Played) -> None:
     material = prepare(TINY, played.folder, stage)  # type: ignore[arg-type]
     assert reference.stat().st_mtime_ns == before
     assert material.photos == played.photos
-    assert len(stages) == 3
+    assert len(stages) == 4
 
 
 def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
@@ -119,7 +119,7 @@ def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
         for number, photo in enumerate(islice(cycle(photos), 24))
     ]
     with ProcessGroup(tmp_path, child_environment()) as group:
-        tiers = deploy(group, EDGE_CACHE, TINY, material.database)
+        tiers = deploy(group, EDGE_CACHE, TINY, database=material.database, profile=material.profile)
 
         def kill_edge_after_six(row: RequestRow) -> None:
             if row.number == 6:
