@@ -69,6 +69,8 @@ def features_from_proto(message: FeaturesMessage, blobs: Sequence[Blob]) -> Feat
         raise InvalidMessage(f"source size {source_size} is not within 1..{_MAX_SOURCE_SIDE_PX}")
     keypoints = np.frombuffer(_blob(blobs, message.first_blob, count * 4), "<u2").reshape(count, 2)
     descriptors = np.frombuffer(_blob(blobs, message.first_blob + 1, count * DESCRIPTOR_BYTES), np.uint8)
+    if count and (keypoints.max(axis=0) > np.array(image_size) * KEYPOINT_STEPS_PER_PX).any():
+        raise InvalidMessage(f"keypoints lie outside of the image of {image_size}")
     strengths = np.frombuffer(_blob(blobs, message.first_blob + 2, count * 2), "<f2")
     try:
         return Features(

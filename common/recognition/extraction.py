@@ -33,9 +33,9 @@ class FeatureExtractor(Protocol):
 class OrbExtractor:
     """ORB (Rublee et al., ICCV 2011): 8 levels, scale 1.2, patch 31.
 
-    Keypoints are ranked by FAST's own score, which grows with the contrast. OpenCV's default, the Harris
-    score, grows with its fourth power, so that a bright frame takes the features of a dark painting; it found
-    fewer objects in every set of photos that we measured.
+    Keypoints are ranked by FAST's own score, not by OpenCV's default, the Harris score: measured on Stanford
+    Mobile Visual Search with 800 and 1000 features, recall was 0.98 against 0.96 (DVD covers), 0.92 against
+    0.92 (museum paintings) and 1.00 against 0.96 (book covers), with more inliers in the weakest photos.
 
     Thread-safe: OpenCV's detectors keep state, so each thread has its own.
 

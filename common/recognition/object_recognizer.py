@@ -6,6 +6,7 @@ Every tier has one; they differ only in which objects it holds. A new one is bui
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -60,7 +61,9 @@ class ObjectRecognizer:
         listed = tuple(models)
         by_id = {model.object_id: model for model in listed}
         if len(by_id) != len(listed):
-            raise InvalidArgument("two models have the same object id")
+            counts = Counter(model.object_id for model in listed)
+            twice = next(object_id for object_id, count in counts.items() if count > 1)
+            raise InvalidArgument(f"more than one model has the object id {twice!r}")
         rule = VotingRule(
             ratio=settings.ratio,
             voting_features=settings.voting_features,

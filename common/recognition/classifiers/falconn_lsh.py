@@ -38,9 +38,11 @@ class FalconnClassifier(Classifier):
         self._vectors = _as_vectors(self._table.descriptors)  # FALCONN keeps a pointer, not a copy
         if not len(self._vectors):
             return
+        if len(self._vectors) == 1:  # FALCONN crashes with a single point: give it the opposite one too
+            self._vectors = np.concatenate([self._vectors, -self._vectors])
         dimension = self._vectors.shape[1]
         parameters = falconn.get_default_parameters(
-            max(2, len(self._vectors)), dimension, falconn.DistanceFunction.EuclideanSquared, True
+            len(self._vectors), dimension, falconn.DistanceFunction.EuclideanSquared, True
         )
         parameters.l = _TABLES
         parameters.seed = _SEED
@@ -52,10 +54,11 @@ class FalconnClassifier(Classifier):
         )  # a pool, unlike a query object, is thread-safe
 
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
+        count = len(self._table.descriptors)
         distances = np.full((len(descriptors), NEIGHBOURS), np.iinfo(np.int32).max, np.int32)
         rows = np.full((len(descriptors), NEIGHBOURS), -1, np.int64)
         for index, vector in enumerate(_as_vectors(descriptors)):
-            found = self._pool.find_k_nearest_neighbors(vector, NEIGHBOURS)
+            found = [row for row in self._pool.find_k_nearest_neighbors(vector, NEIGHBOURS) if row < count]
             rows[index, : len(found)] = found
             differing = np.bitwise_count(self._table.descriptors[found] ^ descriptors[index])
             distances[index, : len(found)] = differing.sum(axis=1, dtype=np.int32)

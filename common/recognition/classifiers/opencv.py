@@ -34,8 +34,9 @@ class _OpenCvClassifier(Classifier):
             matcher.train()
 
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
+        wanted = min(NEIGHBOURS, len(self._table.descriptors))  # FLANN refuses more than there are
         with self._lock:
-            found = self._matcher.knnMatch(descriptors, NEIGHBOURS)
+            found = self._matcher.knnMatch(descriptors, wanted)
         distances = np.full((len(descriptors), NEIGHBOURS), np.iinfo(np.int32).max, np.int32)
         rows = np.full((len(descriptors), NEIGHBOURS), -1, np.int64)
         for index, matches in enumerate(found):
@@ -46,7 +47,11 @@ class _OpenCvClassifier(Classifier):
 
 
 class FlannLshClassifier(_OpenCvClassifier):
-    """FLANN's LSH with the dissertation's parameters: 12 tables, key size 16, multi-probe level 1."""
+    """FLANN's LSH with the dissertation's parameters: 12 tables, key size 16, multi-probe level 1.
+
+    FLANN draws the tables' bits from a generator that OpenCV shares in the process: one index always answers
+    alike, two of the same models may differ.
+    """
 
     name = "flann-lsh"
 

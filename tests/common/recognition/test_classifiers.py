@@ -1,0 +1,242 @@
+"""What every classifier backend owes, whatever it is built on."""
+
+import importlib.util
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from nearsight.common.errors import ConfigurationError, MissingDependency
+from nearsight.common.recognition.classifiers.base import Classifier, VotingRule
+from nearsight.common.recognition.classifiers.key_bits import choose_key_bits, permute_bits
+from nearsight.common.recognition.classifiers.multihash import key_length
+from nearsight.common.recognition.classifiers.registry import (
+    EXACT_UP_TO_DESCRIPTORS,
+    automatic_choice,
+    backend_names,
+    build_classifier,
+)
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import ObjectModel
+from support.gallery import exhibit_model, exhibit_models, photo_features
+from support.objects import random_features, random_model
+from support.optional_libraries import require_or_skip
+
+OBJECTS = 12
+BACKENDS = [name for name in backend_names() if name != "auto"]
+
+
+@pytest.fixture(params=backend_names())
+def backend(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    if name == "falconn":
+        require_or_skip("falconn")
+    return name
+
+
+def same_candidates(first: tuple, second: tuple) -> bool:
+    return len(first) == len(second) and all(
+        (a.object_id, a.view, a.votes) == (b.object_id, b.view, b.votes)
+        and np.array_equal(a.query_indices, b.query_indices)
+        and np.array_equal(a.view_indices, b.view_indices)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+class TestEveryBackend:
+    def test_the_object_in_the_photo_gets_the_most_votes(self, backend: str) -> None:
+        classifier = build_classifier(backend, exhibit_models(OBJECTS))
+        assert len(classifier) == OBJECTS
+        for seed in range(4):
+            candidates = classifier.match(photo_features(seed))
+            assert candidates[0].object_id == f"exhibit-{seed}"
+            assert candidates[0].votes >= 10
+            assert [one.votes for one in candidates] == sorted((o.votes for o in candidates), reverse=True)
+
+    def test_correspondences_point_into_the_query_and_the_view(self, backend: str) -> None:
+        classifier = build_classifier(backend, exhibit_models(OBJECTS), VotingRule(early_stop=False))
+        query = photo_features(1)
+        for one in classifier.match(query):
+            view = exhibit_model(int(one.object_id.removeprefix("exhibit-"))).views[one.view]
+            assert len(one.query_indices) == len(one.view_indices) == one.votes
+            assert one.query_indices.max() < len(query)
+            assert one.view_indices.max() < len(view)
+            assert len(np.unique(one.view_indices)) == one.votes, "a feature of a view speaks once"
+            distance = np.bitwise_count(
+                query.descriptors[one.query_indices] ^ view.descriptors[one.view_indices]
+            )
+            assert distance.sum(axis=1).max() <= VotingRule().max_distance_bits
+
+    def test_most_correspondences_are_those_of_exact_search(self, backend: str) -> None:
+        rule = VotingRule(early_stop=False)
+        exact = build_classifier("exact", exhibit_models(OBJECTS), rule).match(photo_features(2))[0]
+        found = build_classifier(backend, exhibit_models(OBJECTS), rule).match(photo_features(2))[0]
+        pairs = set(zip(exact.query_indices.tolist(), exact.view_indices.tolist(), strict=True))
+        same = pairs & set(zip(found.query_indices.tolist(), found.view_indices.tolist(), strict=True))
+        assert len(same) >= 0.6 * len(pairs)
+
+    def test_no_objects_no_candidates(self, backend: str) -> None:
+        classifier = build_classifier(backend, [])
+        assert len(classifier) == 0
+        assert classifier.match(photo_features(0)) == ()
+
+    def test_no_features_no_candidates(self, backend: str) -> None:
+        classifier = build_classifier(backend, exhibit_models(2))
+        assert classifier.match(photo_features(0).strongest(0)) == ()
+
+    def test_a_single_object_is_told_from_noise(self, backend: str) -> None:
+        classifier = build_classifier(backend, exhibit_models(1), VotingRule(early_stop=False))
+        relevant = classifier.match(photo_features(0))[0].votes
+        noise = sum(one.votes for one in classifier.match(random_features(7, 500)))
+        assert relevant >= 20
+        assert noise <= 3
+
+    def test_views_of_one_object_do_not_compete(self, backend: str) -> None:
+        twice = ObjectModel("twice", "", exhibit_model(3).views * 3)
+        classifier = build_classifier(backend, [twice, *exhibit_models(3)])
+        assert classifier.match(photo_features(3))[0].object_id == "twice"
+
+    def test_a_model_with_fewer_descriptors_than_neighbours_asked_for(self, backend: str) -> None:
+        classifier = build_classifier(backend, [random_model("tiny", count=1)])
+        classifier.match(photo_features(0))
+
+    def test_the_same_question_gets_the_same_answer(self, backend: str) -> None:
+        models = exhibit_models(OBJECTS)
+        first, second = build_classifier(backend, models), build_classifier(backend, models)
+        answers = [one.match(photo_features(5)) for one in (first, first, second)]
+        assert same_candidates(answers[0], answers[1])
+        if backend != "flann-lsh":  # see there
+            assert same_candidates(answers[0], answers[2])
+
+    def test_threads_share_one_classifier(self, backend: str) -> None:
+        classifier = build_classifier(backend, exhibit_models(OBJECTS))
+        expected = [classifier.match(photo_features(seed)) for seed in range(4)]
+        barrier = threading.Barrier(4)
+
+        def ask(seed: int) -> bool:
+            barrier.wait(timeout=10)
+            return all(
+                same_candidates(classifier.match(photo_features(seed)), expected[seed]) for _ in range(5)
+            )
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(ask, range(4)))
+
+
+def test_an_unknown_backend_is_refused_with_the_choice() -> None:
+    with pytest.raises(ConfigurationError, match="multihash"):
+        build_classifier("kd-tree", [])
+
+
+def test_a_backend_without_its_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "falconn", None)
+    with pytest.raises(MissingDependency) as caught:
+        build_classifier("falconn", exhibit_models(1))
+    assert "make falconn" in caught.value.advice
+
+
+def test_falconn_is_listed_whether_or_not_it_is_installed() -> None:
+    assert set(BACKENDS) == {"multihash", "exact", "hnsw", "falconn", "flann-lsh", "brute-force"}
+    assert importlib.util.find_spec("faiss") is not None
+
+
+def test_auto_is_exact_for_a_handful_of_objects_and_hashes_for_more() -> None:
+    few = [random_model("a", count=EXACT_UP_TO_DESCRIPTORS)]
+    assert automatic_choice(few) == build_classifier("auto", few).name == "exact"
+    assert automatic_choice([*few, random_model("b", count=1)]) == "multihash"
+
+
+class Counting(Classifier):
+    """Exact search that counts the descriptors it was asked for."""
+
+    name = "counting"
+
+    def __init__(self, models: list[ObjectModel], rule: VotingRule) -> None:
+        super().__init__(models, rule)
+        self._inner = build_classifier("exact", models, rule)
+        self.looked_up = 0
+
+    def _neighbours(self, descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self.looked_up += len(descriptors)
+        return self._inner._neighbours(descriptors)
+
+
+def test_the_early_stop_looks_at_fewer_descriptors_and_changes_no_clear_answer() -> None:
+    models = exhibit_models(OBJECTS)
+    early, full = Counting(models, VotingRule()), Counting(models, VotingRule(early_stop=False))
+    for seed in range(OBJECTS):
+        query = photo_features(seed)
+        assert early.match(query)[0].object_id == full.match(query)[0].object_id == f"exhibit-{seed}"
+    assert full.looked_up == sum(len(photo_features(seed)) for seed in range(OBJECTS))
+    assert early.looked_up < 0.5 * full.looked_up
+
+
+def test_without_a_clear_leader_every_descriptor_votes() -> None:
+    classifier = Counting(exhibit_models(OBJECTS), VotingRule())
+    query = photo_features(OBJECTS + 5)
+    classifier.match(query)
+    assert classifier.looked_up == len(query)
+
+
+def test_asking_on_after_a_decision_continues_until_all_have_voted() -> None:
+    classifier = Counting(exhibit_models(OBJECTS), VotingRule())
+    rounds = classifier.rounds(photo_features(0))
+    first = next(rounds)
+    looked_up_first = classifier.looked_up
+    *_, last = rounds
+    assert looked_up_first < classifier.looked_up == len(photo_features(0))
+    assert last[0].object_id == first[0].object_id
+    assert last[0].votes > first[0].votes
+
+
+def test_only_the_strongest_descriptors_vote() -> None:
+    classifier = Counting(exhibit_models(2), VotingRule(voting_features=120, early_stop=False))
+    classifier.match(photo_features(0))
+    assert classifier.looked_up == 120
+
+
+def test_key_bits_are_a_permutation_that_keeps_distances() -> None:
+    descriptors = exhibit_model(0).views[0].descriptors
+    order = choose_key_bits(descriptors, tables=8, bits=14)
+    assert sorted(order) == list(range(256))
+    permuted = permute_bits(descriptors, order)
+    before = np.bitwise_count(descriptors[:50] ^ descriptors[50:100]).sum(axis=1)
+    assert np.array_equal(before, np.bitwise_count(permuted[:50] ^ permuted[50:100]).sum(axis=1))
+
+
+def test_key_bits_even_out_the_buckets() -> None:
+    descriptors = np.concatenate([exhibit_model(seed).views[0].descriptors for seed in range(OBJECTS)])
+
+    def looked_at(rows: np.ndarray, bits: int = 11) -> float:
+        keys = np.packbits(np.unpackbits(rows, axis=1, bitorder="little")[:, :bits], axis=1)
+        _, counts = np.unique(keys, axis=0, return_counts=True)
+        return float((counts**2).sum() / len(rows))
+
+    chosen = permute_bits(descriptors, choose_key_bits(descriptors, tables=8, bits=11))
+    assert looked_at(chosen) < looked_at(descriptors)
+
+
+def test_constant_bits_are_never_chosen_first() -> None:
+    descriptors = exhibit_model(0).views[0].descriptors.copy()
+    descriptors[:, :4] = 0
+    assert min(choose_key_bits(descriptors, tables=4, bits=10)[:40]) >= 32
+
+
+@pytest.mark.parametrize(("descriptors", "bits"), [(0, 8), (1, 8), (16_000, 13), (500_000, 18), (10**9, 21)])
+def test_the_key_grows_with_the_logarithm_of_the_catalogue(descriptors: int, bits: int) -> None:
+    assert key_length(descriptors) == bits
+
+
+def test_a_model_whose_features_are_all_equal_does_no_harm() -> None:
+    count = 400
+    flat = Features(
+        np.zeros((count, 2), np.float32),
+        np.full((count, 32), 7, np.uint8),
+        np.ones(count, np.float32),
+        (640, 480),
+        (640, 480),
+    )
+    classifier = build_classifier("multihash", [ObjectModel("flat", "", (flat,)), *exhibit_models(3)])
+    assert classifier.match(photo_features(1))[0].object_id == "exhibit-1"

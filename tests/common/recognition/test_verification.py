@@ -1,0 +1,172 @@
+"""Verification: true views pass with the right corners, chance and nonsense never do."""
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearsight.common.recognition.classifiers.base import Candidate
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.quadrilateral import in_source_frame, is_plausible, project_corners
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.significance import log10_false_alarms
+from nearsight.common.recognition.verification import Verifier, confidence
+from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_model, photo_features
+from support.pictures import picture
+
+VERIFIER = Verifier(SETTINGS)
+NONE = np.empty(0, np.int32)
+SQUARE = np.array([[100, 100], [300, 100], [300, 300], [100, 300]], float)
+
+
+def verify(query: Features, seed: int) -> RecognizedObject | None:
+    return VERIFIER.verify(query, exhibit_model(seed), Candidate(f"exhibit-{seed}", 0, 0, NONE, NONE))
+
+
+def scattered(rng: np.random.Generator, count: int) -> Features:
+    """Features anywhere, with descriptors of their own."""
+    return Features(
+        (rng.integers(0, 640 * 32, (count, 2)) / 32).astype(np.float32),
+        rng.integers(0, 256, (count, 32)).astype(np.uint8),
+        np.ones(count, np.float32),
+        (640, 640),
+        (640, 640),
+    )
+
+
+@pytest.mark.parametrize("count", [4, 5, 6, 7, 8, 10, 15, 30, 60, 120, 300])
+def test_random_correspondences_never_pass(count: int) -> None:
+    # With "more than half are inliers" alone, 63 to 100 % of these pass for 4 to 7 correspondences.
+    rng = np.random.default_rng(count)
+    passed = 0
+    for _ in range(60):
+        query, view = scattered(rng, count), scattered(rng, count)
+        everything = np.arange(count, dtype=np.int32)
+        candidate = Candidate("noise", 0, count, everything, everything)
+        passed += VERIFIER.verify(query, ObjectModel("noise", "", (view,)), candidate) is not None
+    assert passed == 0
+
+
+@pytest.mark.parametrize("turn", [0, 90, 180, 270, 33])
+def test_the_corners_are_where_the_object_is_also_turned(turn: int) -> None:
+    source = np.array([[0, 0], [SIDE, 0], [SIDE, SIDE], [0, SIDE]], np.float32)
+    rotation = cv2.getRotationMatrix2D((SIDE / 2, SIDE / 2), turn, 0.8)
+    target = cv2.transform(source[np.newaxis], rotation)[0] + np.float32([60, 60])
+    target[2] += 15  # a little perspective
+    homography = cv2.getPerspectiveTransform(source, target.astype(np.float32))
+    photo = cv2.warpPerspective(picture(3, side=SIDE), homography, (440, 430), borderValue=(128, 128, 128))
+    found = verify(EXTRACTOR.extract(load_image(np.asarray(photo, np.uint8)), 500), 3)
+    assert found is not None
+    assert found.object_id == "exhibit-3"
+    assert found.label == "Picture 3"
+    assert found.metadata == {"seed": "3"}
+    assert np.abs(np.array(found.corners) - target).max() < 6
+
+
+def test_corners_are_in_the_frame_of_the_source_image() -> None:
+    small = photo_features(1)
+    large = Features(
+        small.keypoints, small.descriptors, small.strengths, small.image_size, (small.image_size[0] * 3, 2000)
+    )
+    expected = np.array(verify(small, 1).corners) * [3, 2000 / small.image_size[1]]  # type: ignore[union-attr]
+    assert np.allclose(verify(large, 1).corners, expected)  # type: ignore[union-attr]
+
+
+def test_another_picture_and_a_mirrored_one_do_not_pass() -> None:
+    assert verify(photo_features(1), 2) is None
+    mirrored = np.ascontiguousarray(picture(1, side=SIDE)[:, ::-1])
+    assert verify(EXTRACTOR.extract(load_image(mirrored), 500), 1) is None
+
+
+def test_matches_on_one_small_detail_do_not_pass() -> None:
+    wall = np.full((SIDE, SIDE, 3), 128, np.uint8)
+    detail = picture(1, side=SIDE)[100:150, 100:150]
+    wall[100:150, 100:150] = detail
+    assert verify(EXTRACTOR.extract(load_image(wall), 500), 1) is None
+
+
+def test_a_few_votes_suffice_because_the_view_is_looked_at_again() -> None:
+    found = verify(photo_features(4), 4)
+    assert found is not None
+    assert found.inliers >= 20
+
+
+def test_wrong_votes_do_not_spoil_a_true_view() -> None:
+    wrong = np.arange(30, dtype=np.int32)
+    found = VERIFIER.verify(
+        photo_features(4), exhibit_model(4), Candidate("exhibit-4", 0, 30, wrong, wrong[::-1])
+    )
+    assert found is not None
+
+
+def test_the_same_input_gives_the_same_answer() -> None:
+    assert verify(photo_features(5), 5) == verify(photo_features(5), 5)
+
+
+def test_no_features_do_not_pass() -> None:
+    assert verify(photo_features(1).strongest(0), 1) is None
+    single = ObjectModel("one", "", (exhibit_model(1).views[0].strongest(1),))
+    assert VERIFIER.verify(photo_features(1), single, Candidate("one", 0, 0, NONE, NONE)) is None
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 5000), st.integers(0, 5000))
+def test_confidence_is_in_0_to_1_and_falls_with_a_closer_rival(inliers: int, rival: int) -> None:
+    assert 0 < confidence(inliers, rival) <= 1
+    assert confidence(inliers, rival) <= confidence(inliers, 0) <= confidence(inliers + 1, 0)
+
+
+def test_false_alarms_follow_the_formula_of_the_paper() -> None:
+    chance = np.pi * 25 / 1e6
+    expected = (12 - 4) * 792 * 5 * chance ** (5 - 4)  # C(12, 5) = 792, C(5, 4) = 5
+    assert log10_false_alarms(12, 5, 5.0, 1e6) == pytest.approx(np.log10(expected))
+    assert log10_false_alarms(12, 4, 5.0, 1e6) == np.inf
+
+
+@given(st.integers(5, 400), st.integers(5, 400))
+def test_more_inliers_are_less_and_more_outliers_more_likely_by_chance(inliers: int, outliers: int) -> None:
+    n = inliers + outliers
+    assert log10_false_alarms(n, inliers + 1, 5, 640 * 480) < log10_false_alarms(n, inliers, 5, 640 * 480)
+    assert log10_false_alarms(n + 1, inliers, 5, 640 * 480) > log10_false_alarms(n, inliers, 5, 640 * 480)
+
+
+def test_a_photo_like_quadrilateral_is_plausible() -> None:
+    assert is_plausible(SQUARE, (640, 480))
+    assert is_plausible(SQUARE + np.array([[20, 5], [0, 0], [-30, 9], [10, 0]]), (640, 480))
+    assert is_plausible(np.roll(SQUARE, 1, axis=0), (640, 480)), "turned by 90 degrees"
+    assert is_plausible(SQUARE * 6 - 500, (640, 480)), "a close-up"
+
+
+@pytest.mark.parametrize(
+    "corners",
+    [
+        SQUARE[::-1],
+        SQUARE[[0, 2, 1, 3]],
+        SQUARE * [1, 0.01],
+        SQUARE * 0.05,
+        SQUARE * 100,
+        SQUARE + 2000,
+        np.full((4, 2), 7.0),
+        np.array([[0, 0], [400, 190], [800, 200], [400, 210.0]]),
+        np.array([[0, 0], [400, 0], [210, 300], [200, 300.0]]),
+        np.array([[0, 0], [400, 0], [150, 100], [0, 400.0]]),
+    ],
+    ids=["mirrored", "crossed", "flat", "tiny", "huge", "outside", "point", "needle", "trapezium", "dented"],
+)
+def test_what_no_camera_sees_is_not_plausible(corners: np.ndarray) -> None:
+    assert not is_plausible(corners, (640, 480))
+
+
+def test_corners_behind_the_camera_are_not_projected() -> None:
+    assert project_corners(np.array([[1, 0, 0], [0, 1, 0], [-0.01, 0, 1.0]]), (200, 100)) is None
+    assert project_corners(np.full((3, 3), np.nan), (200, 100)) is None
+    shifted = project_corners(np.array([[2, 0, 5], [0, 2, 7], [0, 0, 1.0]]) * -3, (10, 20))
+    assert shifted is not None
+    assert shifted.tolist() == [[5, 7], [25, 7], [25, 47], [5, 47]]
+
+
+def test_the_source_frame_may_be_scaled_differently_in_each_direction() -> None:
+    assert in_source_frame(SQUARE, (640, 480), (1280, 480))[2] == (600, 300)

@@ -1,0 +1,102 @@
+"""The ratio test, the votes and the sequential decision, on numbers made by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.recognition.classifiers.table import DescriptorTable
+from nearsight.common.recognition.classifiers.voting import Vote, VotingRule, unrelated_distance_bits
+from support.objects import random_model
+
+# Rows 0..39 are view 0 of a, 40..79 view 1 of a, 80..119 the view of b.
+TABLE = DescriptorTable.of([random_model("a", 1, views=2), random_model("b", 2)])
+A, A2, B = 0, 40, 80
+
+
+def vote(distances: list[list[int]], rows: list[list[int]], **rule: object) -> Vote:
+    counted = Vote(TABLE, VotingRule(**{"min_votes": 1, **rule}))  # type: ignore[arg-type]
+    counted.count(0, (np.array(distances, np.int32), np.array(rows, np.int64)))
+    return counted
+
+
+def votes_of(counted: Vote) -> dict[tuple[str, int], int]:
+    return {(one.object_id, one.view): one.votes for one in counted.candidates()}
+
+
+def test_rows_lead_back_to_object_view_and_feature() -> None:
+    assert TABLE.object_ids == ("a", "b")
+    assert TABLE.views == ((0, 0), (0, 1), (1, 0))
+    assert TABLE.object_of_row[[A, A2, B]].tolist() == [0, 0, 1]
+    assert TABLE.index_in_view[[A + 3, A2 + 4, B + 5]].tolist() == [3, 4, 5]
+
+
+def test_a_neighbour_clearly_nearer_than_that_of_another_object_votes() -> None:
+    assert votes_of(vote([[20, 60]], [[A, B]])) == {("a", 0): 1}
+    assert votes_of(vote([[55, 60]], [[A, B]])) == {}
+
+
+def test_another_view_of_the_same_object_is_no_rival() -> None:
+    assert votes_of(vote([[20, 21, 60]], [[A, A2, B]])) == {("a", 0): 1}
+
+
+def test_a_far_neighbour_never_votes() -> None:
+    assert votes_of(vote([[81, 200]], [[A, B]])) == {}
+
+
+def test_missing_neighbours_count_as_a_rival_at_the_usual_distance() -> None:
+    usual = int(unrelated_distance_bits(len(TABLE.descriptors)))
+    assert votes_of(vote([[int(0.8 * usual), 2**31 - 1]], [[A, -1]])) == {("a", 0): 1}
+    assert votes_of(vote([[int(0.9 * usual), 2**31 - 1]], [[A, -1]])) == {}
+    assert votes_of(vote([[2**31 - 1, 2**31 - 1]], [[-1, -1]])) == {}
+
+
+def test_a_feature_of_a_view_speaks_once_by_its_most_distinctive_match() -> None:
+    counted = vote([[30, 60], [10, 60], [20, 60]], [[A, B], [A, B], [A + 1, B]])
+    (one,) = counted.candidates()
+    assert one.votes == 2
+    assert one.query_indices.tolist() == [1, 2]
+    assert one.view_indices.tolist() == [0, 1]
+
+
+def test_views_with_too_few_votes_are_no_candidates_and_the_number_is_bounded() -> None:
+    neighbours = ([[9, 60]] * 6, [[A + i, B] for i in range(3)] + [[A2, B], [B, A], [B + 1, A]])
+    assert votes_of(vote(*neighbours, min_votes=2)) == {("a", 0): 3, ("b", 0): 2}
+    assert list(votes_of(vote(*neighbours, candidates=1))) == [("a", 0)]
+
+
+def voted(most: int, next_most: int) -> Vote:
+    rows = [[A + i % 40, B] for i in range(most)] + [[B + i % 40, A] for i in range(next_most)]
+    return vote([[9, 60]] * len(rows), rows)
+
+
+@pytest.mark.parametrize(
+    ("most", "next_most", "decided"),
+    [(9, 0, False), (10, 0, True), (10, 1, False), (20, 5, True), (20, 12, False)],
+)
+def test_a_lead_is_decisive_from_three_standard_deviations_on(
+    most: int, next_most: int, decided: bool
+) -> None:
+    assert voted(most, next_most).is_decided() is decided
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_a_decision_means_that_a_coin_would_hardly_do_it(most: int, next_most: int) -> None:
+    if most + next_most and voted(most, next_most).is_decided():
+        leader, other = max(most, next_most), min(most, next_most)
+        assert leader >= 10
+        assert (leader - other) ** 2 >= 9 * (leader + other)
+
+
+def test_one_object_alone_can_lead() -> None:
+    table = DescriptorTable.of([random_model("only")])
+    counted = Vote(table, VotingRule())
+    counted.count(0, (np.full((12, 1), 9, np.int32), np.arange(12)[:, np.newaxis]))
+    assert counted.is_decided()
+
+
+def test_the_usual_distance_of_unrelated_descriptors_falls_with_their_number() -> None:
+    distances = [unrelated_distance_bits(count) for count in (0, 1, 1000, 5000, 20_000, 126_000, 10**9)]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] == 70
+    assert distances[-1] == 46
