@@ -23,7 +23,7 @@ from nearsight.experiments.profiling import (
     prepare,
     summarize,
 )
-from support.caching import textured_picture
+from support.pictures import picture
 
 SETTINGS = RecognitionSettings(query_features=300, training_features=300)
 
@@ -40,11 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "queries").mkdir()
     labels = []
     for index in range(8):
-        picture = textured_picture(index)
-        cv2.imwrite(str(root / f"references/{index}.png"), picture)
-        cv2.imwrite(str(root / f"queries/{index}_a.png"), np.roll(picture, 15, axis=1))
+        exhibit = picture(index)
+        cv2.imwrite(str(root / f"references/{index}.png"), exhibit)
+        cv2.imwrite(str(root / f"queries/{index}_a.png"), np.roll(exhibit, 15, axis=1))
         labels.append((f"{index}_a.png", str(index)))
-    cv2.imwrite(str(root / "queries/other.png"), textured_picture(99))
+    cv2.imwrite(str(root / "queries/other.png"), picture(99))
     (root / "queries/broken.png").write_bytes(b"no image")
     labels += [("other.png", ""), ("broken.png", "1")]
     with (root / "labels.csv").open("w", newline="") as file:

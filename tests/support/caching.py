@@ -1,8 +1,6 @@
-"""Request distributions, profiles and pictures with known answers."""
+"""Request distributions and profiles with known answers."""
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.caching.request_distribution import Ranking
@@ -32,10 +30,3 @@ def profile_of_table_3_2() -> CacheProfile:
         lookup_ms=(51.14, 1.87),
         recall=(0.90, -0.00014),
     )
-
-
-def textured_picture(seed: int, size: tuple[int, int] = (240, 320)) -> NDArray[np.uint8]:
-    """A grey picture with corners everywhere, unlike that of any other seed."""
-    rng = np.random.default_rng(seed)
-    coarse = rng.integers(0, 256, (size[0] // 8, size[1] // 8), dtype=np.uint8)
-    return np.asarray(cv2.resize(coarse, (size[1], size[0]), interpolation=cv2.INTER_NEAREST), np.uint8)

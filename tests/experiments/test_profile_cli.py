@@ -1,0 +1,59 @@
+"""The command `nearsight profile`."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.caching.profile import CacheProfile
+from support.pictures import photo_jpeg, picture_jpeg
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("references", "queries"):
+        (tmp_path / name).mkdir()
+    for number in range(4):
+        (tmp_path / f"references/{number}.jpg").write_bytes(picture_jpeg(number))
+        (tmp_path / f"queries/{number}_a.jpg").write_bytes(photo_jpeg(number))
+    with (tmp_path / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("query", "object_id"), *((f"{n}_a.jpg", str(n)) for n in range(4))])
+    return tmp_path
+
+
+def test_a_quick_profile_is_measured_printed_and_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = folder / "profile.json"
+    assert main(["profile", str(folder), "--out", str(out), "--quick", "--query-features", "300"]) == 0
+    shown = capsys.readouterr().out
+    assert "f(k)" in shown
+    assert "recall(k)" in shown
+    assert str(out) in shown
+    profile = CacheProfile.load(out)
+    assert (profile.largest_k, profile.query_features) == (4, 300)
+
+
+def test_json_is_the_profile_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "profile.json"
+    command = ["profile", str(folder), "--out", str(out), "--quick", "--sizes", "2,4", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--sizes", "1,many"], "--sizes"),
+        (["--sizes", "5"], "within 1 and 4"),
+        (["--backend", "no-such"], "no-such"),
+    ],
+)
+def test_wrong_options_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert main(["profile", str(folder), "--out", str(folder / "p.json"), *flags]) != 0
+    assert message in capsys.readouterr().err
+    assert not (folder / "p.json").exists()
