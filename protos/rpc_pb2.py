@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anearsight/protos/rpc.proto\x12\x0cnearsight.v1\x1a google/protobuf/descriptor.proto\"\xb9\x01\n\rRequestHeader\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x14\n\x0ctime_left_ms\x18\x05 \x01(\r\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x11\n\tcatalogue\x18\x07 \x01(\t\x12\x10\n\x08trace_id\x18\x08 \x01(\t\x12\x13\n\x0bnewest_wins\x18\t \x01(\x08\"\x9c\x01\n\x0eResponseHeader\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12$\n\x06status\x18\x03 \x01(\x0e\x32\x14.nearsight.v1.Status\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x0e\n\x06\x61\x64vice\x18\x05 \x01(\t\x12\x1f\n\x04hops\x18\x06 \x03(\x0b\x32\x11.nearsight.v1.Hop\"{\n\x03Hop\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\ncompute_ms\x18\x03 \x01(\x01\x12\x14\n\x0cnext_tier_ms\x18\x04 \x01(\x01\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\x04\x12\x12\n\nsent_bytes\x18\x06 \x01(\x04*\x90\x01\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\x14\n\x10INVALID_ARGUMENT\x10\x01\x12\r\n\tNOT_FOUND\x10\x02\x12\x15\n\x11\x44\x45\x41\x44LINE_EXCEEDED\x10\x03\x12\x0e\n\nOVERLOADED\x10\x04\x12\x0f\n\x0bUNAVAILABLE\x10\x05\x12\x13\n\x0fUNAUTHENTICATED\x10\x06\x12\x0c\n\x08INTERNAL\x10\x07:5\n\x0bnewest_wins\x12\x1e.google.protobuf.MethodOptions\x18\x8d\x8c\x03 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anearsight/protos/rpc.proto\x12\x0cnearsight.v1\x1a google/protobuf/descriptor.proto\"\xca\x01\n\rRequestHeader\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x14\n\x0ctime_left_ms\x18\x05 \x01(\r\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x11\n\tcatalogue\x18\x07 \x01(\t\x12\x10\n\x08trace_id\x18\x08 \x01(\t\x12\x13\n\x0bnewest_wins\x18\t \x01(\x08\x12\x0f\n\x07message\x18\n \x01(\x0c\"\xad\x01\n\x0eResponseHeader\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12$\n\x06status\x18\x03 \x01(\x0e\x32\x14.nearsight.v1.Status\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x0e\n\x06\x61\x64vice\x18\x05 \x01(\t\x12\x1f\n\x04hops\x18\x06 \x03(\x0b\x32\x11.nearsight.v1.Hop\x12\x0f\n\x07message\x18\x07 \x01(\x0c\"{\n\x03Hop\x12\x0c\n\x04tier\x18\x01 \x01(\t\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\ncompute_ms\x18\x03 \x01(\x01\x12\x14\n\x0cnext_tier_ms\x18\x04 \x01(\x01\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\x04\x12\x12\n\nsent_bytes\x18\x06 \x01(\x04*\x90\x01\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\x14\n\x10INVALID_ARGUMENT\x10\x01\x12\r\n\tNOT_FOUND\x10\x02\x12\x15\n\x11\x44\x45\x41\x44LINE_EXCEEDED\x10\x03\x12\x0e\n\nOVERLOADED\x10\x04\x12\x0f\n\x0bUNAVAILABLE\x10\x05\x12\x13\n\x0fUNAUTHENTICATED\x10\x06\x12\x0c\n\x08INTERNAL\x10\x07:5\n\x0bnewest_wins\x12\x1e.google.protobuf.MethodOptions\x18\x8d\x8c\x03 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nearsight.protos.rpc_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATUS']._serialized_start=551
-  _globals['_STATUS']._serialized_end=695
+  _globals['_STATUS']._serialized_start=585
+  _globals['_STATUS']._serialized_end=729
   _globals['_REQUESTHEADER']._serialized_start=79
-  _globals['_REQUESTHEADER']._serialized_end=264
-  _globals['_RESPONSEHEADER']._serialized_start=267
-  _globals['_RESPONSEHEADER']._serialized_end=423
-  _globals['_HOP']._serialized_start=425
-  _globals['_HOP']._serialized_end=548
+  _globals['_REQUESTHEADER']._serialized_end=281
+  _globals['_RESPONSEHEADER']._serialized_start=284
+  _globals['_RESPONSEHEADER']._serialized_end=457
+  _globals['_HOP']._serialized_start=459
+  _globals['_HOP']._serialized_end=582
 # @@protoc_insertion_point(module_scope)

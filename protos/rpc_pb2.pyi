@@ -30,7 +30,7 @@ NEWEST_WINS_FIELD_NUMBER: _ClassVar[int]
 newest_wins: _descriptor.FieldDescriptor
 
 class RequestHeader(_message.Message):
-    __slots__ = ("protocol", "request_id", "service", "method", "time_left_ms", "client_id", "catalogue", "trace_id", "newest_wins")
+    __slots__ = ("protocol", "request_id", "service", "method", "time_left_ms", "client_id", "catalogue", "trace_id", "newest_wins", "message")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class RequestHeader(_message.Message):
     CATALOGUE_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     NEWEST_WINS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     request_id: int
     service: str
@@ -49,23 +50,26 @@ class RequestHeader(_message.Message):
     catalogue: str
     trace_id: str
     newest_wins: bool
-    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., service: _Optional[str] = ..., method: _Optional[str] = ..., time_left_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., catalogue: _Optional[str] = ..., trace_id: _Optional[str] = ..., newest_wins: _Optional[bool] = ...) -> None: ...
+    message: bytes
+    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., service: _Optional[str] = ..., method: _Optional[str] = ..., time_left_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., catalogue: _Optional[str] = ..., trace_id: _Optional[str] = ..., newest_wins: _Optional[bool] = ..., message: _Optional[bytes] = ...) -> None: ...
 
 class ResponseHeader(_message.Message):
-    __slots__ = ("protocol", "request_id", "status", "error", "advice", "hops")
+    __slots__ = ("protocol", "request_id", "status", "error", "advice", "hops", "message")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ADVICE_FIELD_NUMBER: _ClassVar[int]
     HOPS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     request_id: int
     status: Status
     error: str
     advice: str
     hops: _containers.RepeatedCompositeFieldContainer[Hop]
-    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., error: _Optional[str] = ..., advice: _Optional[str] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ...) -> None: ...
+    message: bytes
+    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., error: _Optional[str] = ..., advice: _Optional[str] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., message: _Optional[bytes] = ...) -> None: ...
 
 class Hop(_message.Message):
     __slots__ = ("tier", "queue_ms", "compute_ms", "next_tier_ms", "received_bytes", "sent_bytes")

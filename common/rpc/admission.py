@@ -10,24 +10,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Refused(Generic[T]):
+class Refused(NamedTuple, Generic[T]):
     """A request that will not be served, and what to answer."""
 
     item: T
     error: NearsightError
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting(Generic[T]):
+class _Waiting(NamedTuple, Generic[T]):
     item: T
     since_s: float
     deadline_s: float

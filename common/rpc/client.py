@@ -13,131 +13,30 @@ import random
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Protocol
 
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import Message
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import (
-    InternalError,
-    InvalidArgument,
-    InvalidMessage,
-    NearsightError,
-    StatusCode,
-    Unavailable,
-)
+from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.connection import Change, ConnectionEvent
-from nearsight.common.rpc.deadline import Deadline
-from nearsight.common.rpc.envelope import (
-    PROTOCOL,
-    Buffer,
-    Response,
-    as_blob,
-    decode_response,
-    salvage_request_id,
-    size_of,
-)
+from nearsight.common.rpc.deadline import Deadline, clamp_s
+from nearsight.common.rpc.envelope import Buffer, Response, decode_response, salvage_request_id
 from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.outgoing import Outgoing, RemoteMethod, Reply
 from nearsight.common.rpc.pending_calls import Action, Connect, Fail, PendingCall, PendingCalls, Send
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.common.rpc.service import is_idempotent
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.status import error_of
 from nearsight.common.rpc.stub import Stub
-from nearsight.common.rpc.transport import ZmqTransport
-from nearsight.protos import rpc_pb2
+from nearsight.common.rpc.transport import Transport
+from nearsight.common.rpc.waiter import Outcome, Waiter
+from nearsight.common.rpc.zmq_transport import ZmqTransport
 
 __all__ = ["Channel", "ChannelSettings", "Hop", "Reply", "Stub", "Transport"]
 
-
-class Transport(Protocol):
-    """What carries the frames of a channel; all but waits and wakes is called under the channel's lock."""
-
-    def connect(self) -> None:
-        """Begin one attempt to connect, in place of the connection that there was."""
-
-    def send(self, frames: Sequence[Buffer]) -> bool:
-        """Send a message; False if there is no room or no connection now."""
-
-    def receive(self) -> list[list[Buffer]]:
-        """The messages that have arrived."""
-
-    def changes(self) -> list[ConnectionEvent]:
-        """What happened to the connection."""
-
-    def disconnect(self) -> None:
-        """Drop the connection, if any."""
-
-    def has_arrivals(self) -> bool:
-        """Whether a message waits that no wait will report, because sending consumed its signal."""
-
-    def wait(self, timeout_s: float, *, arrivals: bool) -> None:
-        """Wait for changes, `wake` and, unless a caller drives, arrivals; one thread does."""
-
-    def wake(self) -> None:
-        """Interrupt `wait`; any thread may."""
-
-    def can_drive(self) -> bool:
-        """Whether a caller may wait for arrivals on the connection that there is."""
-
-    def drive(self, timeout_s: float) -> bool:
-        """Wait for arrivals, in a caller; False if it was interrupted. One caller does at a time."""
-
-    def wake_driver(self) -> None:
-        """Interrupt `drive`; any thread may."""
-
-    def close(self) -> None:
-        """Give everything back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer.
-
-    Parameters
-    ----------
-    message : Message
-        Of the method's response type.
-    blobs : tuple of memoryview
-        Large values beside it, read-only.
-    hops : tuple of Hop
-        One per tier that worked on it, the answering server last.
-    sent_bytes, received_bytes : int
-        All frames of request and response.
-    """
-
-    message: Message
-    blobs: tuple[memoryview, ...]
-    hops: tuple[Hop, ...]
-    sent_bytes: int
-    received_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _RemoteMethod:
-    """What a channel needs to know of a method."""
-
-    service: str
-    method: str
-    input_name: str
-    response_class: type[Message]
-    idempotent: bool
-
-
-@dataclass(slots=True)
-class _Outgoing:
-    """A request while it is not answered."""
-
-    future: Future[Reply]
-    header: rpc_pb2.RequestHeader
-    frames: list[Buffer]
-    deadline: Deadline
-    remote: _RemoteMethod
-    sent_bytes: int = 0
+_Answer = tuple[Outgoing, Response | NearsightError]
+_LONGEST_SLEEP_S = 60.0
 
 
 class Channel:
@@ -187,13 +86,12 @@ class Channel:
         self._log = get_logger("rpc.channel")
         self._transport: Transport = transport or ZmqTransport(endpoint, self._settings, security)
         self._lock = threading.Lock()
-        self._pending: PendingCalls[_Outgoing] = PendingCalls(
-            endpoint, self._settings, rng or random.Random()
-        )
+        self._pending: PendingCalls[Outgoing] = PendingCalls(endpoint, self._settings, rng or random.Random())
+        self._remotes: dict[MethodDescriptor, RemoteMethod] = {}
         self._last_id = 0
         self._trace_prefix = os.urandom(6).hex()
         self._closed = False
-        self._remotes: dict[MethodDescriptor, _RemoteMethod] = {}
+        self._closed_by_own_thread = False
         self._wakes_at_s = 0.0
         self._thread_receives = False
         self._caller_receives = False
@@ -236,9 +134,10 @@ class Channel:
         Future of Reply
             Ends once, by the time given, with a reply or a `NearsightError`; it cannot be cancelled.
         """
-        return self._begin(method, request, blobs, (catalogue, trace_id, client_id), timeout_s, waits=False)[
-            0
-        ]
+        future: Future[Reply] = Future()
+        future.set_running_or_notify_cancel()
+        self._begin(method, request, blobs, (catalogue, trace_id, client_id), timeout_s, future, waits=False)
+        return future
 
     def ask(
         self,
@@ -262,24 +161,24 @@ class Channel:
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError("a done-callback of a channel must not wait for a call on it")
-        future, receives = self._begin(
-            method, request, blobs, (catalogue, trace_id, client_id), timeout_s, waits=True
-        )
-        if receives:
-            self._receive_until(future, Deadline.after(timeout_s, self._clock))
-        return future.result()
+        waiter: Waiter[Reply] = Waiter()
+        names = (catalogue, trace_id, client_id)
+        if self._begin(method, request, blobs, names, timeout_s, waiter, waits=True):
+            self._receive_until(waiter, Deadline.after(timeout_s, self._clock))
+        return waiter.wait()
 
     def close(self) -> None:
         """End all calls with `Unavailable` and the connection; safe to call twice."""
         with self._lock:
             if self._closed:
                 return
+            self._closed_by_own_thread = threading.current_thread() is self._thread
             self._closed = True
-            ended = self._perform(self._pending.close(_closed_error()), 0.0)
+            ended = self._perform(self._pending.close(Unavailable("the channel is closed")), 0.0)
         self._transport.wake()
         self._transport.wake_driver()
         _end(ended)
-        if threading.current_thread() is not self._thread:
+        if not self._closed_by_own_thread:
             self._thread.join()
             self._transport.close()
 
@@ -296,36 +195,42 @@ class Channel:
         blobs: Sequence[Buffer],
         names: tuple[str, str, str],
         timeout_s: float,
+        outcome: Outcome[Reply],
         *,
         waits: bool,
-    ) -> tuple[Future[Reply], bool]:
-        """Begin a call; also returns whether the caller, who then waits, has to receive the answers."""
-        future: Future[Reply] = Future()
-        future.set_running_or_notify_cancel()
+    ) -> bool:
+        """Begin a call; returns whether the caller, who then waits, has to receive the answers."""
         now_s = self._clock.monotonic()
-        deadline = Deadline.after(timeout_s, self._clock)
+        remote = self._remote(method)
         try:
-            outgoing = self._prepare(method, request, blobs, deadline, future)
+            outgoing = Outgoing(remote, request, blobs, self._settings.max_message_bytes, outcome)
         except NearsightError as error:
-            future.set_exception(error)
-            return future, False
+            outcome.set_exception(error)
+            return False
         header = outgoing.header
         header.catalogue, trace_id, client_id = names
         header.client_id = client_id or self._client_id
+        header.newest_wins = self._settings.newest_wins
         receives = False
         with self._lock:
             self._last_id += 1
             header.request_id = self._last_id
             header.trace_id = trace_id or f"{self._trace_prefix}-{self._last_id:x}"
-            pending = PendingCall(self._last_id, outgoing, deadline.at_s, outgoing.remote.idempotent)
+            call = PendingCall(self._last_id, outgoing, now_s + clamp_s(timeout_s), remote.idempotent)
             if self._closed:
-                ended: list[Fail[_Outgoing]] = [Fail(pending, _closed_error())]
+                ended: list[Fail[Outgoing]] = [Fail(call, Unavailable("the channel is closed"))]
             else:
-                ended = self._perform(self._pending.submit(pending, now_s), now_s)
+                ended = self._perform(self._pending.submit(call, now_s), now_s)
                 receives = waits and not ended and self._claim_receiving()
                 self._alert_thread(receives)
         _end(ended)
-        return future, receives
+        return receives
+
+    def _remote(self, method: MethodDescriptor) -> RemoteMethod:
+        found = self._remotes.get(method)
+        if found is None:
+            found = self._remotes[method] = RemoteMethod.of(method)
+        return found
 
     def _claim_receiving(self) -> bool:
         """Whether the calling thread is to receive: nobody does, and there is a connection."""
@@ -344,69 +249,33 @@ class Channel:
         if missed and self._caller_receives:
             self._transport.wake_driver()
 
-    def _receive_until(self, future: Future[Reply], deadline: Deadline) -> None:
+    def _receive_until(self, waiter: Waiter[Reply], deadline: Deadline) -> None:
         """Receive, in a caller, until its answer is there or the channel's thread must take over."""
         undisturbed = True
+        with self._lock:
+            arrived = self._transport.has_arrivals()
         while undisturbed:
-            with self._lock:
-                answers = self._match(self._transport.receive())
-            for call, response in answers:
-                _complete(call.item, response)
-            if future.done():
+            if arrived:
+                with self._lock:
+                    answers = self._receive_answers()
+                _hand_out(answers)
+            if waiter.done():
                 break
             undisturbed = self._transport.drive(deadline.remaining_s()) and not deadline.expired()
+            arrived = True
         with self._lock:
             self._caller_receives = False
             if len(self._pending) and not self._closed:
                 self._transport.wake()
 
-    def _prepare(
-        self,
-        method: MethodDescriptor,
-        request: Message,
-        blobs: Sequence[Buffer],
-        deadline: Deadline,
-        future: Future[Reply],
-    ) -> _Outgoing:
-        remote = self._remote(method)
-        if request.DESCRIPTOR.full_name != remote.input_name:
-            raise InvalidArgument(
-                f"{method.full_name} takes {method.input_type.name}, not {request.DESCRIPTOR.name}"
-            )
-        frames: list[Buffer] = [request.SerializeToString(), *(as_blob(blob) for blob in blobs)]
-        limit = self._settings.max_message_bytes
-        if size_of(frames) > limit:
-            raise InvalidArgument(
-                f"the request has {size_of(frames)} bytes, more than the limit of {limit}",
-                advice="send less at once, or raise max_message_bytes on both sides",
-            )
-        header = rpc_pb2.RequestHeader(
-            protocol=PROTOCOL,
-            service=remote.service,
-            method=remote.method,
-            newest_wins=self._settings.newest_wins,
-        )
-        return _Outgoing(future, header, frames, deadline, remote)
-
-    def _remote(self, method: MethodDescriptor) -> _RemoteMethod:
-        # Asking a descriptor builds Python objects anew each time.
-        found = self._remotes.get(method)
-        if found is None:
-            found = self._remotes[method] = _RemoteMethod(
-                method.containing_service.full_name,
-                method.name,
-                method.input_type.full_name,
-                GetMessageClass(method.output_type),
-                is_idempotent(method),
-            )
-        return found
-
-    def _perform(self, actions: Sequence[Action[_Outgoing]], now_s: float) -> list[Fail[_Outgoing]]:
+    def _perform(self, actions: Sequence[Action[Outgoing]], now_s: float) -> list[Fail[Outgoing]]:
         """Do what was decided, under the lock; failures are for the caller to hand out without it."""
         ended = []
         for action in actions:
             if isinstance(action, Send):
-                self._send(action.call, now_s)
+                call = action.call
+                if not self._transport.send(call.item.frames(call.deadline_s - now_s)):
+                    self._pending.not_sent(call, now_s)
             elif isinstance(action, Connect):
                 self._transport.connect()
                 self._transport.wake()
@@ -414,24 +283,28 @@ class Channel:
                 ended.append(action)
         return ended
 
-    def _send(self, call: PendingCall[_Outgoing], now_s: float) -> None:
-        outgoing = call.item
-        outgoing.header.time_left_ms = int(outgoing.deadline.remaining_s() * 1000)
-        header = outgoing.header.SerializeToString()
-        outgoing.sent_bytes = len(header) + size_of(outgoing.frames)
-        if not self._transport.send([header, *outgoing.frames]):
-            self._pending.not_sent(call, now_s)
-
     def _loop(self) -> None:
         """Receive, watch and keep the times until the channel is closed."""
         while not self._closed:
-            now_s = self._clock.monotonic()
-            with self._lock:
-                due_s = self._pending.next_due_s()
-                self._wakes_at_s = due_s = now_s + 60.0 if due_s is None else due_s
-                self._thread_receives = receives = len(self._pending) > 0 and not self._caller_receives
-            self._transport.wait(max(0.0, due_s - now_s), arrivals=receives)
-            self._step()
+            try:
+                self._wait()
+                self._step()
+            except Exception:  # noqa: BLE001  # whatever goes wrong here, no caller may wait for ever
+                self._log.exception("the channel failed", endpoint=self.endpoint)
+                with self._lock:
+                    self._transport.disconnect()
+                    ended = self._perform(self._pending.close(InternalError("the channel failed")), 0.0)
+                _end(ended)
+        if self._closed_by_own_thread:
+            self._transport.close()
+
+    def _wait(self) -> None:
+        now_s = self._clock.monotonic()
+        with self._lock:
+            due_s = self._pending.next_due_s()
+            self._wakes_at_s = due_s = now_s + _LONGEST_SLEEP_S if due_s is None else due_s
+            self._thread_receives = receives = len(self._pending) > 0 and not self._caller_receives
+        self._transport.wait(max(0.0, due_s - now_s), arrivals=receives)
 
     def _step(self) -> None:
         with self._lock:
@@ -440,17 +313,16 @@ class Channel:
             self._wakes_at_s = 0.0
             # Changes are read before messages: what arrived on a connection counts although it ended since.
             changes = self._transport.changes()
-            answers = self._match(self._transport.receive())
+            answers = self._receive_answers()
             now_s = self._clock.monotonic()
             ended = [fail for change in changes for fail in self._on_change(change, now_s)]
             ended += self._perform(self._pending.tick(now_s), now_s)
             if self._caller_receives and (changes or answers or ended):
                 self._transport.wake_driver()
-        for call, response in answers:
-            _complete(call.item, response)
+        _hand_out(answers)
         _end(ended)
 
-    def _on_change(self, event: ConnectionEvent, now_s: float) -> list[Fail[_Outgoing]]:
+    def _on_change(self, event: ConnectionEvent, now_s: float) -> list[Fail[Outgoing]]:
         if event.change is Change.UP or event.error is None:
             return self._perform(self._pending.connected(now_s), now_s)
         self._transport.disconnect()
@@ -464,53 +336,41 @@ class Channel:
         )
         return self._perform(decide(event.error, now_s), now_s)
 
-    def _match(
-        self, messages: list[list[Buffer]]
-    ) -> list[tuple[PendingCall[_Outgoing], Response | NearsightError]]:
-        """The calls that messages answer, taken off the pending ones."""
-        found: list[tuple[PendingCall[_Outgoing], Response | NearsightError]] = []
-        for frames in messages:
-            result: Response | NearsightError
-            try:
-                result = decode_response(frames)
-                request_id = result.request_id
-            except InvalidMessage as error:
-                request_id = salvage_request_id(frames)
-                result = InternalError(
-                    f"{self.endpoint} sent a response that cannot be read: {error.message}"
-                )
-            call = self._pending.answered(request_id)
-            if call is not None:
-                found.append((call, result))
-            else:
-                self._log.debug(
-                    "an answer that nobody waits for", endpoint=self.endpoint, request_id=request_id
-                )
-        return found
+    def _receive_answers(self) -> list[_Answer]:
+        """Receive until nothing is left, or nobody waits for more."""
+        answers: list[_Answer] = []
+        while wanted := len(self._pending):
+            messages = self._transport.receive(wanted)
+            for frames in messages:
+                self._match(frames, answers)
+            if len(messages) < wanted:
+                break
+        return answers
+
+    def _match(self, frames: list[Buffer], answers: list[_Answer]) -> None:
+        """Find the call that a message answers, and take it off the pending ones."""
+        result: Response | NearsightError
+        try:
+            result = decode_response(frames)
+            request_id = result.request_id
+        except InvalidMessage as error:
+            request_id = salvage_request_id(frames)
+            result = InternalError(f"{self.endpoint} sent a response that cannot be read: {error.message}")
+        call = self._pending.answered(request_id)
+        if call is not None:
+            answers.append((call.item, result))
+        else:
+            self._log.debug("an answer that nobody waits for", endpoint=self.endpoint, request_id=request_id)
 
 
-def _closed_error() -> Unavailable:
-    return Unavailable("the channel is closed")
-
-
-def _end(ended: Sequence[Fail[_Outgoing]]) -> None:
+def _end(ended: Sequence[Fail[Outgoing]]) -> None:
     for fail in ended:
-        fail.call.item.future.set_exception(fail.error)
+        fail.call.item.fail(fail.error)
 
 
-def _complete(outgoing: _Outgoing, result: Response | NearsightError) -> None:
-    if isinstance(result, NearsightError):
-        outgoing.future.set_exception(result)
-        return
-    if result.status != StatusCode.OK:
-        outgoing.future.set_exception(error_of(result.status, result.error, result.advice))
-        return
-    message = outgoing.remote.response_class()
-    try:
-        message.ParseFromString(bytes(result.message))
-    except (DecodeError, UnicodeDecodeError):
-        name = outgoing.remote.response_class.DESCRIPTOR.full_name
-        outgoing.future.set_exception(InternalError(f"the response is not a {name}"))
-        return
-    reply = Reply(message, result.blobs, result.hops, outgoing.sent_bytes, result.size_bytes)
-    outgoing.future.set_result(reply)
+def _hand_out(answers: Sequence[_Answer]) -> None:
+    for outgoing, result in answers:
+        if isinstance(result, NearsightError):
+            outgoing.fail(result)
+        else:
+            outgoing.complete(result)

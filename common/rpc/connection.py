@@ -107,10 +107,13 @@ class Connection:
         """Whether a message waits; sending may have consumed the signal of its arrival."""
         return has_message(self._socket)
 
-    def receive(self) -> list[list[Buffer]]:
-        """All messages that have arrived."""
-        messages = []
-        while (received := receive_message(self._socket)) is not None:
+    def receive(self, limit: int) -> list[list[Buffer]]:
+        """The messages that have arrived, ``limit`` at most; fewer than that means all."""
+        messages: list[list[Buffer]] = []
+        while len(messages) < limit:
+            received = receive_message(self._socket)
+            if received is None:
+                break
             messages.append(received.frames)
         return messages
 

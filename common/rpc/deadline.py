@@ -14,6 +14,13 @@ LONGEST_S = 24 * 3600.0
 """Times left beyond a day are cut to a day: nobody waits longer, and the wire has 32 bits of milliseconds."""
 
 
+def clamp_s(seconds: float) -> float:
+    """A time left that can be kept: between none, for negative ones and NaN, and `LONGEST_S`."""
+    if 0.0 <= seconds <= LONGEST_S:
+        return seconds
+    return LONGEST_S if seconds > LONGEST_S else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """A moment of a clock.
@@ -31,10 +38,8 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
-        """The deadline ``seconds`` from now; at most `LONGEST_S`, and a negative or NaN time is over now."""
-        if not 0.0 <= seconds <= LONGEST_S:
-            seconds = LONGEST_S if seconds > LONGEST_S else 0.0  # NaN compares as false: no time
-        return cls(clock.monotonic() + seconds, clock)
+        """The deadline ``seconds`` from now; see `clamp_s`."""
+        return cls(clock.monotonic() + clamp_s(seconds), clock)
 
     def remaining_s(self) -> float:
         """Seconds left, never negative."""

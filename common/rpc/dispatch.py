@@ -10,7 +10,6 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nearsight.common.errors import InvalidMessage, NotFound
-from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.service import Handler, Service, newest_wins, python_name
 
 
@@ -30,7 +29,7 @@ class Endpoint:
         """Fully qualified name of the service."""
         return str(self.method.containing_service.full_name)
 
-    def parse(self, data: Buffer) -> Message:
+    def parse(self, data: bytes) -> Message:
         """Read the request's message.
 
         Raises
@@ -40,7 +39,7 @@ class Endpoint:
         """
         request = self.request_class()
         try:
-            request.ParseFromString(bytes(data))
+            request.ParseFromString(data)
         except (DecodeError, UnicodeDecodeError) as error:
             raise InvalidMessage(f"the message is not a {self.method.input_type.full_name}") from error
         return request

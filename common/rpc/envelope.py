@@ -1,4 +1,4 @@
-"""The frames of a call: ``[header] [message] [blob 0] [blob 1] ...``, encoded and decoded.
+"""The frames of a call: ``[header with the message] [blob 0] [blob 1] ...``, encoded and decoded.
 
 Everything that arrives comes from strangers: decoding either gives a whole, checked value or raises
 `InvalidMessage`, and nothing else.
@@ -20,7 +20,7 @@ PROTOCOL = 1
 """Version of the envelope. Both sides refuse all others."""
 
 LARGEST_HEADER = 4096
-"""Bytes that the header of a request may have: ids and names."""
+"""Bytes that the header of a request may have beside the message: ids and names."""
 
 MOST_FRAMES = 16384
 """Frames that one message may have."""
@@ -43,7 +43,7 @@ class Request(NamedTuple):
     catalogue: str
     trace_id: str
     newest_wins: bool
-    message: Buffer
+    message: bytes
     blobs: tuple[memoryview, ...]
     size_bytes: int
 
@@ -56,7 +56,7 @@ class Response(NamedTuple):
     error: str
     advice: str
     hops: tuple[Hop, ...]
-    message: Buffer
+    message: bytes
     blobs: tuple[memoryview, ...]
     size_bytes: int
 
@@ -66,7 +66,7 @@ def size_of(frames: Sequence[Buffer]) -> int:
     return sum(map(len, frames))
 
 
-def as_blob(value: Buffer) -> memoryview:
+def as_blob(value: Buffer) -> bytes | memoryview:
     """A blob as flat bytes, without a copy.
 
     Raises
@@ -74,6 +74,8 @@ def as_blob(value: Buffer) -> memoryview:
     InvalidMessage
         If the memory is not contiguous.
     """
+    if isinstance(value, bytes):
+        return value
     view = memoryview(value)
     if view.format == "B" and view.ndim == 1 and view.contiguous:
         return view
@@ -94,12 +96,13 @@ def encode_response(
     header = rpc_pb2.ResponseHeader(
         protocol=PROTOCOL,
         request_id=request_id,
-        status=outcome.code.value,  # type: ignore[arg-type]  # same numbers, as a test holds
+        status=outcome.code,  # type: ignore[arg-type]  # same numbers, as a test holds
         error=outcome.error,
         advice=outcome.advice,
         hops=[hop_to_proto(hop) for hop in hops],
+        message=message,
     )
-    return [header.SerializeToString(), message, *blobs]
+    return [header.SerializeToString(), *blobs]
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
@@ -110,11 +113,12 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     InvalidMessage
         If the frames are no request of this protocol.
     """
-    if frames and len(frames[0]) > LARGEST_HEADER:
-        raise InvalidMessage(f"the header has {len(frames[0])} bytes, more than {LARGEST_HEADER}")
     header = rpc_pb2.RequestHeader()
-    message, blobs = _open(frames, header)
+    blobs = _open(frames, header)
     _check_protocol(header.protocol)
+    message = header.message
+    if len(frames[0]) - len(message) > LARGEST_HEADER:
+        raise InvalidMessage(f"ids and names of the header have more than {LARGEST_HEADER} bytes")
     return Request(
         header.request_id,
         header.service,
@@ -139,15 +143,15 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
         If the frames are no response of this protocol.
     """
     header = rpc_pb2.ResponseHeader()
-    message, blobs = _open(frames, header)
+    blobs = _open(frames, header)
     _check_protocol(header.protocol)
     return Response(
         header.request_id,
         header.status,
         header.error,
         header.advice,
-        tuple(hop_from_proto(hop) for hop in header.hops),
-        message,
+        tuple([hop_from_proto(hop) for hop in header.hops]),
+        header.message,
         blobs,
         size_of(frames),
     )
@@ -177,16 +181,16 @@ def salvage_request_id(frames: Sequence[Buffer]) -> int:
 
 def _open(
     frames: Sequence[Buffer], header: rpc_pb2.RequestHeader | rpc_pb2.ResponseHeader
-) -> tuple[Buffer, tuple[memoryview, ...]]:
-    if len(frames) < 2:
-        raise InvalidMessage(f"a call has at least a header and a message, not {len(frames)} frames")
+) -> tuple[memoryview, ...]:
+    if not frames:
+        raise InvalidMessage("a call has at least a header")
     if len(frames) > MOST_FRAMES:
         raise InvalidMessage(f"a call has at most {MOST_FRAMES} frames, not {len(frames)}")
     try:
         header.ParseFromString(bytes(frames[0]))
     except (DecodeError, UnicodeDecodeError) as error:
         raise InvalidMessage("the header cannot be read") from error
-    return frames[1], tuple(map(memoryview, frames[2:]))
+    return tuple(map(memoryview, frames[1:]))
 
 
 def _check_protocol(version: int) -> None:

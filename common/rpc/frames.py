@@ -58,11 +58,12 @@ def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -
     with_metadata : bool
         Ask for the identity that ZAP gave to the peer.
     """
-    if not has_message(socket):
+    try:
+        frame = socket.recv(_NOBLOCK, False)
+    except zmq.Again:
         return None
-    frame = socket.recv(_NOBLOCK, False)
     user_id = _user_id(frame) if with_metadata else None
-    frames: list[Buffer] = [frame.buffer]
+    frames: list[Buffer] = [frame.bytes]
     while frame.more:
         frame = socket.recv(_NOBLOCK, False)
         frames.append(frame.buffer)

@@ -76,7 +76,7 @@ class InProcessTransport:
         self._server.submit(list(frames), reply, peer=(id(self), epoch))
         return True
 
-    def receive(self) -> list[list[Buffer]]:
+    def receive(self, limit: int) -> list[list[Buffer]]:  # noqa: ARG002
         """The messages that have arrived."""
         with self._lock:
             arrived, self._arrived = self._arrived, []

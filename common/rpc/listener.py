@@ -1,8 +1,8 @@
-"""The server's socket: a ROUTER that one thread receives from and any thread answers through.
+"""The server's socket: a ROUTER that any thread receives from and answers through.
 
-A ZeroMQ socket may move between threads if a lock orders its uses; then a worker sends its answer itself,
-which saves a hand-over per call. The price is care with the socket's descriptor, which is edge-triggered:
-whoever sends may consume the signal of a request that arrives meanwhile, and must then wake the receiver.
+A ZeroMQ socket may move between threads if a lock orders its uses; so a request needs no hand-over between
+threads. The price is care with the socket's descriptor, which is edge-triggered: whoever sends may consume
+the signal of a request that arrives meanwhile, and must then wake a thread that receives it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Listener:
     security : ServerSecurity or None
         Keys; None for an open socket.
     wake : callable
-        Makes the receiving thread call `receive` again.
+        Makes a thread call `receive`.
 
     Raises
     ------
@@ -73,6 +73,7 @@ class Listener:
     ) -> None:
         self._wake = wake
         self._lock = threading.Lock()
+        self._admission_lock = threading.Lock()
         self._log = get_logger("rpc.listener")
         self._closed = False
         self._allowed = AllowList(security.allowed_clients) if security else None
@@ -90,31 +91,37 @@ class Listener:
             self._configure(settings)
             self._monitor = self._socket.get_monitor_socket(_FAILED_HANDSHAKES)
             self.endpoint = self._bind(settings.listen)
+            admission = [int(self._monitor.getsockopt(zmq.FD)), *([self._zap.fileno()] if self._zap else [])]
+            self._admission_filenos = frozenset(admission)
         except BaseException:
             self._context.destroy(linger=0)
             raise
 
     def filenos(self) -> list[int]:
-        """The descriptors to poll for `receive` and, behind the first, for `admit`; all edge-triggered."""
-        sources = [self._socket.getsockopt(zmq.FD), self._monitor.getsockopt(zmq.FD)]
-        return [int(fd) for fd in sources] + ([self._zap.fileno()] if self._zap else [])
+        """The descriptors to poll for `admit` and `receive`; all edge-triggered."""
+        return [int(self._socket.getsockopt(zmq.FD)), *self._admission_filenos]
 
-    def admit(self) -> None:
+    def admit(self, ready: Sequence[int]) -> None:
         """Let clients in, or not, and log those that failed to connect."""
-        if self._zap is not None:
-            self._zap.serve()
-        self._log_failed_handshakes()
+        if not self._admission_filenos.isdisjoint(ready):
+            with self._admission_lock:
+                if self._zap is not None:
+                    self._zap.serve()
+                self._log_failed_handshakes()
 
     def receive(self) -> list[Arrival]:
         """All messages that have arrived, up to `BATCH`; a whole batch may leave some behind."""
         arrivals: list[Arrival] = []
         with self._lock:
-            while len(arrivals) < BATCH:
+            more = True
+            while more and len(arrivals) < BATCH:
                 message = receive_message(self._socket, with_metadata=self._zap is not None)
                 if message is None:
                     break
-                identity, *frames = message.frames
-                arrivals.append(Arrival(bytes(identity), frames, message.user_id, True))
+                frames = message.frames
+                identity = bytes(frames.pop(0))
+                arrivals.append(Arrival(identity, frames, message.user_id, True))
+                more = has_message(self._socket)
         return arrivals if self._allowed is None else [self._check(arrival) for arrival in arrivals]
 
     def send(self, identity: bytes, frames: Sequence[Buffer]) -> None:

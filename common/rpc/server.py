@@ -1,12 +1,12 @@
 """The serving side: requests in, handlers run by workers, one answer for each request, in time.
 
-One thread receives and keeps the times; a few workers run the handlers and send the answers. Every request
-that was read gets exactly one answer, whatever happens to it on the way.
+The threads of a `Crew` receive requests, run the handlers and send the answers; a `Timekeeper` looks after
+what waits. Every request that was read gets exactly one answer, whatever happens to it on the way.
 """
 
 from __future__ import annotations
 
-import select
+import itertools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -25,6 +25,7 @@ from nearsight.common.errors import (
 )
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.address import check_endpoint
+from nearsight.common.rpc.crew import Crew
 from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.dispatch import Dispatcher
 from nearsight.common.rpc.envelope import (
@@ -35,23 +36,18 @@ from nearsight.common.rpc.envelope import (
     salvage_request_id,
     size_of,
 )
-from nearsight.common.rpc.lane import Lane
 from nearsight.common.rpc.listener import BATCH, Arrival, Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
 from nearsight.common.rpc.served_call import DeferredCalls, ServedCall
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.status import outcome_of
-from nearsight.common.rpc.waker import Waker
+from nearsight.common.rpc.timekeeper import Timekeeper
 
 __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
 
 REFRESH_S = 1.0
 """How often a changed folder of allowed clients is noticed by connections that exist."""
-
-
-TICK_MS = 50
-"""How exactly the server keeps the times of queued and deferred calls."""
 
 
 class ServerObserver(Protocol):
@@ -111,20 +107,18 @@ class RpcServer:
         self._clock = clock
         self._observer = observer
         self._log = get_logger("rpc.server")
-        self._waker = Waker()
         self._stopping = threading.Event()
         self._finished = threading.Event()
         self._live: dict[int, ServedCall] = {}
-        self._serial = 0
-        self._serial_lock = threading.Lock()
+        self._serials = itertools.count()
         self._deferred = DeferredCalls()
-        self._asleep = False
         self._refresh_at_s = 0.0
-        self._lane = Lane("worker", settings.workers, settings, clock, self._run_call, self._refuse)
-        self._own_lane = Lane("own-worker", 1, settings, clock, self._run_call, self._refuse)
-        self._lanes = [self._lane, *([self._own_lane] if self._dispatcher.wants_own_worker else [])]
+        self._crew = Crew("worker", settings.workers, settings, clock, self._run_call, self._fail)
+        self._own_crew = Crew("own-worker", 1, settings, clock, self._run_call, self._fail)
+        self._crews = [self._crew, *([self._own_crew] if self._dispatcher.wants_own_worker else [])]
+        self._timekeeper = Timekeeper(self._look_after_times)
         self._listener: Listener | None = None
-        self._thread = threading.Thread(target=self._loop, name="rpc-io", daemon=True)
+        self._started = False
 
     def start(self) -> None:
         """Listen and serve.
@@ -140,10 +134,11 @@ class RpcServer:
         listen = check_endpoint(self._settings.listen)
         require_security(listen, self._security)
         if not listen.startswith("inproc://"):
-            self._listener = Listener(self._settings, self._security, self._waker.wake)
-        for lane in self._lanes:
-            lane.start()
-        self._thread.start()
+            self._listener = Listener(self._settings, self._security, self._crew.signal)
+        self._started = True
+        self._timekeeper.start()
+        for crew in self._crews:
+            crew.start(self if crew is self._crew and self._listener else None)
         self._log.info(
             "serving",
             endpoint=self.endpoint,
@@ -159,12 +154,12 @@ class RpcServer:
     @property
     def serving(self) -> bool:
         """Whether requests are taken."""
-        return self._thread.is_alive() and not self._stopping.is_set()
+        return self._started and not self._stopping.is_set()
 
     @property
     def queue_length(self) -> int:
         """Requests that wait for a worker."""
-        return sum(len(lane) for lane in self._lanes)
+        return sum(len(crew) for crew in self._crews)
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Take no more requests, finish those that were taken, and end; safe to call twice.
@@ -177,18 +172,16 @@ class RpcServer:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        if self._thread.ident is None:
-            self._waker.close()
+        if not self._started:
             return
         # The address stays bound until the end: unbinding would cut the connections that wait for answers.
         self._wait_for_answers(grace_s)
         for call in list(self._live.values()):
             self._fail(call, _stopping_error())
         self._finished.set()
-        self._waker.wake()
-        for lane in self._lanes:
-            lane.stop()
-        self._thread.join()
+        self._timekeeper.stop()
+        for crew in self._crews:
+            crew.stop()
         if self._listener is not None:
             self._listener.close()
         self._log.info("stopped", endpoint=self.endpoint)
@@ -221,16 +214,29 @@ class RpcServer:
         peer_key : str or None
             Public key that the peer proved to own.
         """
+        crew = self._accept(frames, reply, peer, peer_key)
+        if crew is not None:
+            crew.signal()
+
+    def _accept(
+        self,
+        frames: Sequence[Buffer],
+        reply: Callable[[Sequence[Buffer]], None],
+        peer: Hashable,
+        peer_key: str | None,
+    ) -> Crew | None:
+        """Queue a request, or answer it with an error; returns the crew in whose queue it is."""
         arrived_s = self._clock.monotonic()
         try:
             request = decode_request(frames)
         except InvalidMessage as error:
             self._reject(salvage_request_id(frames), "", error, size_of(frames), reply)
-            return
+            return None
         try:
-            self._admit(request, arrived_s, reply, peer, peer_key)
+            return self._admit(request, arrived_s, reply, peer, peer_key)
         except NearsightError as error:
             self._reject(request.request_id, request.trace_id, error, request.size_bytes, reply)
+            return None
 
     def _admit(
         self,
@@ -239,7 +245,7 @@ class RpcServer:
         reply: Callable[[Sequence[Buffer]], None],
         peer: Hashable,
         peer_key: str | None,
-    ) -> None:
+    ) -> Crew:
         endpoint = self._dispatcher.find(request.service, request.method)
         if self._stopping.is_set():
             raise _stopping_error()
@@ -256,18 +262,16 @@ class RpcServer:
             blobs=request.blobs,
             stopping=self._finished.is_set,
         )
-        with self._serial_lock:
-            self._serial += 1
-            serial = self._serial
+        serial = next(self._serials)
         call = ServedCall(serial, request, endpoint, context, reply, arrived_s)
         self._live[serial] = call
         stream = None
         if request.newest_wins and endpoint.newest_wins:
             stream = (peer_key or peer, request.client_id, endpoint.method.full_name)
-        lane = self._own_lane if endpoint.own_worker else self._lane
-        lane.offer(call, stream)
-        if self._asleep:
-            self._waker.wake()
+        crew = self._own_crew if endpoint.own_worker else self._crew
+        crew.offer(call, stream)
+        self._timekeeper.notice()
+        return crew
 
     def _run_call(self, call: ServedCall) -> None:
         """Run a handler; in a worker."""
@@ -343,9 +347,6 @@ class RpcServer:
                 sent_bytes,
             )
 
-    def _refuse(self, call: ServedCall, error: NearsightError) -> None:
-        self._fail(call, error)
-
     def _reject(
         self,
         request_id: int,
@@ -361,41 +362,22 @@ class RpcServer:
         if self._observer is not None:
             self._observer.on_call("", "", outcome.code, 0.0, 0.0, received_bytes, 0)
 
-    def _loop(self) -> None:
-        """Receive and keep the times until the server has finished."""
-        poller = select.poll()
-        filenos = self._listener.filenos() if self._listener else []
-        for fileno in [self._waker.fileno(), *filenos]:
-            poller.register(fileno, select.POLLIN)
-        admit_on = set(filenos[1:])
-        swept_at_s = 0.0
-        more = True
-        while not self._finished.is_set():
-            if not more:
-                # The times are looked after every tick while there is work; without any, others wake us.
-                self._asleep = True
-                ready = {fileno for fileno, _ in poller.poll(TICK_MS if self._live else None)}
-                self._asleep = False
-                if self._waker.fileno() in ready:
-                    self._waker.clear()
-                if self._listener is not None and ready & admit_on:
-                    self._listener.admit()
-            more = self._receive()
-            now_s = self._clock.monotonic()
-            if now_s - swept_at_s >= TICK_MS / 1000.0:
-                self._sweep(now_s)
-                swept_at_s = now_s
+    def filenos(self) -> list[int]:
+        """Descriptors that say when to `look`."""
+        return self._listener.filenos() if self._listener else []
 
-    def _receive(self) -> bool:
-        if self._listener is None:
-            return False
-        arrivals = self._listener.receive()
-        for arrival in arrivals:
-            try:
-                self._take(self._listener, arrival)
-            except Exception:  # noqa: BLE001  # a bug of ours on the road of one request must not end the service
-                self._log.exception("a request could not be taken")
-        return len(arrivals) == BATCH
+    def look(self, ready: Sequence[int]) -> None:
+        """Receive what has arrived; threads of the crew do."""
+        listener = self._listener
+        if listener is None:
+            return
+        listener.admit(ready)
+        more = True
+        while more:
+            arrivals = listener.receive()
+            for arrival in arrivals:
+                self._take(listener, arrival)
+            more = len(arrivals) == BATCH
 
     def _take(self, listener: Listener, arrival: Arrival) -> None:
         identity = arrival.identity
@@ -409,16 +391,21 @@ class RpcServer:
             )
             self._reject(salvage_request_id(arrival.frames), "", error, size_of(arrival.frames), reply)
             return
-        self.submit(arrival.frames, reply, peer=identity, peer_key=arrival.peer_key)
+        crew = self._accept(arrival.frames, reply, identity, arrival.peer_key)
+        if crew is self._own_crew:  # the crew that receives looks into its own queue next
+            crew.signal()
 
-    def _sweep(self, now_s: float) -> None:
-        for lane in self._lanes:
-            lane.sweep(now_s)
+    def _look_after_times(self) -> bool:
+        """Answer what has waited for too long; returns whether anything is still to be answered."""
+        now_s = self._clock.monotonic()
+        for crew in self._crews:
+            crew.sweep(now_s)
         for call in self._deferred.expired(now_s):
             self._fail(call, call.too_late())
         if self._listener is not None and now_s >= self._refresh_at_s:
             self._listener.refresh_allowed()
             self._refresh_at_s = now_s + REFRESH_S
+        return bool(self._live)
 
     def _wait_for_answers(self, grace_s: float) -> None:
         end = threading.Event()
