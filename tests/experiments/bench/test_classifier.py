@@ -1,0 +1,106 @@
+"""The classifier benchmark: the shape of its result, and that it measures what it says."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from nearsight.common.errors import InvalidArgument, MissingDependency
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.experiments.bench.classifier import (
+    ClassifierBenchOptions,
+    ClassifierBenchResult,
+    classifier_table,
+    run_classifier_bench,
+)
+from support.gallery import SIDE
+from support.pictures import photo_jpeg, picture_jpeg
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("bench")
+    for name in ("references", "queries"):
+        (made / name).mkdir()
+    for seed in range(6):
+        (made / "references" / f"{seed}.jpg").write_bytes(picture_jpeg(seed, side=SIDE))
+        (made / "queries" / f"photo{seed}.jpg").write_bytes(photo_jpeg(seed, side=SIDE))
+    labels = "".join(f"photo{seed}.jpg,{seed}\n" for seed in range(6))
+    (made / "labels.csv").write_text(f"query,object_id\n{labels}")
+    return made
+
+
+def run(folder: Path, **changes: object) -> ClassifierBenchResult:
+    options = {"objects": (3, 5), "backends": ("multihash", "flann-lsh"), "photos": 3, "unknown_photos": 2}
+    return run_classifier_bench(ClassifierBenchOptions(folder=folder, **{**options, **changes}))  # type: ignore[arg-type]
+
+
+def test_there_is_a_row_per_backend_and_number_of_objects(folder: Path) -> None:
+    result = run(folder)
+    assert [(row.objects, row.backend) for row in result.rows] == [
+        (3, "multihash"),
+        (3, "flann-lsh"),
+        (5, "multihash"),
+        (5, "flann-lsh"),
+    ]
+    assert all(row.build_ms > 0 and row.match_ms > 0 for row in result.rows)
+    assert all((row.recall, row.precision) == (1.0, 1.0) for row in result.rows)
+
+
+def test_the_json_has_rows_and_environment_only(folder: Path) -> None:
+    content = run(folder, objects=(3,)).to_json()
+    assert json.loads(json.dumps(content)) == content
+    assert list(content) == ["rows", "environment"]
+    assert set(content["rows"][0]) == {"backend", "objects", "build_ms", "match_ms", "recall", "precision"}  # type: ignore[index]
+
+
+def test_the_ratio_to_flann_comes_with_its_spread(folder: Path) -> None:
+    (ratio,) = run(folder, objects=(4,)).environment["faster_than_flann_lsh_matching"]  # type: ignore[misc]
+    assert (ratio["backend"], ratio["objects"]) == ("multihash", 4)
+    low, high = ratio["quartiles"]
+    assert low <= ratio["times_faster"] <= high
+
+
+def test_the_table_names_every_row(folder: Path) -> None:
+    console = Console(record=True, width=120)
+    console.print(classifier_table(run(folder)))
+    assert console.export_text().count("multihash") == 2
+
+
+def test_a_backend_that_is_not_installed_is_named_and_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = ObjectRecognizer.build
+
+    def refuse(models: object, settings: object) -> ObjectRecognizer:
+        if settings.backend == "falconn":  # type: ignore[attr-defined]
+            raise MissingDependency("no falconn", advice="make falconn")
+        return build(models, settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ObjectRecognizer, "build", refuse)
+    result = run(folder, objects=(3,), backends=("multihash", "falconn"))
+    assert [row.backend for row in result.rows] == ["multihash"]
+    assert "make falconn" in result.environment["not_installed"]["falconn"]  # type: ignore[index]
+
+
+def test_a_museum_is_painted_where_no_data_set_is_given() -> None:
+    told: list[str] = []
+    options = ClassifierBenchOptions(objects=(2,), backends=("exact",), photos=2, unknown_photos=1)
+    result = run_classifier_bench(options, progress=told.append)
+    assert result.rows[0].objects == 2
+    assert "museum" in str(result.environment["data"])
+    assert any("painting" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"backends": ("magic",)}, {"objects": ()}, {"objects": (0,)}, {"photos": 0}]
+)
+def test_options_that_cannot_work_are_refused(wrong: dict[str, tuple[object, ...]]) -> None:
+    with pytest.raises(InvalidArgument):
+        ClassifierBenchOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_data_set_with_too_few_objects_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidArgument, match="6 objects, 50 are wanted"):
+        run(folder, objects=(50,))
