@@ -116,6 +116,7 @@ def ingest_folder(
             batches.add(pool.submit(_ingest_batch, batch, target, stored))
             batches.wait_for_room(threads)
         batches.wait_for_room(0)
+        batches.show_progress()
         target.finish()
     except KeyboardInterrupt:
         report.interrupted = True

@@ -4,14 +4,12 @@ Why SQLite: one file to copy and back up, transactions, and a second process (an
 daemon) is safe. Write-ahead logging lets readers go on while one writer commits; ``synchronous=FULL`` makes
 a commit survive a killed process and a power cut alike.
 
-A file that is damaged, belongs to another application or to a newer version is refused and left as it is:
-it is examined through a read-only connection before anything could be written.
+How the file is opened, and refused if it is not ours or damaged: `nearsight.cloud.database_file`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,52 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from nearsight.cloud.database_file import corrupt, open_database, translated_errors
 from nearsight.cloud.names import check_catalogue_name, check_object
-from nearsight.common.errors import (
-    ConfigurationError,
-    CorruptStore,
-    NearsightError,
-    NotFound,
-    Overloaded,
-    Unavailable,
-)
+from nearsight.common.errors import CorruptStore, NotFound
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
-
-APPLICATION_ID = 0x4E53_4344
-"""'NSCD' in the header of the file: tells our databases from those of other applications."""
-
-SCHEMA_VERSION = 1
-
-BUSY_TIMEOUT_S = 15.0
-"""How long to wait for another process that is writing."""
-
-_SCHEMA = """
-CREATE TABLE catalogues (
-    name TEXT PRIMARY KEY NOT NULL,
-    revision INTEGER NOT NULL            -- grows by one with every committed change
-) WITHOUT ROWID;
-CREATE TABLE objects (
-    catalogue TEXT NOT NULL REFERENCES catalogues (name),
-    object_id TEXT NOT NULL,
-    revision INTEGER NOT NULL,           -- of the catalogue, when this object was last written
-    version INTEGER NOT NULL,
-    label TEXT NOT NULL,
-    views INTEGER NOT NULL,
-    content_hash TEXT NOT NULL,
-    training TEXT NOT NULL,
-    model BLOB NOT NULL,
-    PRIMARY KEY (catalogue, object_id)
-);
-CREATE INDEX objects_by_revision ON objects (catalogue, revision);
-CREATE TABLE removed_objects (           -- so that an id that comes back gets a new version
-    catalogue TEXT NOT NULL REFERENCES catalogues (name),
-    object_id TEXT NOT NULL,
-    revision INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    PRIMARY KEY (catalogue, object_id)
-) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,29 +117,7 @@ class CatalogueStore:
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._lock = threading.RLock()
-        _check_place(path, create=create)
-        with _translated(path):
-            if _holds_data(path):
-                _examine(path)
-            self._connection = _connect(path)
-            try:
-                self._set_up()
-            except BaseException:
-                self._connection.close()
-                raise
-
-    def _set_up(self) -> None:
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        # The schema is committed before write-ahead logging starts: the header in the main file is then
-        # complete, whatever happens to the log.
-        with self._transaction():
-            if not self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                for statement in _SCHEMA.split(";\n"):
-                    self._connection.execute(statement)
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection = open_database(path, create=create)
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues, by name."""
@@ -318,13 +253,13 @@ class CatalogueStore:
         self.close()
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, _translated(self.path):
+        with self._lock, translated_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         """All or nothing, also when interrupted in the middle."""
-        with self._lock, _translated(self.path):
+        with self._lock, translated_errors(self.path):
             self._connection.execute(f"BEGIN {kind}")
             try:
                 yield
@@ -378,7 +313,7 @@ class CatalogueStore:
         try:
             return object_model_from_bytes(data)
         except CorruptStore as error:
-            raise _corrupt(
+            raise corrupt(
                 self.path, f"the model of object {object_id!r} is damaged: {error.message}"
             ) from error
 
@@ -392,109 +327,3 @@ def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
         else "there is none yet: name one and ingest a folder of images"
     )
     return NotFound(f"there is no catalogue {name!r}" if name else "no catalogue was named", advice=advice)
-
-
-def _check_place(path: Path, *, create: bool) -> None:
-    if path.is_dir():
-        raise ConfigurationError(f"{path} is a folder", advice="name a database file, such as cloud.db")
-    if path.exists():
-        return
-    if not create:
-        raise NotFound(
-            f"there is no database {path}", advice="check the path, or ingest a folder of images first"
-        )
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"there is no folder {path.parent}", advice=f"mkdir -p {path.parent}")
-
-
-def _holds_data(path: Path) -> bool:
-    # SQLite creates a file of 0 bytes before its first commit: whoever died there left nothing to lose.
-    return path.exists() and path.stat().st_size > 0
-
-
-def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-
-
-def _examine(path: Path) -> None:
-    """Raise unless the file is a sound database of ours; what is not ours is only read."""
-    with path.open("rb") as file:
-        header = file.read(100)
-    if not header.startswith(b"SQLite format 3\0"):
-        raise _corrupt(path, "it is not a database", advice="nothing was changed: name another file")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise _corrupt(
-            path, "it belongs to another application", advice="nothing was changed: name another file"
-        )
-    if path.with_name(path.name + "-journal").exists():
-        _finish_creation(path)
-    connection = _connect(path, mode="ro")
-    try:
-        _examine_content(path, connection)
-    finally:
-        connection.close()
-
-
-def _finish_creation(path: Path) -> None:
-    """Let SQLite undo the set-up that was cut off: a rollback journal exists only during that."""
-    connection = _connect(path, mode="rw")
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    finally:
-        connection.close()
-
-
-def _examine_content(path: Path, connection: sqlite3.Connection) -> None:
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    if not pages:
-        return
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != SCHEMA_VERSION:
-        raise _corrupt(
-            path,
-            f"it has schema version {version}, this nearsight reads version {SCHEMA_VERSION}",
-            advice="nothing was changed: use the nearsight that wrote it, or name another file",
-        )
-    (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    if problem != "ok":
-        raise _corrupt(path, " ".join(problem.split()))
-    if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
-        raise _corrupt(path, f"a row of {orphan[0]} belongs to no catalogue")
-
-
-def _corrupt(path: Path, reason: str, advice: str = "") -> CorruptStore:
-    return CorruptStore(
-        f"cannot use the database {path}: {reason}",
-        advice=advice or "nothing was changed: restore a backup, or move it away and ingest again",
-    )
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours; what only a bug can cause passes through."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        known = _as_ours(path, error)
-        if known is None:
-            raise
-        raise known from error
-
-
-def _as_ours(path: Path, error: sqlite3.DatabaseError) -> NearsightError | None:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the primary code
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return _corrupt(path, str(error))
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return Overloaded(f"{path} is being written by another process", advice="try again when it is done")
-    if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}:
-        return Unavailable(f"cannot write {path}: {error}", advice="check the disk and its free space")
-    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-        return ConfigurationError(f"cannot open {path}: {error}", advice="check the path and its permissions")
-    return None

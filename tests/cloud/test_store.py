@@ -298,7 +298,7 @@ def test_own_commits_do_not_look_like_those_of_others(store: CatalogueStore) -> 
 def test_a_writer_that_does_not_finish_is_reported_as_overload(
     store: CatalogueStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearsight.cloud.store.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("nearsight.cloud.database_file.BUSY_TIMEOUT_S", 0.01)
     with CatalogueStore(path) as impatient:
         blocker = sqlite3.connect(path, isolation_level=None)
         blocker.execute("BEGIN IMMEDIATE")
