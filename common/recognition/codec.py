@@ -23,8 +23,8 @@ from nearsight.protos.recognition_pb2 import FeaturesMessage, Point, RecognizedO
 
 Blob = bytes | bytearray | memoryview
 
-MAX_FEATURES = 50_000
-"""Most features that a message may declare for one image."""
+MAX_FEATURES = 10_000
+"""Most features that a message may declare for one image; as many as settings may ask for."""
 
 _BLOBS_PER_FEATURES = 3
 _MAX_SIDE_PX = 2**16 // KEYPOINT_STEPS_PER_PX - 1

@@ -170,3 +170,28 @@ def test_corners_behind_the_camera_are_not_projected() -> None:
 
 def test_the_source_frame_may_be_scaled_differently_in_each_direction() -> None:
     assert in_source_frame(SQUARE, (640, 480), (1280, 480))[2] == (600, 300)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["equal", "line", "grid", "pairs", "corner"]),
+    st.integers(10, 200),
+)
+def test_keypoints_placed_by_a_stranger_do_no_harm(seed: int, layout: str, count: int) -> None:
+    # The view's own descriptors at places of the sender's choice: every correspondence is "right".
+    rng = np.random.default_rng(seed)
+    view = exhibit_model(0).views[0].strongest(count)
+    places = {
+        "equal": np.full((count, 2), 100.0),
+        "line": np.linspace([0, 0], [600, 300], count),
+        "grid": np.stack([np.arange(count) % 5, np.arange(count) // 5], axis=1) * 3.0,
+        "pairs": rng.integers(0, 2, (count, 2)) * 400.0,
+        "corner": np.zeros((count, 2)),
+    }
+    query = Features(
+        places[layout].astype(np.float32), view.descriptors, view.strengths, (640, 480), (640, 480)
+    )
+    every = rng.permutation(count).astype(np.int32)
+    candidate = Candidate("exhibit-0", 0, count, every, every)
+    assert VERIFIER.verify(query, exhibit_model(0), candidate) is None
