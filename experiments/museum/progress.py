@@ -13,10 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar that is moved by calling it with (done, total)."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(what, total=None)
+    progress = Progress(*columns, console=Console(stderr=True))
+    task = progress.add_task(what, total=None)
 
-        def update(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
+    def update(done: int, total: int) -> None:
+        progress.start()  # only now: a command that is refused shows its error alone
+        progress.update(task, completed=done, total=total)
 
+    try:
         yield update
+    finally:
+        progress.stop()
