@@ -66,6 +66,8 @@ class ScriptedCloud:
         Objects of each request for models.
     received : list of str
         Kind of each recognition request, "image" or "features".
+    seconds_left : list of float
+        Time left to each of them.
     recognize_error, fetch_errors
         Errors to answer with, the latter per object: whatever batch it is in fails.
     silent : set of str
@@ -86,6 +88,7 @@ class ScriptedCloud:
     ) -> None:
         self.fetched: list[tuple[str, ...]] = []
         self.received: list[str] = []
+        self.seconds_left: list[float] = []
         self.recognize_error: NearsightError | None = None
         self.fetch_errors: dict[str, NearsightError] = {}
         self.silent: set[str] = set()
@@ -127,6 +130,7 @@ class _Recognition(Service):
     def recognize(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
         cloud = self._cloud
         cloud.received.append(str(request.WhichOneof("input")))
+        cloud.seconds_left.append(context.deadline.remaining_s())
         assert cloud.gate.wait(20)
         if cloud.recognize_error is not None:
             raise cloud.recognize_error
