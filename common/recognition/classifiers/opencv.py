@@ -14,10 +14,12 @@ from nearsight.common.recognition.models import ObjectModel
 
 _FLANN_INDEX_LSH = 6
 _TABLES, _KEY_BITS, _PROBE_LEVEL = 12, 16, 1
+_BLOCK_ROWS = 2**17
+"""`BFMatcher` packs row and block into one int and refuses blocks of 2**18 rows."""
 
 
 class _OpenCvClassifier(Classifier):
-    """Common to both: one matcher, one training matrix.
+    """Common to both: one matcher, trained with all rows in blocks.
 
     OpenCV does not promise that a matcher may be shared between threads (`knnMatch` is not const), so a lock
     admits one at a time.
@@ -30,7 +32,8 @@ class _OpenCvClassifier(Classifier):
         self._lock = threading.Lock()
         self._matcher = matcher
         if len(self._table.descriptors):
-            matcher.add([self._table.descriptors])
+            rows = self._table.descriptors
+            matcher.add([rows[start : start + _BLOCK_ROWS] for start in range(0, len(rows), _BLOCK_ROWS)])
             matcher.train()
 
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
@@ -42,7 +45,7 @@ class _OpenCvClassifier(Classifier):
         for index, matches in enumerate(found):
             for rank, match in enumerate(matches):
                 distances[index, rank] = int(match.distance)
-                rows[index, rank] = match.trainIdx
+                rows[index, rank] = match.imgIdx * _BLOCK_ROWS + match.trainIdx
         return distances, rows
 
 

@@ -240,3 +240,11 @@ def test_a_model_whose_features_are_all_equal_does_no_harm() -> None:
     )
     classifier = build_classifier("multihash", [ObjectModel("flat", "", (flat,)), *exhibit_models(3)])
     assert classifier.match(photo_features(1))[0].object_id == "exhibit-1"
+
+
+@pytest.mark.parametrize("backend", ["flann-lsh", "brute-force"])
+def test_opencv_matchers_find_rows_in_every_block(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearsight.common.recognition.classifiers.opencv._BLOCK_ROWS", 700)
+    classifier = build_classifier(backend, exhibit_models(OBJECTS))
+    for seed in range(OBJECTS):
+        assert classifier.match(photo_features(seed))[0].object_id == f"exhibit-{seed}"
