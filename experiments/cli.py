@@ -66,7 +66,12 @@ def demo(  # noqa: PLR0917  typer calls it by name
         ),
     )
     _announce_demo(scenario)
-    _print_demo(run_demo(scenario, out))
+    try:
+        result = run_demo(scenario, out)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; all processes have been stopped, what is done is in {out}", err=True)
+        raise
+    _print_demo(result)
 
 
 def _announce_demo(scenario: Scenario) -> None:

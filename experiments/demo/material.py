@@ -149,9 +149,12 @@ def _take_photos(
             pool.submit(_photograph, museum, settings.seed, settings.difficulty, index, numbers)
             for index, numbers in wanted.items()
         ]
-        for done, task in enumerate(as_completed(tasks), start=1):
-            task.result()
-            progress(done, len(wanted))
+        try:
+            for done, task in enumerate(as_completed(tasks), start=1):
+                task.result()
+                progress(done, len(wanted))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _photograph(museum: Path, seed: int, difficulty: float, index: int, numbers: Sequence[int]) -> None:

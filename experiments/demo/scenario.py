@@ -44,7 +44,7 @@ class Scenario:
     sections: int = 3
     exhibits_per_section: int = 44
     visitors: int = 5
-    seconds: float = 50.0
+    seconds: float = 45.0
     photos_per_exhibit: int = 8
     unknown_share: float = 0.08
     unknown_photos: int = 40
