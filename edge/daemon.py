@@ -8,6 +8,7 @@ from nearsight import __version__
 from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.client import Channel
@@ -50,7 +51,7 @@ class EdgeDaemon:
             raise ConfigurationError(
                 "the edge does not know its cloud", advice="give --cloud tcp://HOST:PORT, or set edge.cloud"
             )
-        profile = CacheProfile.load(settings.cache.profile) if settings.cache.profile is not None else None
+        profile = _load_profile(settings)
         Recognizer(settings.recognition)  # a wrong backend fails here, before anything runs
         client_security = _client_security(settings)
         self._cloud = CloudClient(
@@ -118,6 +119,19 @@ class EdgeDaemon:
         for cache in self._caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in cache.details().items()]
         return facts
+
+
+def _load_profile(settings: EdgeSettings) -> CacheProfile | None:
+    if settings.cache.profile is None:
+        return None
+    profile = CacheProfile.load(settings.cache.profile)
+    measured, ours = ((used.backend, used.query_features) for used in (profile, settings.recognition))
+    if measured != ours:
+        # Usable, as lookups correct it; but its recall is that of another pipeline.
+        get_logger("edge").warning(
+            "the profile was measured with other settings", measured=measured, in_use=ours
+        )
+    return profile
 
 
 def _client_security(settings: EdgeSettings) -> ClientSecurity | None:
