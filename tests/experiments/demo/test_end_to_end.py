@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -11,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nearsight.__main__ import main
 from nearsight.device.recognizer import Recognizer
-from nearsight.experiments.demo.deployment import CATALOGUE, child_environment, deploy
-from nearsight.experiments.demo.material import Material, prepare
+from nearsight.experiments.demo.deployment import CATALOGUE, Deployment, child_environment, deploy
+from nearsight.experiments.demo.material import prepare
 from nearsight.experiments.demo.run import DemoResult, run_demo
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
 from nearsight.experiments.replay import Ledger, replay
@@ -109,25 +111,58 @@ def test_a_second_run_uses_the_museum_that_is_there(played: Played) -> None:
     assert len(stages) == 4
 
 
-def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
-    played: Played, tmp_path: Path
+@pytest.fixture(scope="module")
+def tiers(played: Played, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Cloud, link and edge of a configuration of their own."""
+    museum = played.result.museum
+    with ProcessGroup(tmp_path_factory.mktemp("tiers"), child_environment()) as group:
+        yield deploy(group, EDGE_CACHE, TINY, database=museum / "cloud.db", profile=museum / "profile.json")
+
+
+def test_the_replay_command_plays_visits_against_running_daemons(
+    played: Played, tiers: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    material: Material = prepare(TINY, played.folder, lambda _name: lambda _done, _total: None)
-    photos = [photo for trace in material.traces for photo in plan_from_requests(trace.path, material.museum)]
+    visits = str(played.folder / "traces" / "visits.csv")
+    given = ["--photos", str(played.result.museum), "--cloud", tiers.cloud, "--seconds", "2"]
+    config = tmp_path / "empty.toml"
+    config.touch()
+    out = tmp_path / "rows.csv"
+    arguments = ["replay", visits, *given, "--visitor", "visitor-002", "--config", str(config)]
+    assert main([*arguments, "--unknown-share", "0.3", "--json", "--out", str(out)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    rows = read_request_rows(out)
+    assert printed["requests"] == printed["answered"] == len(rows) == 2
+    assert {row.visitor for row in rows} == {"visitor-002"}
+    assert {row.answered_by for row in rows} == {"cloud"}
+
+
+def test_the_replay_command_asks_which_visitor_is_meant(
+    played: Played, capsys: pytest.CaptureFixture[str]
+) -> None:
+    visits = str(played.folder / "traces" / "visits.csv")
+    given = ["--photos", str(played.result.museum), "--cloud", "tcp://127.0.0.1:1"]
+    assert main(["replay", visits, *given]) == 2
+    assert "--visitor is one of visitor-001, visitor-002" in capsys.readouterr().err
+
+
+def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
+    played: Played, tiers: Deployment
+) -> None:
+    museum = played.result.museum
+    traces = sorted((played.folder / "traces").glob("visitor-*.csv"))
+    photos = [photo for trace in traces for photo in plan_from_requests(trace, museum)]
     plan = [
         PlannedPhoto(number * 0.1, photo.object_id, photo.path)
         for number, photo in enumerate(islice(cycle(photos), 24))
     ]
-    with ProcessGroup(tmp_path, child_environment()) as group:
-        tiers = deploy(group, EDGE_CACHE, TINY, database=material.database, profile=material.profile)
 
-        def kill_edge_after_six(row: RequestRow) -> None:
-            if row.number == 6:
-                tiers.daemons["edge"].send_signal(signal.SIGKILL)
+    def kill_edge_after_six(row: RequestRow) -> None:
+        if row.number == 6:
+            tiers.daemons["edge"].send_signal(signal.SIGKILL)
 
-        with Recognizer(tiers.edge, tiers.cloud, CATALOGUE, device_id="v") as recognizer:
-            ledger = Ledger("edge-cache", "v", kill_edge_after_six)
-            rows = replay(plan, load_photos(plan), recognizer, ledger, timeout_s=5.0)
+    with Recognizer(tiers.edge, tiers.cloud, CATALOGUE, device_id="v") as recognizer:
+        ledger = Ledger("edge-cache", "v", kill_edge_after_six)
+        rows = replay(plan, load_photos(plan), recognizer, ledger, timeout_s=5.0)
     assert tiers.daemons["edge"].exit_code == -signal.SIGKILL
     assert len(rows) == 24
     assert accounting_errors(rows) == []

@@ -1,0 +1,55 @@
+"""What visitors photograph, as a pure function of visits and scenario."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nearsight.experiments.demo.deployment import child_environment
+from nearsight.experiments.demo.material import plan_photos
+from nearsight.experiments.demo.scenario import FULL
+from nearsight.experiments.traces.visits import Visit
+
+VISITS = (
+    Visit("v1", "0003", 100.0, 160.0),
+    Visit("v1", "0004", 162.0, 220.0),
+    Visit("v2", "0007", 5.0, 90.0),
+)
+    Visit("v1", "0003", 100.0, 160.0),
+    Visit("v1", "0004", 162.0, 220.0),
+    Visit("v2", "0007", 5.0, 90.0),
+)
+
+
+def test_each_visitor_takes_a_photo_per_second_for_the_length_of_the_scenario() -> None:
+    planned = plan_photos(VISITS, replace(FULL, seconds=30.0))
+    assert {visitor: len(requests) for visitor, requests in planned.items()} == {"v1": 30, "v2": 30}
+    assert [request.time_ms for request in planned["v2"]] == [5000 + 1000 * second for second in range(30)]
+
+
+def test_nobody_takes_photos_while_walking() -> None:
+    planned = plan_photos(VISITS, replace(FULL, seconds=70.0, unknown_share=0.0))
+    times_s = [request.time_ms / 1000 for request in planned["v1"]]
+    assert not [time_s for time_s in times_s if 160 <= time_s < 162]
+    assert {request.object_id for request in planned["v1"]} == {"0003", "0004"}
+
+
+def test_photos_show_the_exhibit_or_something_that_is_not_in_the_catalogue() -> None:
+    planned = plan_photos(VISITS, replace(FULL, seconds=60.0, unknown_share=0.3))
+    requests = [request for own in planned.values() for request in own]
+    strangers = [request for request in requests if not request.object_id]
+    assert 0.15 < len(strangers) / len(requests) < 0.45
+    assert all(request.image_path.startswith("queries/unknown_") for request in strangers)
+    known = [request for request in requests if request.object_id]
+    assert all(request.image_path.startswith(f"visits/{request.object_id}_1") for request in known)
+
+
+def test_the_seed_alone_decides() -> None:
+    assert plan_photos(VISITS, FULL) == plan_photos(VISITS, FULL)
+    assert plan_photos(VISITS, FULL) != plan_photos(VISITS, replace(FULL, seed=2))
+
+
+def test_daemons_do_not_see_the_persons_own_settings() -> None:
+    environment = child_environment({"NEARSIGHT_EDGE__CLOUD": "tcp://elsewhere:1", "HOME": "/home/me"})
+    assert "NEARSIGHT_EDGE__CLOUD" not in environment
+    assert environment["HOME"] == "/home/me"
+    assert environment["OMP_NUM_THREADS"] == "1"
