@@ -14,10 +14,6 @@ VISITS = (
     Visit("v1", "0004", 162.0, 220.0),
     Visit("v2", "0007", 5.0, 90.0),
 )
-    Visit("v1", "0003", 100.0, 160.0),
-    Visit("v1", "0004", 162.0, 220.0),
-    Visit("v2", "0007", 5.0, 90.0),
-)
 
 
 def test_each_visitor_takes_a_photo_per_second_for_the_length_of_the_scenario() -> None:
