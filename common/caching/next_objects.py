@@ -57,7 +57,9 @@ class NextObjects:
 
     def cumulative(self) -> NDArray[np.float64]:
         """P_cached(k) of the first k objects for k = 0 … M (section 4.4.2): shape (M + 1,)."""
-        return np.minimum(np.concatenate([[0.0], np.cumsum(self.probabilities)]), 1.0)
+        sums = np.zeros(len(self) + 1)
+        np.cumsum(self.probabilities, out=sums[1:])
+        return np.asarray(np.minimum(sums, 1.0))
 
     def top(self, count: int) -> NextObjects:
         """Only the first ``count``; the rest joins what remains."""
