@@ -1,0 +1,171 @@
+"""Send the features or the image? Whatever is expected to be answered sooner, from device or edge.
+
+Features cost the sender their extraction, unless it has them already, and save the receiver the same.
+Which is smaller depends on the photo. All of it is measured: the link by `LinkEstimate`, the receiver's
+time per form by what it reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nearsight.common.caching.link_estimate import LinkEstimate
+from nearsight.common.errors import InvalidArgument
+
+_NEWEST_WEIGHT = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """One form in which a photo could be sent.
+
+    Attributes
+    ----------
+    form : str
+        "features" or "image".
+    size_bytes : int
+        On the wire.
+    before_ms : float
+        What the sender must still compute for it; 0 for features that are extracted already.
+    """
+
+    form: str
+    size_bytes: int
+    before_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadDecision:
+    """What to send.
+
+    Attributes
+    ----------
+    form : str
+        The chosen one.
+    expected_ms : mapping of str to float
+        Time to the answer with each form.
+    explored : bool
+        Whether it was chosen only to measure it again.
+    why : str
+        The decision in one line, for a person.
+    """
+
+    form: str
+    expected_ms: Mapping[str, float]
+    explored: bool
+    why: str
+
+
+class OffloadChoice:
+    """Chooses between forms; learns from every answer.
+
+    Parameters
+    ----------
+    link : LinkEstimate
+        To the tier that is asked; used by nobody else from now on.
+    receiver_ms : mapping of str to float
+        Forms that exist, and how long the receiver is assumed to compute on each.
+    explore_after : int
+        A form that was not sent for so many choices may be tried again.
+    explore_share : float
+        If that costs no more than this share of the time that was spent since. A form that is far slower is
+        tried that much more rarely; 0 never tries.
+
+    Raises
+    ------
+    InvalidArgument
+        If there is no form, or a number makes no sense.
+    """
+
+    def __init__(
+        self,
+        link: LinkEstimate,
+        receiver_ms: Mapping[str, float],
+        *,
+        explore_after: int = 50,
+        explore_share: float = 0.01,
+    ) -> None:
+        if not receiver_ms or not all(0 <= value < math.inf for value in receiver_ms.values()):
+            raise InvalidArgument(f"every form needs a receiver's time that can be: {dict(receiver_ms)}")
+        if explore_after < 1 or not 0 <= explore_share <= 1:
+            raise InvalidArgument(
+                f"exploring after {explore_after} choices at {explore_share} of the time cannot be"
+            )
+        self._link = link
+        self._receiver_ms = dict(receiver_ms)
+        self._explore_after = explore_after
+        self._explore_share = explore_share
+        # Choices since each form was last sent, and the time that they were expected to take.
+        self._unsent = dict.fromkeys(receiver_ms, 0)
+        self._spent_ms = 0.0
+
+    @property
+    def link(self) -> LinkEstimate:
+        """What is known of the link."""
+        return self._link
+
+    def observe(self, form: str, size_bytes: int, transfer_ms: float, receiver_ms: float) -> None:
+        """An answer came.
+
+        Parameters
+        ----------
+        form, size_bytes
+            What was sent.
+        transfer_ms : float
+            Round trip without the time that the tiers reported to have spent.
+        receiver_ms : float
+            Computing time that the receiver reported, without the tiers behind it.
+        """
+        self._link.observe(size_bytes, transfer_ms)
+        if form in self._receiver_ms and 0 <= receiver_ms < math.inf:
+            self._receiver_ms[form] += _NEWEST_WEIGHT * (receiver_ms - self._receiver_ms[form])
+
+    def choose(self, payloads: Sequence[Payload]) -> OffloadDecision:
+        """Choose among the forms that this photo can be sent in; of equally fast ones the first.
+
+        Raises
+        ------
+        InvalidArgument
+            If there is nothing to choose from, or an unknown form.
+        """
+        if not payloads or any(payload.form not in self._receiver_ms for payload in payloads):
+            raise InvalidArgument(f"choose from {sorted(self._receiver_ms)}, not {payloads}")
+        expected_ms = {payload.form: self._expected_ms(payload) for payload in payloads}
+        best = min(expected_ms, key=lambda form: expected_ms[form])
+        chosen = self._due(expected_ms, best) or best
+        self._account(chosen, expected_ms)
+        why = _why(payloads, expected_ms, chosen, best, self._link)
+        return OffloadDecision(chosen, expected_ms, chosen != best, why)
+
+    def _expected_ms(self, payload: Payload) -> float:
+        link_ms = self._link.transfer_ms(payload.size_bytes)
+        return payload.before_ms + link_ms + self._receiver_ms[payload.form]
+
+    def _due(self, expected_ms: Mapping[str, float], best: str) -> str | None:
+        """A form that should be tried again, and whose trial is paid for."""
+        budget_ms = self._explore_share * self._spent_ms
+        for form, form_ms in expected_ms.items():
+            long_ago = self._unsent[form] >= self._explore_after
+            if form != best and long_ago and form_ms - expected_ms[best] <= budget_ms:
+                return form
+        return None
+
+    def _account(self, chosen: str, expected_ms: Mapping[str, float]) -> None:
+        for form in expected_ms:
+            self._unsent[form] += 1
+        self._unsent[chosen] = 0
+        explored = chosen != min(expected_ms, key=lambda form: expected_ms[form])
+        self._spent_ms = 0.0 if explored else self._spent_ms + expected_ms[chosen]
+
+
+def _why(
+    payloads: Sequence[Payload], expected_ms: Mapping[str, float], chosen: str, best: str, link: LinkEstimate
+) -> str:
+    forms = ", ".join(
+        f"{payload.form} {payload.size_bytes / 1e3:.1f} kB: {expected_ms[payload.form]:.1f} ms"
+        for payload in payloads
+    )
+    reason = "to measure it again" if chosen != best else "expected sooner"
+    return f"{chosen} ({reason}); {forms}; link {link.latency_ms:.1f} ms + {link.mbps:.1f} Mbit/s"

@@ -1,0 +1,103 @@
+"""Features or image: whatever is answered sooner, found out from what was measured."""
+
+import pytest
+
+from nearsight.common.caching.link_estimate import LinkEstimate
+from nearsight.common.caching.offload_choice import OffloadChoice, OffloadDecision, Payload
+from nearsight.common.errors import InvalidArgument
+
+RECEIVER_MS = {"features": 5.0, "image": 15.0}
+FEATURES = Payload("features", 36_000)
+IMAGE = Payload("image", 60_000)
+SMALL_IMAGE = Payload("image", 9_000)
+
+
+def choice(mbps: float = 10.0, **settings: float) -> OffloadChoice:
+    return OffloadChoice(LinkEstimate(20.0, mbps), RECEIVER_MS, **settings)  # type: ignore[arg-type]
+
+
+def test_what_each_form_costs_is_computing_sending_and_computing() -> None:
+    decision = choice(mbps=8.0).choose([Payload("features", 30_000, before_ms=12.0), IMAGE])
+    assert decision.expected_ms == pytest.approx({"features": 12 + 20 + 30 + 5, "image": 20 + 60 + 15})
+    assert (decision.form, decision.explored) == ("features", False)
+
+
+def test_features_that_are_there_already_beat_a_larger_image() -> None:
+    assert choice().choose([FEATURES, IMAGE]).form == "features"
+
+
+def test_a_slow_network_prefers_fewer_bytes_and_a_fast_one_less_computing() -> None:
+    assert choice(mbps=1.0).choose([FEATURES, SMALL_IMAGE]).form == "image"
+    assert choice(mbps=1000.0).choose([FEATURES, SMALL_IMAGE]).form == "features"
+
+
+def test_a_sender_that_must_extract_first_leaves_that_to_a_faster_receiver() -> None:
+    slow_device = Payload("features", 36_000, before_ms=250.0)
+    assert choice().choose([slow_device, IMAGE]).form == "image"
+
+
+def test_a_measured_link_changes_the_choice() -> None:
+    made = choice(mbps=100.0)
+    assert made.choose([FEATURES, SMALL_IMAGE]).form == "features"
+    for size, transfer_ms in [(36_000, 310.0), (9_000, 92.0)] * 20:  # 1 Mbit/s
+        made.observe("features", size, transfer_ms, 5.0)
+    assert made.choose([FEATURES, SMALL_IMAGE]).form == "image"
+
+
+def test_a_measured_receiver_changes_the_choice() -> None:
+    made = choice(mbps=100.0)
+    for _ in range(60):
+        made.observe("features", 36_000, 23.0, 60.0)
+    assert made.choose([FEATURES, IMAGE]).form == "image"
+
+
+def test_only_one_form_leaves_no_choice() -> None:
+    assert choice().choose([IMAGE]).form == "image"
+
+
+def decisions(made: OffloadChoice, payloads: list[Payload], count: int) -> list[OffloadDecision]:
+    return [made.choose(payloads) for _ in range(count)]
+
+
+def test_the_other_form_is_tried_now_and_then_to_keep_its_estimate_alive() -> None:
+    made = decisions(choice(explore_after=50, explore_share=0.05), [FEATURES, IMAGE], 1000)
+    explored = [decision for decision in made if decision.explored]
+    assert 5 <= len(explored) <= 20
+    assert all("measure it again" in decision.why for decision in explored)
+
+
+@pytest.mark.parametrize("mbps", [0.5, 2.0, 50.0])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.05])
+def test_exploring_never_costs_more_than_its_share(mbps: float, share: float) -> None:
+    made = decisions(choice(mbps, explore_share=share), [FEATURES, IMAGE], 3000)
+    best_ms = sum(min(decision.expected_ms.values()) for decision in made)
+    spent_ms = sum(decision.expected_ms[decision.form] for decision in made)
+    assert spent_ms <= (1 + share) * best_ms * (1 + 1e-9)
+
+
+def test_a_form_is_found_again_when_its_receiver_becomes_fast() -> None:
+    made = choice(mbps=100.0, explore_share=0.05)
+    made.observe("image", 9_000, 21.0, 900.0)  # a receiver that was busy once
+    real_ms = {"features": 5.0, "image": 1.0}
+    for _ in range(4000):
+        form = made.choose([FEATURES, SMALL_IMAGE]).form
+        size = FEATURES.size_bytes if form == "features" else SMALL_IMAGE.size_bytes
+        made.observe(form, size, 20 + 8e-5 * size, real_ms[form])
+    assert made.choose([FEATURES, SMALL_IMAGE]).form == "image"
+
+
+def test_a_decision_says_why() -> None:
+    why = choice().choose([FEATURES, IMAGE]).why
+    assert why.startswith("features (expected sooner); features 36.0 kB: ")
+    assert "image 60.0 kB" in why
+    assert "10.0 Mbit/s" in why
+
+
+def test_forms_that_are_unknown_or_missing_are_refused() -> None:
+    for payloads in ([], [Payload("video", 1)]):
+        with pytest.raises(InvalidArgument):
+            choice().choose(payloads)
+    with pytest.raises(InvalidArgument):
+        OffloadChoice(LinkEstimate(), {})
+    with pytest.raises(InvalidArgument):
+        choice(explore_after=0)
