@@ -119,7 +119,9 @@ def replay(  # noqa: PLR0917  typer calls it by name
     cloud: Annotated[
         str | None, typer.Option("--cloud", metavar="ENDPOINT", help="Asked if the edge cannot answer.")
     ] = None,
-    catalogue: Annotated[str | None, typer.Option("--catalogue", metavar="NAME")] = None,
+    catalogue: Annotated[
+        str | None, typer.Option("--catalogue", metavar="NAME", help="Default: museum.")
+    ] = None,
     visitor: Annotated[
         str | None, typer.Option("--visitor", help="Whose visits; also the device's identity.")
     ] = None,
@@ -159,6 +161,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
         ReplayOptions,
         keep_rows,
         make_plan,
+        require_an_answer,
         run_device,
         start_signal,
     )
@@ -186,6 +189,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
         rows = run_device(options, settings, plan, lambda _row: advance(1), wait_for_start)
     _print_replay(rows, as_json)
     keep_rows(rows, out)
+    require_an_answer(rows)
 
 
 def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:

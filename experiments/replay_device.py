@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TextIO
 import numpy as np
 
 from nearsight.common.daemon import write_announcement
-from nearsight.common.errors import InternalError
+from nearsight.common.errors import InternalError, Unavailable
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.settings import DeviceSettings
 from nearsight.experiments.datasets.loading import load_dataset
@@ -158,3 +159,19 @@ def keep_rows(rows: tuple[RequestRow, ...], out: Path | None) -> None:
     errors = accounting_errors(rows)
     if errors:
         raise InternalError(f"{len(errors)} requests without exactly one outcome: {'; '.join(errors[:3])}")
+
+
+def require_an_answer(rows: tuple[RequestRow, ...]) -> None:
+    """Complain if no tier answered anything: most likely none runs there.
+
+    Raises
+    ------
+    Unavailable
+        If every request failed.
+    """
+    if rows and not any(row.is_answered for row in rows):
+        kinds = ", ".join(f"{count} {name}" for name, count in Counter(row.outcome for row in rows).items())
+        raise Unavailable(
+            f"none of the {len(rows)} requests was answered: {kinds}",
+            advice="are the daemons running? `nearsight status ENDPOINT` asks them",
+        )

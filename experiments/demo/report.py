@@ -171,14 +171,19 @@ def _cells(result: ConfigurationResult) -> dict[str, str]:
 
 def describe_link(result: ConfigurationResult) -> str:
     """The shaped link's own measured error, in one line."""
-    calibration = result.link.get("calibration")
+    calibration, up = result.link.get("calibration"), result.link.get("up")
     if not isinstance(calibration, Mapping):
         return f"{result.name}: link not calibrated"
+    late = (
+        f"; in use, deliveries late by {up['late_p50_ms']:.1f} ms (p99 {up['late_p99_ms']:.1f})"
+        if isinstance(up, Mapping)
+        else ""
+    )
     return (
         f"{result.name}: link measured {calibration['rtt_ms']:.2f} ms RTT "
         f"(error {calibration['rtt_error_ms']:+.2f} ms), "
         f"{calibration['up_mbps']:.2f}↑ {calibration['down_mbps']:.2f}↓ Mbit/s "
-        f"(errors {calibration['up_error_percent']:+.1f} %, {calibration['down_error_percent']:+.1f} %)"
+        f"(errors {calibration['up_error_percent']:+.1f} %, {calibration['down_error_percent']:+.1f} %){late}"
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearsight.common.errors import NotFound
+from nearsight.common.errors import NearsightError, NotFound
 from nearsight.experiments.demo.live import LiveView
 from nearsight.experiments.demo.material import prepare
-from nearsight.experiments.demo.report import ConfigurationResult, check_answers, summary
+from nearsight.experiments.demo.report import ConfigurationResult, check_account, check_answers, summary
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, Scenario
 from nearsight.experiments.demo.session import play
 from nearsight.experiments.figures.demo import plot
@@ -49,8 +49,8 @@ def run_demo(scenario: Scenario, folder: Path, configurations: Sequence[str] = C
     Raises
     ------
     NearsightError
-        If something could not be started, a process died, or a request got no answer. Results that are
-        complete are written before.
+        If something could not be started, a process died, or a request got no answer. What is complete is
+        written before.
     """
     folder = _made(folder)
     start_s = time.monotonic()
@@ -60,15 +60,22 @@ def run_demo(scenario: Scenario, folder: Path, configurations: Sequence[str] = C
     with termination_as_interrupt(), view.shown():
         material = prepare(scenario, folder, view.stage)
         timings_s["museum and catalogue"] = time.monotonic() - start_s
-        for name in configurations:
-            before_s = time.monotonic()
-            on_stage, on_tally = view.configuration(name, material.photos)
-            results.append(
-                play(name, scenario, material, folder / name, on_stage=on_stage, on_tally=on_tally)
-            )
-            timings_s[name] = time.monotonic() - before_s
+        try:
+            for name in configurations:
+                before_s = time.monotonic()
+                on_stage, on_tally = view.configuration(name, material.photos)
+                results.append(
+                    play(name, scenario, material, folder / name, on_stage=on_stage, on_tally=on_tally)
+                )
+                timings_s[name] = time.monotonic() - before_s
+        except NearsightError:
+            if results:
+                write_results(scenario, results, folder, timings_s)
+            raise
     seconds = time.monotonic() - start_s
     figure = write_results(scenario, results, folder, {**timings_s, "all": seconds})
+    for result in results:
+        check_account(result, material.photos)
     check_answers(results)
     return DemoResult(tuple(results), folder, figure, material.museum, seconds)
 

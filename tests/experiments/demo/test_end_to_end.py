@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -143,6 +144,19 @@ def test_the_replay_command_asks_which_visitor_is_meant(
     given = ["--photos", str(played.result.museum), "--cloud", "tcp://127.0.0.1:1"]
     assert main(["replay", visits, *given]) == 2
     assert "--visitor is one of visitor-001, visitor-002" in capsys.readouterr().err
+
+
+def test_a_replay_that_nobody_answers_says_so(
+    played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    trace = str(played.folder / "traces" / "visitor-001.csv")
+    given = ["--photos", str(played.result.museum), "--cloud", f"tcp://127.0.0.1:{port}", "--seconds", "0.5"]
+    out = tmp_path / "rows.csv"
+    assert main(["replay", trace, *given, "--timeout", "0.3", "--out", str(out)]) == 4
+    assert "none of the 1 requests was answered" in capsys.readouterr().err
+    assert [row.outcomes for row in read_request_rows(out)] == [1]
 
 
 def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
