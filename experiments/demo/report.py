@@ -174,11 +174,7 @@ def describe_link(result: ConfigurationResult) -> str:
     calibration, up = result.link.get("calibration"), result.link.get("up")
     if not isinstance(calibration, Mapping):
         return f"{result.name}: link not calibrated"
-    late = (
-        f"; in use, deliveries late by {up['late_p50_ms']:.1f} ms (p99 {up['late_p99_ms']:.1f})"
-        if isinstance(up, Mapping)
-        else ""
-    )
+    late = f"; in use up to {up['late_p99_ms']:.1f} ms late (p99)" if isinstance(up, Mapping) else ""
     return (
         f"{result.name}: link measured {calibration['rtt_ms']:.2f} ms RTT "
         f"(error {calibration['rtt_error_ms']:+.2f} ms), "
