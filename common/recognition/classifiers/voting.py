@@ -27,6 +27,12 @@ Neighbours = tuple[NDArray[np.int32], NDArray[np.int64]]
 """Hamming distances (N, K), not decreasing, and rows of the table (N, K), -1 where fewer were found."""
 
 
+_STANDS_OUT = 2.0
+"""Standard deviations (of a Poisson count) above the median of the other objects."""
+_MIN_OTHERS = 3
+"""Fewer tell nothing about what is usual: several of them may be in the photo."""
+
+
 @dataclass(frozen=True, slots=True)
 class VotingRule:
     """How neighbours become votes, and when counting may stop.
@@ -141,8 +147,22 @@ class Vote:
         queries, rows = queries[order], rows[order]
         views, counts = np.unique(self._table.view_of_row[rows], return_counts=True)
         ranked = np.argsort(-counts, kind="stable")[: self._rule.candidates]
-        enough = ranked[counts[ranked] >= self._rule.min_votes]
-        return tuple(self._candidate(int(views[index]), queries, rows) for index in enough)
+        return tuple(
+            self._candidate(int(views[index]), queries, rows)
+            for index in ranked
+            if counts[index] >= self._rule.min_votes and self._stands_out(self._table.views[views[index]][0])
+        )
+
+    def _stands_out(self, object_index: int) -> bool:
+        """Whether an object has more votes than a photo of something else gives to everybody.
+
+        In a small catalogue clutter has few objects to vote for, and each gets several votes.
+        """
+        others = np.delete(self._votes, object_index)
+        if len(others) < _MIN_OTHERS:
+            return True
+        usual = float(np.median(others))
+        return bool(self._votes[object_index] >= usual + _STANDS_OUT * usual**0.5)
 
     def _candidate(self, view: int, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Candidate:
         mine = self._table.view_of_row[rows] == view

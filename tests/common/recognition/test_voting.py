@@ -100,3 +100,27 @@ def test_the_usual_distance_of_unrelated_descriptors_falls_with_their_number() -
     assert distances == sorted(distances, reverse=True)
     assert distances[0] == 70
     assert distances[-1] == 46
+
+
+def crowd(votes: list[int]) -> list[str]:
+    """Ids of the candidates among objects o0, o1, ... that got so many votes."""
+    table = DescriptorTable.of([random_model(f"o{index}", index) for index in range(len(votes))])
+    rows = [40 * index + i for index, count in enumerate(votes) for i in range(count)]
+    counted = Vote(table, VotingRule())
+    counted.count(0, (np.full((len(rows), 1), 9, np.int32), np.array(rows)[:, np.newaxis]))
+    return [one.object_id for one in counted.candidates()]
+
+
+def test_in_a_small_catalogue_clutter_makes_no_candidates() -> None:
+    assert crowd([9, 8, 10, 9, 7]) == []
+    assert crowd([9, 30, 10, 9, 7]) == ["o1"]
+    assert crowd([30, 30, 10, 9, 7]) == ["o0", "o1"], "two objects in one photo"
+
+
+def test_among_very_few_objects_all_are_candidates() -> None:
+    assert sorted(crowd([9, 8, 10])) == ["o0", "o1", "o2"]
+    assert crowd([9]) == ["o0"]
+
+
+def test_in_a_large_catalogue_three_votes_make_a_candidate() -> None:
+    assert crowd([1, 0, 0, 3, 1, 0, 2, 0, 0, 0]) == ["o3"]
