@@ -84,7 +84,7 @@ def _announce_demo(scenario: Scenario) -> None:
 
 
 def _print_demo(result: DemoResult) -> None:
-    from nearsight.experiments.demo.report import describe_link, describe_target, table, targets
+    from nearsight.experiments.demo.report import describe_link, describe_target, table, targets, warnings
 
     columns, rows = table(result.results)
     print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
@@ -92,6 +92,8 @@ def _print_demo(result: DemoResult) -> None:
         typer.echo(describe_link(one))
     for target in targets({one.name: one for one in result.results}):
         typer.echo(describe_target(target))
+    for warning in warnings(result.results):
+        typer.echo(f"warning  {warning}")
     answered = sum(len(one.rows) for one in result.results)
     typer.echo(f"\nEvery one of {answered} requests got exactly one answer. Took {result.seconds:.0f} s.")
     typer.echo(

@@ -87,6 +87,21 @@ def targets(results: Mapping[str, ConfigurationResult]) -> list[Target]:
     return found
 
 
+def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
+    """What makes the figures doubtful: a machine that could not keep up, a link that is not what was asked."""
+    found = []
+    for result in results:
+        late_ms = summarise(result.rows).sent_late_ms
+        if late_ms > LATE_MS:
+            found.append(
+                f"{result.name}: photos were sent up to {late_ms:.0f} ms late: this machine could not keep up"
+            )
+        calibration = result.link.get("calibration")
+        if isinstance(calibration, Mapping) and not calibration.get("within_target", True):
+            found.append(f"{result.name}: the link is further than 3 % from what was asked")
+    return found
+
+
 def check_account(result: ConfigurationResult, planned: int) -> None:
     """Every photo of the plan was sent and got exactly one outcome.
 
@@ -139,6 +154,7 @@ def summary(
         "seed": scenario.seed,
         "configurations": {result.name: result.as_dict() for result in results},
         "targets": [_rounded(asdict(target)) for target in targets({one.name: one for one in results})],
+        "warnings": warnings(results),
         "timings_s": {name: round(seconds, 1) for name, seconds in timings_s.items()},
         "environment": dict(environment),
     }

@@ -27,6 +27,9 @@ from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
 QUIET_S = 15.0
 """Beyond the deadline of a request: if no device reports anything for this long, something hangs."""
 
+CHECK_PERIOD_S = 0.5
+"""How often to look whether all daemons are alive."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -118,12 +121,14 @@ def _replay(
     for device in devices:
         device.tell("go")
     tally, cpu_s, running = Tally(), 0.0, len(devices)
-    last_s = time.monotonic()
+    last_s = checked_s = time.monotonic()
     while running:
-        try:
-            event = events.get(timeout=0.5)
-        except queue.Empty:
+        if time.monotonic() - checked_s > CHECK_PERIOD_S:
             _check_daemons(deployment)
+            checked_s = time.monotonic()
+        try:
+            event = events.get(timeout=CHECK_PERIOD_S)
+        except queue.Empty:
             if time.monotonic() - last_s > quiet_s:
                 raise Unavailable(
                     f"no device reported anything for {quiet_s:.0f} s", advice="see the logs"

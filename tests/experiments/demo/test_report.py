@@ -17,6 +17,7 @@ from nearsight.experiments.demo.report import (
     summary,
     table,
     targets,
+    warnings,
 )
 from nearsight.experiments.demo.scenario import FULL, QUICK, Scenario
 from nearsight.experiments.testbed.rows import RequestRow
@@ -96,6 +97,18 @@ def test_requests_that_ended_with_errors_are_reported_by_kind() -> None:
     check_answers(both(1.0))
     with pytest.raises(Unavailable, match="no answer to 4 of 4 requests: 4 Overloaded"):
         check_answers([result("only-cloud", 1.0, outcome="Overloaded")])
+
+
+def test_a_machine_that_cannot_keep_up_is_reported() -> None:
+    assert warnings(both(1.0)) == []
+    (warning,) = warnings([result("only-cloud", 1.0, late_ms=80.0)])
+    assert "80 ms late" in warning
+    assert summary(FULL, [result("only-cloud", 1.0, late_ms=80.0)], {}, {})["warnings"] == [warning]
+
+
+def test_a_link_that_is_not_what_was_asked_is_reported() -> None:
+    off = replace(result("only-cloud", 1.0), link={"calibration": {**CALIBRATION, "within_target": False}})
+    assert "further than 3 %" in warnings([off])[0]
 
 
 def test_the_links_own_error_is_told() -> None:
