@@ -94,7 +94,7 @@ def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
         late_ms = summarise(result.rows).sent_late_ms
         if late_ms > LATE_MS:
             found.append(
-                f"{result.name}: photos were sent up to {late_ms:.0f} ms late: this machine could not keep up"
+                f"{result.name}: photos were sent up to {late_ms:.0f} ms late: the machine could not keep up"
             )
         calibration = result.link.get("calibration")
         if isinstance(calibration, Mapping) and not calibration.get("within_target", True):
