@@ -38,12 +38,26 @@ class FeaturesMessage(_message.Message):
     def __init__(self, count: _Optional[int] = ..., image_width: _Optional[int] = ..., image_height: _Optional[int] = ..., source_width: _Optional[int] = ..., source_height: _Optional[int] = ..., first_blob: _Optional[int] = ...) -> None: ...
 
 class RecognizeResponse(_message.Message):
-    __slots__ = ("object", "answered_by")
+    __slots__ = ("object", "answered_by", "next_objects")
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OBJECTS_FIELD_NUMBER: _ClassVar[int]
     object: RecognizedObjectMessage
     answered_by: str
-    def __init__(self, object: _Optional[_Union[RecognizedObjectMessage, _Mapping]] = ..., answered_by: _Optional[str] = ...) -> None: ...
+    next_objects: NextObjectsMessage
+    def __init__(self, object: _Optional[_Union[RecognizedObjectMessage, _Mapping]] = ..., answered_by: _Optional[str] = ..., next_objects: _Optional[_Union[NextObjectsMessage, _Mapping]] = ...) -> None: ...
+
+class NextObjectsMessage(_message.Message):
+    __slots__ = ("object_ids", "probabilities", "remaining", "revision")
+    OBJECT_IDS_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    object_ids: _containers.RepeatedScalarFieldContainer[str]
+    probabilities: _containers.RepeatedScalarFieldContainer[float]
+    remaining: float
+    revision: int
+    def __init__(self, object_ids: _Optional[_Iterable[str]] = ..., probabilities: _Optional[_Iterable[float]] = ..., remaining: _Optional[float] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class RecognizedObjectMessage(_message.Message):
     __slots__ = ("object_id", "label", "version", "confidence", "inliers", "corners", "metadata")
