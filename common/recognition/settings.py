@@ -30,7 +30,9 @@ class ImageLimits:
 class RecognitionSettings(BaseModel):
     """Settings of the whole pipeline, from the image to the verified answer.
 
-    The defaults are for serving: 800 query and 1000 training features. `thorough` is for the highest recall.
+    The defaults are for serving: 800 query and 1000 training features. More query features find more of the
+    hard photos (measured on Stanford Mobile Visual Search, 1000 training features: DVD covers 0.98 with 800,
+    1.00 with 2000), for 2 ms more per lookup and twice the bytes on the wire.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,7 +53,7 @@ class RecognitionSettings(BaseModel):
     ] = 0.85
     voting_features: Annotated[
         int, Field(ge=50, description="strongest query features that vote; all are used to verify")
-    ] = 1000
+    ] = 2000
     early_stop: Annotated[bool, Field(description="stop the vote once one object's lead is decisive")] = True
     candidates: Annotated[int, Field(ge=1, le=1000, description="views that are verified at most")] = 6
     view_ratio: Annotated[
@@ -70,6 +72,6 @@ class RecognitionSettings(BaseModel):
     limits: ImageLimits = ImageLimits()
 
     @classmethod
-    def thorough(cls) -> RecognitionSettings:
+    def thorough(cls, *, backend: str = "auto") -> RecognitionSettings:
         """Settings for high recall: twice the features, more candidates, two to three times the time."""
-        return cls(query_features=2000, voting_features=2000, training_features=2000, candidates=10)
+        return cls(backend=backend, query_features=2000, training_features=2000, candidates=10)

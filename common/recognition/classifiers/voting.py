@@ -59,7 +59,7 @@ class VotingRule:
 
     ratio: float = 0.85
     max_distance_bits: int = 80
-    voting_features: int = 1000
+    voting_features: int = 2000
     chunk: int = 100
     early_stop: bool = True
     decisive_votes: int = 10
