@@ -53,7 +53,9 @@ class AdmissionQueue(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def offer(self, item: T, *, now_s: float, deadline_s: float, stream: Hashable = None) -> list[Refused[T]]:
+    def offer(
+        self, item: T, *, now_s: float, deadline_s: float, stream: Hashable = None, idle: int = 0
+    ) -> list[Refused[T]]:
         """Admit a request, or not.
 
         Parameters
@@ -64,6 +66,8 @@ class AdmissionQueue(Generic[T]):
             The time, and when nobody waits for the answer any more.
         stream : hashable
             Requests of one stream supersede each other; None: of no stream.
+        idle : int
+            Workers that have nothing to do: as many requests more may enter, since they leave at once.
 
         Returns
         -------
@@ -73,9 +77,9 @@ class AdmissionQueue(Generic[T]):
         if deadline_s <= now_s:
             return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
         refused = self._supersede(stream)
-        if len(self._waiting) >= self._limit:
+        if len(self._waiting) >= self._limit + idle:
             refused += self.sweep(now_s)
-        if len(self._waiting) >= self._limit:
+        if len(self._waiting) >= self._limit + idle:
             error = Overloaded(f"the queue is full: {self._limit} requests wait", advice="try again later")
             return [*refused, Refused(item, error)]
         self._waiting.append(_Waiting(item, now_s, deadline_s, stream))

@@ -161,6 +161,8 @@ class Connection:
             return self._protocol_failure(value)
         if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._keys is not None and not self._proven:
             return ConnectionEvent(Change.REJECTED, self._wrong_server_key())
+        if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            return ConnectionEvent(Change.REFUSED, self._handshake_ended())
         return ConnectionEvent(
             Change.REFUSED,
             Unavailable(
@@ -194,9 +196,16 @@ class Connection:
             advice="on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed",
         )
 
+    def _handshake_ended(self) -> Unavailable:
+        return Unavailable(
+            f"{self._endpoint} closed the connection in the handshake",
+            advice="is the daemon behind it running? If it uses keys, check those on both sides",
+        )
+
     def _wrong_server_key(self) -> Unauthenticated:
+        key = self._keys.server_public if self._keys else ""
         return Unauthenticated(
-            f"{self._endpoint} closed the connection in the handshake: it does not own the public "
-            f"key {self._keys.server_public if self._keys else ''}",
+            f"{self._endpoint} closed the connection in the handshake: it uses no keys, or does not own the "
+            f"public key {key}",
             advice="copy that server's NAME.key file again",
         )

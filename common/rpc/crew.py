@@ -96,7 +96,11 @@ class Crew:
         """Queue a call, or refuse it. A thread of the crew goes on with `_next`, others `signal`."""
         with self._lock:
             refused = self._queue.offer(
-                call, now_s=call.arrived_s, deadline_s=call.context.deadline.at_s, stream=stream
+                call,
+                now_s=call.arrived_s,
+                deadline_s=call.context.deadline.at_s,
+                stream=stream,
+                idle=self._workers - self._busy,
             )
         self._refuse_all(refused)
 

@@ -190,7 +190,7 @@ def _open(
         header.ParseFromString(bytes(frames[0]))
     except (DecodeError, UnicodeDecodeError) as error:
         raise InvalidMessage("the header cannot be read") from error
-    return tuple(map(memoryview, frames[1:]))
+    return tuple([memoryview(frame).toreadonly() for frame in frames[1:]])
 
 
 def _check_protocol(version: int) -> None:

@@ -171,8 +171,8 @@ class PendingCalls(Generic[T]):
         return actions
 
     def close(self, error: NearsightError) -> list[Action[T]]:
-        """End all calls."""
-        self._up = False
+        """End all calls and forget the connection."""
+        self._up, self._connecting_until_s, self._connect_at_s = False, None, None
         return [self._fail(call, error) for call in list(self._calls.values())]
 
     def next_due_s(self) -> float | None:

@@ -194,7 +194,54 @@ def _is_key(source: str | Path) -> bool:
     return isinstance(source, str) and not source.endswith(".key") and _Z85_KEY.fullmatch(source) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyEntry:
+    """One name in a folder of keys."""
+
+    name: str
+    public_key: str
+    secret_here: bool
+
+
+def list_key_files(folder: Path) -> list[KeyEntry]:
+    """The public keys in a folder, by name; a damaged file is listed with its fault in place of the key.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such folder.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no folder {folder}", advice=KEYS_ADVICE)
+    entries = []
+    for path in sorted(folder.glob("*.key")):
+        try:
+            key = read_public_key(path)
+        except ConfigurationError as error:
+            key = f"({error.message})"
+        entries.append(KeyEntry(path.stem, key, path.with_suffix(".key_secret").exists()))
+    return entries
+
+
+def forbid_client(name: str, folder: Path) -> None:
+    """Take a client's public key out of a server's folder of allowed clients.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not in there.
+    """
+    path = folder / f"{name}.key"
+    if not _NAME.fullmatch(name) or not path.is_file():
+        raise ConfigurationError(
+            f"no client called {name!r} is allowed in {folder}", advice="see `nearsight keys list --dir ...`"
+        )
+    path.unlink()
+
+
 def _load(path: Path) -> tuple[str, str | None]:
+    if not path.exists():
+        raise ConfigurationError(f"there is no key file {path}", advice=KEYS_ADVICE)
     try:
         public, secret = zmq.auth.load_certificate(path)
     except (OSError, ValueError) as error:

@@ -378,6 +378,8 @@ class RpcServer:
             for arrival in arrivals:
                 self._take(listener, arrival)
             more = len(arrivals) == BATCH
+            if more:  # this thread goes on receiving; others may begin to serve
+                self._crew.signal()
 
     def _take(self, listener: Listener, arrival: Arrival) -> None:
         identity = arrival.identity

@@ -1,0 +1,94 @@
+"""``nearsight keys``: the identities of daemons and clients, and who may connect to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Make the keys of daemons and clients.\n\n"
+    "A daemon that other machines can reach needs a key of its own (generate) and a folder with the public "
+    "keys of the clients that it lets in (allow). Each client needs a key of its own and the daemon's public "
+    "key. NAME.key is public; NAME.key_secret never leaves its machine.",
+)
+
+DEFAULT_KEYS = Path("keys")
+DEFAULT_ALLOWED = Path("keys/allowed")
+
+
+@app.command()
+def generate(
+    name: Annotated[str, typer.Argument(help="Name of the daemon or client, e.g. edge.")],
+    folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to write.")] = DEFAULT_KEYS,
+    force: Annotated[bool, typer.Option("--force", help="Replace a key of this name for good.")] = False,
+) -> None:
+    """Create a key pair: NAME.key to hand out, NAME.key_secret to keep."""
+    from nearsight.common.rpc.security import generate_keys
+
+    files = generate_keys(folder, name, overwrite=force)
+    typer.echo(f"{files.secret_file}  secret: stays on this machine, readable by you alone")
+    typer.echo(f"{files.public_file}  public: {files.public_key}")
+    typer.echo("Next, if this is a daemon:")
+    typer.echo(f'  set secret_key_file = "{files.secret_file}" and allowed_clients = "{DEFAULT_ALLOWED}"')
+    typer.echo(f"  in the daemon's [.security] settings, and give {files.public_file} to its clients")
+    typer.echo("Next, if this is a client:")
+    typer.echo(f"  on the daemon's machine run: nearsight keys allow {name}.key --dir {DEFAULT_ALLOWED}")
+
+
+@app.command()
+def allow(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The client's NAME.key file, or the key itself.")],
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="The daemon's folder of allowed clients.")
+    ] = DEFAULT_ALLOWED,
+    name: Annotated[str, typer.Option("--name", help="Name of the client there. Default: its file's.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace another client of this name.")] = False,
+) -> None:
+    """Let a client in. A running daemon notices by itself."""
+    from nearsight.common.rpc.security import allow_client
+
+    target = allow_client(key, folder, name=name, overwrite=force)
+    typer.echo(f"{target.stem} may connect to daemons with allowed_clients = {str(folder)!r}")
+
+
+@app.command()
+def forbid(
+    name: Annotated[str, typer.Argument(help="Name of the client, as `nearsight keys list` shows it.")],
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="The daemon's folder of allowed clients.")
+    ] = DEFAULT_ALLOWED,
+) -> None:
+    """Lock a client out. A running daemon notices by itself, also for connections that exist."""
+    from nearsight.common.rpc.security import forbid_client
+
+    forbid_client(name, folder)
+    typer.echo(f"{name} may not connect any more")
+
+
+@app.command("list")
+def list_keys(
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="A folder of keys, or of allowed clients.")
+    ] = DEFAULT_KEYS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the keys in a folder."""
+    from nearsight.common.rpc.security import list_key_files
+    from nearsight.common.terminal import print_json, print_table
+
+    entries = list_key_files(folder)
+    if as_json:
+        print_json(
+            [{"name": e.name, "public_key": e.public_key, "secret_here": e.secret_here} for e in entries]
+        )
+    elif not entries:
+        typer.echo(
+            f"no keys in {folder}; make one with: nearsight keys generate NAME --dir {folder}", err=True
+        )
+    else:
+        rows = [(e.name, e.public_key, "yes" if e.secret_here else "") for e in entries]
+        print_table(("name", "public key", "secret key here"), rows)

@@ -1,0 +1,277 @@
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from nearsight.common.errors import (
+    ConfigurationError,
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    NearsightError,
+    Unavailable,
+)
+from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.rpc.connection import ConnectionEvent
+from nearsight.common.rpc.inprocess import INPROC, InProcessTransport
+from nearsight.common.rpc.settings import ChannelSettings
+from nearsight.protos import echo_pb2, rpc_pb2
+from support.rpc import ECHO, Gate, ScriptedEcho, echo_stub, serving, text
+from support.waiting import wait_until
+
+
+@pytest.fixture(params=["tcp://127.0.0.1:0", "inproc://test"])
+def listen(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_waiting_calls_and_futures_of_many_threads_mix(listen: str) -> None:
+    with (
+        serving(ScriptedEcho(), listen=listen) as server,
+        echo_stub(server) as stub,
+        ThreadPoolExecutor(6) as pool,
+    ):
+
+        def ask(number: int) -> bool:
+            name = str(number)
+            if number % 3 == 0:
+                return bool(stub.echo.future(text(name), timeout_s=30).result(30).message.text == name)
+            return bool(stub.echo(text(name), timeout_s=30, blobs=[b"b" * number]).message.text == name)
+
+        assert all(pool.map(ask, range(400)))
+
+
+def test_a_future_is_answered_while_another_thread_waits_for_a_slower_call(listen: str) -> None:
+    gate = Gate()
+
+    def some_slow(request: echo_pb2.EchoRequest, context: Any) -> Any:
+        return gate(request, context) if request.text == "slow" else echo_pb2.EchoResponse(text=request.text)
+
+    with serving(ScriptedEcho(some_slow), listen=listen) as server, echo_stub(server) as stub:
+        stub.echo(text("warm"), timeout_s=10)
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(stub.echo, text("slow"), timeout_s=20)
+            assert gate.entered.acquire(timeout=10)
+            quick = [stub.echo.future(text(str(n)), timeout_s=20) for n in range(5)]
+            assert [f.result(10).message.text for f in quick] == list("01234")
+            assert not slow.done()
+            gate.open.set()
+            assert slow.result(10).message.text == "slow"
+
+
+def test_a_waiting_call_ends_at_its_deadline(listen: str) -> None:
+    with serving(ScriptedEcho(lambda *_: Future()), listen=listen) as server, echo_stub(server) as stub:
+        for _ in range(3):
+            start_s = time.monotonic()
+            with pytest.raises(DeadlineExceeded):
+                stub.echo(text(), timeout_s=0.05)
+            assert 0.04 < time.monotonic() - start_s < 5.0
+
+
+def test_a_late_answer_is_not_taken_for_that_of_the_next_call(listen: str) -> None:
+    gate = Gate()
+
+    def first_slow(request: echo_pb2.EchoRequest, context: Any) -> Any:
+        return gate(request, context) if request.text == "late" else echo_pb2.EchoResponse(text=request.text)
+
+    with serving(ScriptedEcho(first_slow), listen=listen) as server, echo_stub(server) as stub:
+        stub.echo(text("warm"), timeout_s=10)
+        with pytest.raises(DeadlineExceeded):
+            stub.echo(text("late"), timeout_s=0.05)
+        gate.open.set()
+        for number in range(20):
+            assert stub.echo(text(str(number)), timeout_s=10).message.text == str(number)
+
+
+def test_a_future_that_is_cancelled_still_ends_with_its_answer(listen: str) -> None:
+    with serving(ScriptedEcho(), listen=listen) as server, echo_stub(server) as stub:
+        future = stub.echo.future(text("hello"), timeout_s=10)
+        assert not future.cancel()
+        assert future.result(10).message.text == "hello"
+
+
+def test_closing_fails_calls_that_are_pending_and_those_that_follow(listen: str) -> None:
+    with serving(ScriptedEcho(lambda *_: Future()), listen=listen) as server, echo_stub(server) as stub:
+        pending = stub.echo.future(text(), timeout_s=30)
+        waiting = []
+
+        def wait() -> None:
+            try:
+                stub.echo(text(), timeout_s=30)
+            except NearsightError as error:
+                waiting.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_until(lambda: len(server._deferred) == 2)
+        stub.echo._channel.close()
+        thread.join(10)
+        assert not thread.is_alive()
+        for error in (pending.exception(10), *waiting):
+            assert isinstance(error, Unavailable)
+        with pytest.raises(Unavailable, match="closed"):
+            stub.echo(text(), timeout_s=5)
+
+
+def test_a_channel_may_be_closed_by_its_own_callback(listen: str) -> None:
+    with serving(ScriptedEcho(), listen=listen) as server, echo_stub(server) as stub:
+        closed = threading.Event()
+
+        def close(_: Future[Reply]) -> None:
+            stub.echo._channel.close()
+            closed.set()
+
+        stub.echo.future(text(), timeout_s=10).add_done_callback(close)
+        assert closed.wait(10)
+
+
+def test_a_callback_that_waits_for_a_call_is_stopped_rather_than_hung(listen: str) -> None:
+    outcome: Future[object] = Future()
+
+    with serving(ScriptedEcho(), listen=listen) as server, echo_stub(server) as stub:
+
+        def wait(_: Future[Reply]) -> None:
+            try:
+                outcome.set_result(stub.echo(text(), timeout_s=5))
+            except RuntimeError as error:
+                outcome.set_result(error)
+
+        gate = threading.Event()
+        first = stub.echo.future(text(), timeout_s=10)
+        first.add_done_callback(lambda _: gate.wait(5))
+        second = stub.echo.future(text(), timeout_s=10)
+        second.add_done_callback(wait)
+        gate.set()
+        assert isinstance(outcome.result(10), RuntimeError | Reply)
+
+
+def test_a_request_of_the_wrong_type_or_size_fails_before_it_is_sent(listen: str) -> None:
+    echo = ScriptedEcho()
+    with serving(echo, listen=listen) as server, echo_stub(server, max_message_bytes=1000) as stub:
+        with pytest.raises(InvalidArgument, match="EchoRequest"):
+            stub.echo(rpc_pb2.Hop(), timeout_s=5)
+        with pytest.raises(InvalidArgument, match="more than the limit of 1000"):
+            stub.echo(text(), timeout_s=5, blobs=[bytes(1001)])
+    assert echo.seen == []
+
+
+def test_a_stub_has_exactly_the_methods_of_its_service() -> None:
+    with serving(ScriptedEcho()) as server, echo_stub(server) as stub:
+        with pytest.raises(AttributeError, match=r"nearsight.v1.Echo has no method shout\(\)"):
+            stub.shout(text(), timeout_s=1)
+        assert stub.echo_once(text("x"), timeout_s=5).message.text == "x"
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:5", "http://x", "tcp://h"])
+def test_a_channel_to_no_address_is_refused_at_once(endpoint: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not an address"):
+        Channel(endpoint, client_id="test")
+
+
+class FaultyTransport(InProcessTransport):
+    """An in-process transport whose connection a test can break."""
+
+    def break_connection(self) -> None:
+        self.interrupt()
+
+
+def faulty(server: Any, **settings: Any) -> tuple[Channel, FaultyTransport]:
+    transport = FaultyTransport(server)
+    return Channel(
+        INPROC, client_id="test", transport=transport, settings=ChannelSettings(**settings)
+    ), transport
+
+
+def test_an_idempotent_call_survives_a_connection_that_breaks_in_mid_request() -> None:
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with serving(echo) as server:
+        channel, transport = faulty(server, backoff_s=0.001)
+        with channel:
+            future = Stub(channel, ECHO).echo.future(text("again"), timeout_s=20)
+            assert gate.entered.acquire(timeout=10)
+            transport.break_connection()
+            assert gate.entered.acquire(timeout=10)
+            gate.open.set()
+            assert future.result(10).message.text == "again"
+    assert echo.seen == ["again", "again"]
+
+
+def test_a_call_that_is_not_idempotent_is_never_sent_twice() -> None:
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with serving(echo) as server:
+        channel, transport = faulty(server)
+        with channel:
+            future = Stub(channel, ECHO).echo_once.future(text("once"), timeout_s=20)
+            assert gate.entered.acquire(timeout=10)
+            transport.break_connection()
+            with pytest.raises(Unavailable, match="went away"):
+                future.result(10)
+            gate.open.set()
+    assert echo.seen == ["once"]
+
+
+class Garbler(InProcessTransport):
+    """A transport that damages what the server answers."""
+
+    damage: Any = staticmethod(lambda frames: frames)
+
+    def receive(self, limit: int) -> list[Any]:
+        return [self.damage(frames) for frames in super().receive(limit)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda frames: [frames[0] + b"\xff"],
+        lambda _: [rpc_pb2.ResponseHeader(protocol=9, request_id=1).SerializeToString()],
+        lambda _: [rpc_pb2.ResponseHeader(protocol=1, request_id=1, message=b"\x0a\xff").SerializeToString()],
+        lambda _: [rpc_pb2.ResponseHeader(protocol=1, request_id=1, status=77).SerializeToString()],  # type: ignore[arg-type]
+    ],
+)
+def test_a_response_that_cannot_be_read_fails_its_call_at_once(damage: Any) -> None:
+    with serving(ScriptedEcho()) as server:
+        transport = Garbler(server)
+        transport.damage = damage
+        with Channel(INPROC, client_id="test", transport=transport) as channel, pytest.raises(InternalError):
+            Stub(channel, ECHO).echo(text(), timeout_s=20)
+
+
+def test_an_answer_to_nobody_is_ignored() -> None:
+    with serving(ScriptedEcho()) as server:
+        transport = Garbler(server)
+        transport.damage = lambda _: [rpc_pb2.ResponseHeader(protocol=1, request_id=555).SerializeToString()]
+        with Channel(INPROC, client_id="test", transport=transport) as channel:
+            with pytest.raises(DeadlineExceeded):
+                Stub(channel, ECHO).echo(text(), timeout_s=0.1)
+            transport.damage = lambda frames: frames
+            assert Stub(channel, ECHO).echo(text("x"), timeout_s=10).message.text == "x"
+
+
+def test_a_bug_in_the_transport_fails_the_calls_and_not_the_thread() -> None:
+    class Broken(InProcessTransport):
+        broken = True
+
+        def changes(self) -> list[ConnectionEvent]:
+            if self.broken:
+                self.broken = False
+                raise RuntimeError("bug")
+            return super().changes()
+
+    with serving(ScriptedEcho()) as server:
+        transport = Broken(server)
+        with Channel(INPROC, client_id="test", transport=transport) as channel:
+            with pytest.raises(NearsightError):
+                Stub(channel, ECHO).echo(text(), timeout_s=5)
+            assert Stub(channel, ECHO).echo(text("x"), timeout_s=10).message.text == "x"
+
+
+def test_an_in_process_channel_notices_that_its_server_stopped() -> None:
+    with serving(ScriptedEcho()) as server, echo_stub(server, connect_grace_s=0.0) as stub:
+        stub.echo(text(), timeout_s=5)
+        server.stop()
+        with pytest.raises(Unavailable):
+            stub.echo(text(), timeout_s=5)

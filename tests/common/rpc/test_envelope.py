@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.errors import InvalidMessage, StatusCode
+from nearsight.common.rpc.envelope import (
+    LARGEST_HEADER,
+    MOST_FRAMES,
+    Buffer,
+    as_blob,
+    decode_request,
+    decode_response,
+    encode_response,
+    salvage_request_id,
+    size_of,
+)
+from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.status import Outcome
+from nearsight.protos import rpc_pb2
+
+names = st.text(max_size=40)
+hops = st.builds(
+    Hop,
+    names,
+    st.floats(0, 1e6),
+    st.floats(0, 1e6),
+    st.floats(0, 1e6),
+    st.integers(0, 2**40),
+    st.integers(0, 2**40),
+)
+blobs = st.lists(st.binary(max_size=100), max_size=4)
+
+
+headers = st.builds(
+    rpc_pb2.RequestHeader,
+    protocol=st.just(1),
+    request_id=st.integers(0, 2**64 - 1),
+    service=names,
+    method=names,
+    time_left_ms=st.integers(0, 2**32 - 1),
+    client_id=names,
+    catalogue=names,
+    trace_id=names,
+    newest_wins=st.booleans(),
+    message=st.binary(max_size=99),
+)
+
+
+@given(headers, blobs)
+def test_a_request_arrives_as_it_was_sent(header: rpc_pb2.RequestHeader, parts: list[bytes]) -> None:
+    frames: list[Buffer] = [header.SerializeToString(), *parts]
+    got = decode_request(frames)
+    for name in (
+        "request_id",
+        "service",
+        "method",
+        "client_id",
+        "catalogue",
+        "trace_id",
+        "newest_wins",
+        "message",
+    ):
+        assert getattr(got, name) == getattr(header, name)
+    assert got.time_left_s == header.time_left_ms / 1000
+    assert [bytes(blob) for blob in got.blobs] == parts
+    assert got.size_bytes == sum(map(len, frames))
+
+
+@given(
+    st.integers(0, 2**64 - 1),
+    st.sampled_from(StatusCode),
+    names,
+    names,
+    st.lists(hops, max_size=4),
+    st.binary(max_size=99),
+    blobs,
+)
+def test_a_response_arrives_as_it_was_sent(
+    request_id: int,
+    code: StatusCode,
+    error: str,
+    advice: str,
+    way: list[Hop],
+    message: bytes,
+    parts: list[bytes],
+) -> None:
+    frames = encode_response(request_id, Outcome(code, error, advice), way, message, parts)
+    got = decode_response(frames)
+    assert (got.request_id, got.status, got.error, got.advice) == (request_id, code, error, advice)
+    assert got.hops == tuple(way)
+    assert got.message == message
+    assert [bytes(blob) for blob in got.blobs] == parts
+    assert got.size_bytes == size_of(frames)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=5))
+def test_arbitrary_frames_are_a_message_or_invalid_and_nothing_else(frames: list[bytes]) -> None:
+    for decode in (decode_request, decode_response):
+        try:
+            decode(frames)
+        except InvalidMessage as error:
+            assert error.message
+    assert 0 <= salvage_request_id(frames) < 2**64
+
+
+@given(st.integers(1, 2**64 - 1), st.binary(min_size=1, max_size=50))
+def test_the_request_id_survives_damage_behind_it(request_id: int, damage: bytes) -> None:
+    head = rpc_pb2.RequestHeader(protocol=1, request_id=request_id).SerializeToString()
+    broken = head + b"\x1a\xff" + damage.replace(b"\x10", b"\x00")  # a string that claims more than there is
+    assert salvage_request_id([broken]) == request_id
+
+
+@given(st.integers(1, 2**64 - 1), st.data())
+def test_a_truncated_header_gives_the_id_or_none(request_id: int, data: st.DataObject) -> None:
+    head = rpc_pb2.RequestHeader(protocol=1, request_id=request_id, service="s" * 20).SerializeToString()
+    cut = data.draw(st.integers(0, len(head)))
+    assert salvage_request_id([head[:cut]]) in {0, request_id}
+
+
+def test_another_version_of_the_protocol_is_refused_by_name() -> None:
+    with pytest.raises(InvalidMessage, match="version 9"):
+        decode_request([rpc_pb2.RequestHeader(protocol=9).SerializeToString()])
+
+
+def test_a_header_longer_than_any_name_needs_is_refused() -> None:
+    header = rpc_pb2.RequestHeader(protocol=1, client_id="x" * LARGEST_HEADER)
+    with pytest.raises(InvalidMessage, match="more than"):
+        decode_request([header.SerializeToString()])
+    large = rpc_pb2.RequestHeader(protocol=1, message=b"x" * 10 * LARGEST_HEADER)
+    assert len(decode_request([large.SerializeToString()]).message) == 10 * LARGEST_HEADER
+
+
+def test_too_many_frames_are_refused() -> None:
+    with pytest.raises(InvalidMessage, match="frames"):
+        decode_request([rpc_pb2.RequestHeader(protocol=1).SerializeToString(), *[b""] * MOST_FRAMES])
+
+
+def test_an_array_becomes_a_blob_without_a_copy() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    blob = as_blob(array.data)
+    array[0, 0] = 5.0
+    assert len(blob) == 48
+    assert bytes(blob) == array.tobytes()
+
+
+def test_an_array_with_gaps_is_no_blob() -> None:
+    with pytest.raises(InvalidMessage, match="contiguous"):
+        as_blob(np.zeros((4, 4))[:, ::2].data)

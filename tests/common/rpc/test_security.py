@@ -1,0 +1,278 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import zmq
+
+from nearsight.common.errors import ConfigurationError, Unauthenticated
+from nearsight.common.rpc.allow_list import AllowList
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.security import (
+    ClientSecurity,
+    KeyPair,
+    ServerSecurity,
+    allow_client,
+    forbid_client,
+    generate_keys,
+    list_key_files,
+    read_public_key,
+    read_secret_key,
+)
+from nearsight.common.rpc.server import RpcServer
+from nearsight.protos import echo_pb2
+from support.rpc import ScriptedEcho, echo_stub_to, request_frames, serving, text
+from support.waiting import wait_until
+
+TCP = "tcp://127.0.0.1:0"
+
+
+class Keys:
+    """A server's and a client's identities in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.allowed = folder / "allowed"
+        self.server_files = generate_keys(folder, "server")
+        self.client_files = generate_keys(folder, "client")
+        allow_client(self.client_files.public_file, self.allowed)
+        self.server = ServerSecurity(self.server_files.secret_file, self.allowed)
+        self.client = self.client_named("client")
+
+    def client_named(self, name: str) -> ClientSecurity:
+        return ClientSecurity(self.folder / f"{name}.key_secret", self.server_files.public_file)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+def test_a_client_with_an_allowed_key_is_known_by_it(keys: Keys) -> None:
+    seen = []
+
+    def look(request: echo_pb2.EchoRequest, context: object) -> echo_pb2.EchoResponse:
+        seen.append(context.peer_key)  # type: ignore[attr-defined]
+        return echo_pb2.EchoResponse(text=request.text)
+
+    with (
+        serving(ScriptedEcho(look), listen=TCP, security=keys.server) as server,
+        echo_stub_to(server.endpoint, keys.client) as stub,
+    ):
+        assert stub.echo(text("secret"), timeout_s=10, blobs=[bytes(200_000)]).message.text == "secret"
+    assert seen == [keys.client_files.public_key]
+
+
+def test_a_server_with_keys_may_listen_beyond_loopback(keys: Keys) -> None:
+    with serving(ScriptedEcho(), listen="tcp://0.0.0.0:0", security=keys.server) as server:
+        port = server.endpoint.rsplit(":", 1)[1]
+        with echo_stub_to(f"tcp://127.0.0.1:{port}", keys.client) as stub:
+            assert stub.echo(text("x"), timeout_s=10).message.text == "x"
+
+
+def test_a_key_that_is_not_allowed_is_told_what_to_do(keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
+    generate_keys(keys.folder, "stranger")
+    echo = ScriptedEcho()
+    with (
+        serving(echo, listen=TCP, security=keys.server) as server,
+        echo_stub_to(server.endpoint, keys.client_named("stranger")) as stub,
+        pytest.raises(Unauthenticated, match="nearsight keys allow"),
+    ):
+        stub.echo(text(), timeout_s=60)
+    assert echo.seen == []
+    stranger = read_public_key(keys.folder / "stranger.key")
+    assert stranger in "".join(capsys.readouterr())
+
+
+def test_a_client_without_a_key_is_told_what_to_do(keys: Keys) -> None:
+    with (
+        serving(ScriptedEcho(), listen=TCP, security=keys.server) as server,
+        echo_stub_to(server.endpoint) as stub,
+        pytest.raises(Unauthenticated, match="nearsight keys generate"),
+    ):
+        stub.echo(text(), timeout_s=60)
+
+
+def test_a_server_with_another_key_than_expected_is_not_spoken_to(keys: Keys) -> None:
+    generate_keys(keys.folder, "impostor")
+    impostor = ServerSecurity(keys.folder / "impostor.key_secret", keys.allowed)
+    echo = ScriptedEcho()
+    with (
+        serving(echo, listen=TCP, security=impostor) as server,
+        echo_stub_to(server.endpoint, keys.client) as stub,
+        pytest.raises(Unauthenticated, match="does not own the public key"),
+    ):
+        stub.echo(text(), timeout_s=60)
+    assert echo.seen == []
+
+
+def test_a_server_without_keys_is_not_spoken_to_by_a_client_that_expects_them(keys: Keys) -> None:
+    echo = ScriptedEcho()
+    with (
+        serving(echo, listen=TCP) as server,
+        echo_stub_to(server.endpoint, keys.client) as stub,
+        pytest.raises(Unauthenticated, match=r"does not use keys|uses no keys"),
+    ):
+        stub.echo(text(), timeout_s=60)
+    assert echo.seen == []
+
+
+def test_a_client_that_is_allowed_later_gets_in_without_a_restart(keys: Keys) -> None:
+    late = generate_keys(keys.folder, "late")
+    with (
+        serving(ScriptedEcho(), listen=TCP, security=keys.server) as server,
+        echo_stub_to(server.endpoint, keys.client_named("late")) as stub,
+    ):
+        with pytest.raises(Unauthenticated):
+            stub.echo(text(), timeout_s=60)
+        allow_client(late.public_file, keys.allowed)
+        assert stub.echo(text("in"), timeout_s=10).message.text == "in"
+
+
+def test_a_client_that_is_locked_out_is_refused_on_the_connection_that_it_has(keys: Keys) -> None:
+    with (
+        serving(ScriptedEcho(), listen=TCP, security=keys.server) as server,
+        echo_stub_to(server.endpoint, keys.client) as stub,
+    ):
+        stub.echo(text(), timeout_s=10)
+        forbid_client("client", keys.allowed)
+
+        def refused() -> bool:
+            try:
+                stub.echo(text(), timeout_s=10)
+            except Unauthenticated:
+                return True
+            return False
+
+        wait_until(refused, what="the lock-out")
+
+
+def test_the_connection_recovers_when_a_server_with_the_same_key_comes_back(keys: Keys) -> None:
+    with serving(ScriptedEcho(), listen=TCP, security=keys.server) as server:
+        endpoint = server.endpoint
+        with echo_stub_to(endpoint, keys.client, connect_grace_s=10.0) as stub:
+            stub.echo(text(), timeout_s=10)
+            server.stop()
+            with serving(ScriptedEcho(), listen=endpoint, security=keys.server):
+                assert stub.echo(text("again"), timeout_s=10).message.text == "again"
+
+
+def test_a_raw_client_without_keys_cannot_say_anything(keys: Keys) -> None:
+    echo = ScriptedEcho()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with serving(echo, listen=TCP, security=keys.server) as server, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.connect(server.endpoint)
+        frames: list[Buffer] = request_frames("intruder")
+        dealer.send_multipart(frames)
+        assert dealer.poll(200) == 0
+    context.term()
+    assert echo.seen == []
+
+
+def test_secret_keys_are_readable_by_their_owner_alone_from_the_start(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        files = generate_keys(tmp_path / "new", "edge")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(files.secret_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(files.public_file.stat().st_mode) == 0o644
+    assert files.public_key not in (files.secret_file.with_suffix(".x"),)
+    pair = read_secret_key(files.secret_file)
+    assert pair.public == read_public_key(files.public_file) == files.public_key
+    assert pair.secret not in files.public_file.read_text()
+    assert pair.secret not in repr(pair)
+    assert list(files.secret_file.parent.glob(".*")) == []
+
+
+def test_a_secret_key_that_others_can_read_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    files = generate_keys(tmp_path, "edge")
+    files.secret_file.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        read_secret_key(files.secret_file)
+
+
+def test_keys_are_not_overwritten_unless_asked(tmp_path: Path) -> None:
+    first = generate_keys(tmp_path, "edge")
+    with pytest.raises(ConfigurationError, match="--force"):
+        generate_keys(tmp_path, "edge")
+    assert read_public_key(first.public_file) == first.public_key
+    assert generate_keys(tmp_path, "edge", overwrite=True).public_key != first.public_key
+
+
+@pytest.mark.parametrize("name", ["", "../edge", "a/b", ".hidden", "x" * 65, "two words"])
+def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="no name for a key"):
+        generate_keys(tmp_path / "keys", name)
+
+
+def test_a_public_file_is_no_secret_key_and_rubbish_is_no_key(tmp_path: Path) -> None:
+    files = generate_keys(tmp_path, "edge")
+    with pytest.raises(ConfigurationError, match="key_secret file"):
+        read_secret_key(files.public_file)
+    (tmp_path / "bad.key").write_text("rubbish")
+    (tmp_path / "short.key").write_text('curve\n    public-key = "abc"\n')
+    for name in ("bad.key", "short.key", "missing.key"):
+        with pytest.raises(ConfigurationError, match="key"):
+            read_public_key(tmp_path / name)
+
+
+def test_a_key_may_be_given_itself_or_as_a_file_whose_path_looks_like_a_key(tmp_path: Path) -> None:
+    files = generate_keys(tmp_path, "edge")
+    assert read_public_key(files.public_key) == files.public_key
+    assert len("/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.key") == 40
+    with pytest.raises(ConfigurationError, match="no key file"):
+        read_public_key("/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.key")
+
+
+def test_allowing_copies_the_public_key_alone_and_knows_names(tmp_path: Path) -> None:
+    files = generate_keys(tmp_path, "phone")
+    target = allow_client(files.secret_file, tmp_path / "allowed", name="phone")
+    assert "secret-key" not in target.read_text()
+    assert allow_client(files.public_file, tmp_path / "allowed") == target  # again is fine
+    with pytest.raises(ConfigurationError, match="--name"):
+        allow_client(files.public_key, tmp_path / "allowed")
+    other = generate_keys(tmp_path / "elsewhere", "phone")
+    with pytest.raises(ConfigurationError, match="another client called phone"):
+        allow_client(other.public_file, tmp_path / "allowed")
+    assert [e.name for e in list_key_files(tmp_path / "allowed")] == ["phone"]
+
+
+def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_path: Path) -> None:
+    folder = tmp_path / "allowed"
+    with pytest.raises(ConfigurationError, match="nearsight keys allow"):
+        AllowList(folder)
+    a, b = generate_keys(tmp_path, "a"), generate_keys(tmp_path, "b")
+    allow_client(a.public_file, folder)
+    allowed = AllowList(folder)
+    assert allowed.name_of(a.public_key) == "a"
+    assert allowed.name_of(b.public_key) is None
+    (folder / "broken.key").write_text("rubbish")
+    allow_client(b.public_file, folder, name="bob")
+    allowed.refresh()
+    assert (allowed.name_of(b.public_key), len(allowed)) == ("bob", 2)
+    forbid_client("a", folder)
+    allowed.refresh()
+    assert allowed.name_of(a.public_key) is None
+    with pytest.raises(ConfigurationError, match="no client called 'a'"):
+        forbid_client("a", folder)
+
+
+def test_a_server_with_unusable_keys_does_not_start(keys: Keys) -> None:
+    for security in (
+        ServerSecurity(keys.folder / "missing.key_secret", keys.allowed),
+        ServerSecurity(keys.server_files.secret_file, keys.folder / "nowhere"),
+    ):
+        with pytest.raises(ConfigurationError):
+            serving_never(security)
+
+
+def serving_never(security: ServerSecurity) -> None:
+    from nearsight.common.rpc.settings import ServerSettings
+
+    RpcServer([ScriptedEcho()], tier="t", settings=ServerSettings(listen=TCP), security=security).start()
+
+
+def test_a_key_pair_hides_its_secret() -> None:
+    assert "s3cret" not in repr(KeyPair("public", "s3cret"))

@@ -1,0 +1,142 @@
+"""Services and clients for the tests of RPC."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.envelope import Buffer, Response, decode_response
+from nearsight.common.rpc.inprocess import in_process_channel
+from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
+from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.common.rpc.settings import ChannelSettings, ServerSettings
+from nearsight.protos import echo_pb2, recognition_pb2, rpc_pb2
+
+ECHO = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
+RECOGNITION = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
+NO_SOCKET = "inproc://test"
+
+EchoHandler = Callable[[echo_pb2.EchoRequest, CallContext], "echo_pb2.EchoResponse | Future[Any]"]
+
+
+def give_back(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+    context.response_blobs.extend(context.blobs)
+    return echo_pb2.EchoResponse(text=request.text)
+
+
+class ScriptedEcho(Service):
+    """An echo service that does what a test wants."""
+
+    descriptor: ClassVar[ServiceDescriptor] = ECHO
+
+    def __init__(self, handler: EchoHandler = give_back) -> None:
+        self.handler = handler
+        self.seen: list[str] = []
+
+    def echo(self, request: echo_pb2.EchoRequest, context: CallContext) -> Any:
+        self.seen.append(request.text)
+        return self.handler(request, context)
+
+    def echo_once(self, request: echo_pb2.EchoRequest, context: CallContext) -> Any:
+        return self.echo(request, context)
+
+
+class Gate:
+    """A handler that waits until the test opens it."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def __call__(self, request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        self.entered.release()
+        assert self.open.wait(20)
+        return give_back(request, context)
+
+
+class Answers:
+    """Takes the answers to frames that a test submits itself."""
+
+    def __init__(self) -> None:
+        self._arrived = threading.Semaphore(0)
+        self.all: list[Response] = []
+
+    def __call__(self, frames: Any) -> None:
+        self.all.append(decode_response(list(frames)))
+        self._arrived.release()
+
+    def next(self) -> Response:
+        assert self._arrived.acquire(timeout=10), "no answer"
+        return self.all[-1]
+
+
+def request_frames(text: str = "", *, time_left_s: float = 10.0, **header: Any) -> list[Buffer]:
+    fields: dict[str, Any] = {
+        "protocol": 1,
+        "request_id": 7,
+        "service": ECHO.full_name,
+        "method": "Echo",
+        "time_left_ms": int(time_left_s * 1000),
+        "message": echo_pb2.EchoRequest(text=text).SerializeToString(),
+    }
+    return [rpc_pb2.RequestHeader(**(fields | header)).SerializeToString()]
+
+
+@contextmanager
+def serving(
+    *services: Service, clock: Clock = SYSTEM_CLOCK, security: ServerSecurity | None = None, **settings: Any
+) -> Iterator[RpcServer]:
+    options = ServerSettings(**({"listen": NO_SOCKET} | settings))
+    server = RpcServer(services, tier="test", settings=options, security=security, clock=clock)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(grace_s=0.0)
+
+
+@contextmanager
+def echo_stub(server: RpcServer, **settings: Any) -> Iterator[Stub]:
+    """A stub to a server: without sockets if it has none."""
+    if not server.endpoint.startswith("inproc://"):
+        with echo_stub_to(server.endpoint, **settings) as stub:
+            yield stub
+        return
+    with in_process_channel(server, client_id="test", settings=ChannelSettings(**settings)) as channel:
+        yield Stub(channel, ECHO)
+
+
+@contextmanager
+def echo_stub_to(endpoint: str, security: ClientSecurity | None = None, **settings: Any) -> Iterator[Stub]:
+    """A stub over ZeroMQ."""
+    options = ChannelSettings(**settings)
+    with Channel(endpoint, client_id="test", settings=options, security=security) as channel:
+        yield Stub(channel, ECHO)
+
+
+def text(value: str = "") -> echo_pb2.EchoRequest:
+    return echo_pb2.EchoRequest(text=value)
+
+
+@contextmanager
+def echo_process(endpoint: str = "tcp://127.0.0.1:0") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """An echo server in its own process: its handlers wait as many seconds as the text of a request says."""
+    script = Path(__file__).with_name("rpc_echo_process.py")
+    process = subprocess.Popen(
+        [sys.executable, str(script), endpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
