@@ -88,7 +88,7 @@ def targets(results: Mapping[str, ConfigurationResult]) -> list[Target]:
 
 
 def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
-    """What makes the figures doubtful: a machine that could not keep up, a link that is not what was asked."""
+    """What makes the figures doubtful: a machine that could not keep up, a link that is not as asked."""
     found = []
     for result in results:
         late_ms = summarise(result.rows).sent_late_ms
