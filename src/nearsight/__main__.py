@@ -70,6 +70,12 @@ COMMANDS = MappingProxyType(
             _DATA,
             extra="experiments",
         ),
+        "experiment": LazyCommand(
+            "nearsight.experiments.experiment_cli:app",
+            "Measure tables and figures of the papers anew.",
+            _DATA,
+            extra="experiments",
+        ),
     }
 )
 

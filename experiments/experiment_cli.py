@@ -1,0 +1,103 @@
+"""The commands ``nearsight experiment list`` and ``nearsight experiment run``."""
+
+# ruff: noqa: PLC0415  heavy imports wait for the command that needs them
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.terminal import print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from nearsight.experiments.figures.experiment import Experiment
+    from nearsight.experiments.figures.running import Outcome
+
+app = typer.Typer(no_args_is_help=True)
+
+_RESULTS = Path("results/experiments")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help=f"Folder for results; default: {_RESULTS}/NAME."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+
+
+@app.callback()
+def experiment() -> None:
+    """Tables and figures of the papers, measured anew."""
+
+
+@app.command("list")
+def list_experiments() -> None:
+    """List the experiments."""
+    from nearsight.experiments.figures.registry import EXPERIMENTS
+
+    rows = [(name, entry.shows, entry.source) for name, entry in EXPERIMENTS.items()]
+    print_table(("name", "shows", "source"), rows)
+
+
+@app.command()
+def run(
+    name: NameArgument,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Seconds: shows that everything works.")] = False,
+    out: OutOption = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Everything random follows from it.")] = 1,
+    visits: Annotated[
+        Path | None,
+        typer.Option("--visits", metavar="FILE.csv", help="Stays of real visitors, to be used as well."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure, compute the numbers and draw the figure: rows.csv, summary.json and a PNG.
+
+    A run that was interrupted continues where it stopped when it is started again.
+    """
+    from nearsight.common.recognition.threads import pin_threads
+    from nearsight.experiments.figures.experiment import RunOptions
+    from nearsight.experiments.figures.registry import find_experiment
+    from nearsight.experiments.figures.running import conclude, missing_cells, prepare, run_cells
+
+    pin_threads()
+    found = find_experiment(name)
+    options = RunOptions(seed, smoke, visits)
+    folder = out or _default_folder(name, smoke)
+    prepare(found, options, folder, fresh=fresh)
+    missing = missing_cells(found, options, folder)
+    if missing:
+        with progress_bar(f"measuring {name}", len(missing)) as advance:
+            run_cells(found, options, folder, advance)
+    else:
+        run_cells(found, options, folder, lambda _cells: None)
+        typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
+    _show(found, conclude(found, folder), folder, as_json)
+
+
+@app.command()
+def plot(name: NameArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
+    """Compute the numbers and draw the figure again, from the rows of an earlier run."""
+    from nearsight.experiments.figures.registry import find_experiment
+    from nearsight.experiments.figures.running import conclude
+
+    found = find_experiment(name)
+    folder = out or _default_folder(name, smoke=False)
+    _show(found, conclude(found, folder), folder, as_json)
+
+
+def _default_folder(name: str, smoke: bool) -> Path:
+    return _RESULTS / (f"{name}-smoke" if smoke else name)
+
+
+def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> None:
+    if as_json:
+        print_json(outcome.summary)
+        return
+    columns, rows = found.table(outcome.summary["metrics"])
+    print_table(columns, rows, title=found.name, right=columns[1:])
+    for target in outcome.targets:
+        typer.echo(f"{'reached' if target.reached else 'MISSED '}  {target.text}: {target.value:.3f}")
+    typer.echo(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")

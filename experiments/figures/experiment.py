@@ -1,0 +1,155 @@
+"""What a table or figure of the papers is made of: runs that give rows, numbers from rows, a picture.
+
+The three are apart: rows are raw and are kept, metrics are pure functions of rows, and the picture is drawn
+from files. So a figure can be improved, and a number recomputed, without measuring again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import xxhash
+
+from nearsight.common.errors import InvalidArgument, NotFound
+
+Row = Mapping[str, str | int | float]
+"""One measurement, before it is written."""
+
+StoredRow = Mapping[str, str]
+"""One measurement as it stands in ``rows.csv``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a person can choose about a run.
+
+    Attributes
+    ----------
+    seed : int
+        Everything random follows from it.
+    smoke : bool
+        A small run that only shows that everything works.
+    visits : Path, optional
+        Stays of real visitors, for experiments that take them.
+    """
+
+    seed: int = 1
+    smoke: bool = False
+    visits: Path | None = None
+
+    def configuration(self) -> dict[str, Any]:
+        """What identifies a run: results of different configurations are never mixed.
+
+        Raises
+        ------
+        NotFound
+            If there is no such file of visits.
+        """
+        return {"seed": self.seed, "smoke": self.smoke, "visits": _fingerprint(self.visits)}
+
+    def rng(self, *parts: str | int) -> np.random.Generator:
+        """Random numbers for one named part: others drawing more or fewer does not change them."""
+        named = [xxhash.xxh32_intdigest(str(part).encode()) for part in parts]
+        return np.random.default_rng([self.seed, *named])
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A part of a run that is finished or not: what an interrupted run keeps, and continues after.
+
+    Attributes
+    ----------
+    key : str
+        Names it among the cells of the run; letters, digits, dots and dashes.
+    parameters : mapping
+        What is particular about it.
+    """
+
+    key: str
+    parameters: Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure that the experiment should reach.
+
+    Attributes
+    ----------
+    text : str
+        What, in words.
+    value : float
+        What was measured.
+    reached : bool
+        Whether that is enough.
+    """
+
+    text: str
+    value: float
+    reached: bool
+
+
+class Experiment(ABC):
+    """One table or figure.
+
+    Attributes
+    ----------
+    name : str
+        As on the command line, such as "fig6.3".
+    takes_visits : bool
+        Whether ``--visits`` means anything to it.
+    """
+
+    name: ClassVar[str]
+    takes_visits: ClassVar[bool] = False
+
+    @abstractmethod
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """The parts of a run, in the order in which they are run."""
+
+    @abstractmethod
+    def run(self, cell: Cell, options: RunOptions) -> Sequence[Row]:
+        """Measure one part; every row of an experiment has the same columns."""
+
+    @abstractmethod
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """Numbers from rows, ready for JSON; pure."""
+
+    @abstractmethod
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """What should be reached, and was or was not."""
+
+    @abstractmethod
+    def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        """Columns and rows to print for a person."""
+
+    @abstractmethod
+    def plot(self, folder: Path) -> Path:
+        """Draw the picture from the files in a folder; returns its path."""
+
+
+def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
+    """Of repeated measurements, for summaries: never only the best one."""
+    array = np.asarray(values, dtype=np.float64)
+    return {
+        "mean": round(float(array.mean()), 6),
+        "std": round(float(array.std(ddof=1)), 6) if len(array) > 1 else 0.0,
+        "min": round(float(array.min()), 6),
+        "max": round(float(array.max()), 6),
+        "runs": len(array),
+    }
+
+
+def _fingerprint(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return f"{path.name}:{xxhash.xxh64_hexdigest(path.read_bytes())}"
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {path}", advice="check the path of --visits") from error
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,57 @@
+"""All experiments by name. They are imported when they are used: listing them imports none."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from nearsight.common.errors import NotFound
+from nearsight.experiments.figures.experiment import Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An experiment that can be run.
+
+    Attributes
+    ----------
+    module : str
+        Has a class ``Figure``, an `Experiment`.
+    shows : str
+        What, in one line.
+    source : str
+        Where in the papers it is from.
+    """
+
+    module: str
+    shows: str
+    source: str
+
+
+EXPERIMENTS = MappingProxyType(
+    {
+        "fig6.3": Entry(
+            "nearsight.experiments.figures.fig6_3",
+            "How well Markov models of order 0 to 3 predict a visitor's next exhibit.",
+            "Cachier dissertation, 6.2.5.2",
+        ),
+    }
+)
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of this name.
+
+    Raises
+    ------
+    NotFound
+        If there is none.
+    """
+    entry = EXPERIMENTS.get(name)
+    if entry is None:
+        raise NotFound(f"there is no experiment {name!r}", advice=f"choose one of: {', '.join(EXPERIMENTS)}")
+    figure = importlib.import_module(entry.module).Figure()
+    if not isinstance(figure, Experiment):
+        raise NotFound(f"{entry.module}.Figure is no experiment")
+    return figure

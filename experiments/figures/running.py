@@ -1,0 +1,106 @@
+"""Running an experiment: cell by cell, continuing where an earlier run stopped, then numbers and picture.
+
+A cell that fails ends the run, and nothing of it is stored; cells that were finished before are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, Target
+from nearsight.experiments.figures.result_files import ResultFolder
+from nearsight.experiments.testbed.environment import PACKAGES, describe_environment
+
+_PACKAGES = (*PACKAGES, "scikit-learn", "matplotlib")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished experiment.
+
+    Attributes
+    ----------
+    summary : dict
+        What is in ``summary.json``.
+    targets : tuple of Target
+        What should be reached, and was or was not.
+    picture : Path
+        The figure.
+    """
+
+    summary: dict[str, Any]
+    targets: tuple[Target, ...]
+    picture: Path
+
+
+def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:
+    """What a run into this folder would still have to measure."""
+    folder = ResultFolder(out)
+    if folder.rows_path.is_file():
+        return ()
+    return tuple(cell for cell in experiment.cells(options) if folder.finished_cell(cell.key) is None)
+
+
+def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:
+    """Check the options, and make the folder ready.
+
+    Raises
+    ------
+    InvalidArgument
+        If an option means nothing to the experiment, or the folder holds other results.
+    """
+    if options.visits is not None and not experiment.takes_visits:
+        raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
+    configuration = options.configuration()
+    folder = ResultFolder(out)
+    if fresh:
+        folder.clear()
+    folder.begin(experiment.name, configuration, describe_environment(_PACKAGES))
+
+
+def run_cells(experiment: Experiment, options: RunOptions, out: Path, advance: Callable[[int], None]) -> None:
+    """Measure what is missing, and write ``rows.csv``; ``advance`` hears of every finished cell."""
+    folder = ResultFolder(out)
+    if folder.rows_path.is_file():
+        return
+    rows: list[Row] = []
+    for cell in experiment.cells(options):
+        kept = folder.finished_cell(cell.key)
+        if kept is None:
+            kept = experiment.run(cell, options)
+            folder.keep_cell(cell.key, kept)
+            advance(1)
+        rows.extend(kept)
+    folder.keep_rows(rows, _provenance(options, describe_environment(_PACKAGES)))
+
+
+def conclude(experiment: Experiment, out: Path) -> Outcome:
+    """Compute the metrics and draw the picture, from files alone."""
+    folder = ResultFolder(out)
+    metrics = experiment.metrics(folder.rows())
+    targets = experiment.targets(metrics)
+    summary = {
+        **folder.run_information(),
+        "metrics": metrics,
+        "targets": [asdict(target) for target in targets],
+    }
+    folder.keep_summary(summary)
+    return Outcome(summary, targets, experiment.plot(out))
+
+
+def _provenance(options: RunOptions, environment: Mapping[str, Any]) -> dict[str, str | int]:
+    configuration = {key: value for key, value in options.configuration().items() if key != "seed"}
+    versions = " ".join(f"{name}={version}" for name, version in environment["versions"].items())
+    return {
+        "seed": options.seed,
+        "configuration": json.dumps(configuration),
+        "commit": environment["commit"],
+        "machine": environment["machine"],
+        "python": environment["python"],
+        "versions": versions,
+    }

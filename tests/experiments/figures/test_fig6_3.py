@@ -1,0 +1,97 @@
+"""Figure 6.3: first order predicts best; the same on real visitors, where their log is at hand."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import cv2
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.caching.markov import MarkovSettings
+from nearsight.experiments.figures.experiment import RunOptions
+from nearsight.experiments.figures.fig6_3 import Figure, accuracy
+from nearsight.experiments.figures.flicker import without_flicker
+
+DATA = Path(os.environ.get("NEARSIGHT_DATA", Path(__file__).resolve().parents[3] / "shared/data"))
+HECHT = DATA / "mobility/hecht/stays.csv"
+
+
+def test_accuracy_is_the_share_of_steps_whose_next_exhibit_was_predicted() -> None:
+    training = ["abc", "abd", "abc"]
+    steps, hits = accuracy(training, ["abc", "abd", "ca"], MarkovSettings(order=1, backoff=False))
+    assert steps == 5
+    assert hits == {1: 3, 3: 4, 5: 4, 8: 4}  # c after b comes first, d second; nobody ever went on from c
+
+
+def test_a_bare_model_of_high_order_knows_nothing_of_paths_that_nobody_walked() -> None:
+    bare, backoff = (MarkovSettings(order=3, backoff=backoff) for backoff in (False, True))
+    assert accuracy(["abcd"], ["dbcd"], bare)[1][8] == 0
+    assert accuracy(["abcd"], ["dbcd"], backoff)[1][8] == 3
+
+
+def test_every_real_visitor_tests_once_and_both_variants_share_the_divisions(tmp_path: Path) -> None:
+    visits = tmp_path / "stays.csv"
+    with visits.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["visitor", "exhibit", "start_s", "end_s"])
+        for visitor in range(10):
+            for at, exhibit in enumerate("abc"[: 2 + visitor % 2]):
+                writer.writerow([f"v{visitor}", exhibit, 10 * at, 10 * at + 5])
+    options = RunOptions(visits=visits)
+    cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] != "generated"]
+    steps = {cell.key: int(Figure().run(cell, options)[0]["steps"]) for cell in cells}
+    raw = [steps[f"real-raw-{fold:02d}"] for fold in range(20)]
+    assert [sum(raw[start : start + 5]) for start in range(0, 20, 5)] == [5 * 1 + 5 * 2] * 4
+    assert raw == [steps[f"real-without-flicker-{fold:02d}"] for fold in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("walk", "steady"),
+    [
+        ("", ""),
+        ("a", "a"),
+        ("abc", "abc"),
+        ("aba", "aba"),
+        ("abab", "ab"),
+        ("xababac", "xabc"),
+        ("ababcdcdcd", "abcd"),
+        ("abcabc", "abcabc"),
+    ],
+)
+def test_flicker_is_an_alternation_of_at_least_four(walk: str, steady: str) -> None:
+    assert "".join(without_flicker(walk)) == steady
+
+
+def test_the_command_measures_draws_and_says_what_was_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["experiment", "run", "fig6.3", "--smoke", "--out", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "MISSED" not in output
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    found = summary["metrics"]["accuracy"]["generated"]["bare"]
+    assert found["order 1"]["top 8"]["mean"] > 0.8
+    assert max(found, key=lambda order: float(found[order]["top 5"]["mean"])) == "order 1"
+    picture = cv2.imread(str(tmp_path / "fig6.3.png"))
+    assert picture is not None
+    assert picture.std() > 10
+    before = (tmp_path / "fig6.3.png").read_bytes()
+    (tmp_path / "fig6.3.png").unlink()
+    assert main(["experiment", "plot", "fig6.3", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "fig6.3.png").read_bytes() == before
+
+
+def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "list"]) == 0
+    assert "fig6.3" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not HECHT.is_file(), reason="the log of real visitors is not here")
+def test_first_order_finds_the_next_exhibit_of_real_visitors_in_its_top_three() -> None:
+    options = RunOptions(visits=HECHT)
+    cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] == "real, raw"]
+    rows = [row for cell in cells[:5] for row in Figure().run(cell, options)]
+    first = [row for row in rows if (row["order"], row["prior"], row["top"]) == (1, "bare", 3)]
+    assert sum(int(row["hits"]) for row in first) / sum(int(row["steps"]) for row in first) >= 0.7
