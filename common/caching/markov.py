@@ -13,7 +13,6 @@ Time is the edge's: what the clocks of devices say plays no role.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,12 +22,11 @@ from numpy.typing import NDArray
 from nearsight.common.caching.device_histories import DeviceHistories
 from nearsight.common.caching.markov_journal import MarkovChanges, MarkovJournal, TransitionCount
 from nearsight.common.caching.next_objects import NextObjects
-from nearsight.common.caching.transition_row import TransitionRow
+from nearsight.common.caching.object_slots import ObjectSlots
+from nearsight.common.caching.transition_counts import NEGLIGIBLE, Transition, TransitionCounts
 from nearsight.common.errors import InvalidArgument
 
 LARGEST_ORDER = 3
-_RESCALE_AT_HALF_LIVES = 64.0
-_NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +105,15 @@ class MarkovModel:
             max(1, self._settings.order), self._settings.devices_max, self._settings.pause_s
         )
         self._journal = MarkovJournal() if journal else None
-        # Objects are slots in all arrays. Slots of removed objects are used again.
-        self._slots: dict[str, int] = {}
-        self._ids: list[str | None] = []
-        self._free: list[int] = []
-        # Counts are kept in units of a transition seen at `_origin_s`: then decay touches no count.
-        self._origin_s = 0.0
-        self._popularity = np.zeros(0)
-        self._present = np.zeros(0, dtype=np.bool_)
-        self._rows: OrderedDict[tuple[int, ...], TransitionRow] = OrderedDict()
+        self._objects = ObjectSlots()
+        self._counts = TransitionCounts(self._settings.half_life_s, self._settings.rows_max)
         self.set_objects(object_ids)
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._objects)
 
     def __contains__(self, object_id: object) -> bool:
-        return object_id in self._slots
+        return object_id in self._objects
 
     @property
     def order(self) -> int:
@@ -137,7 +128,7 @@ class MarkovModel:
     @property
     def transitions(self) -> int:
         """Different transitions with a count, over all orders."""
-        return sum(map(len, self._rows.values()))
+        return len(self._counts)
 
     # Learning
 
@@ -146,7 +137,7 @@ class MarkovModel:
 
         The same object again is no transition: it only keeps the history alive.
         """
-        slot = self._slots.get(object_id)
+        slot = self._objects.by_id.get(object_id)
         if slot is None:
             return False
         history = self._histories.saw(device_id, slot, now_s)
@@ -154,7 +145,9 @@ class MarkovModel:
             # First the weight of now: reading it may rescale the counts.
             weight = self._weight_of(now_s)
             for length in range(min(self.order, len(history)) + 1):
-                self._count(history[len(history) - length :], slot, weight)
+                transition = (history[len(history) - length :], slot)
+                self._note([transition])
+                self._note(self._counts.add(transition, weight))
         return True
 
     def forget_device(self, device_id: str) -> None:
@@ -164,75 +157,32 @@ class MarkovModel:
     def set_objects(self, object_ids: Iterable[str]) -> None:
         """Take over a changed catalogue: transitions from and to objects that left are forgotten."""
         wanted = dict.fromkeys(object_ids)
-        self._remove([object_id for object_id in self._slots if object_id not in wanted])
-        new = [object_id for object_id in wanted if object_id not in self._slots]
-        self._grow(len(new) - len(self._free))
-        for object_id in new:
-            slot = self._free.pop()
-            self._slots[object_id] = slot
-            self._ids[slot] = object_id
-            self._present[slot] = True
+        left = [object_id for object_id in self._objects.by_id if object_id not in wanted]
+        if left:
+            gone = self._objects.remove(left)
+            self._histories.remove(gone)
+            self._counts.remove(gone, self._objects.present)
+            if self._journal is not None:
+                self._journal.removed(left, gone)
+        self._objects.add([object_id for object_id in wanted if object_id not in self._objects])
+        self._counts.resize(len(self._objects.present))
 
-    def _grow(self, more: int) -> None:
-        """Make room for ``more`` further objects."""
-        if more <= 0:
-            return
-        old = len(self._ids)
-        self._ids.extend([None] * more)
-        self._free.extend(range(old + more - 1, old - 1, -1))
-        self._popularity = np.concatenate([self._popularity, np.zeros(more)])
-        self._present = np.concatenate([self._present, np.zeros(more, dtype=np.bool_)])
+    def _weight_of(self, now_s: float) -> float:
+        """Weight of a transition seen now."""
+        weight, forgotten = self._counts.weight_at(now_s)
+        self._note(forgotten)
+        return weight
 
-    def _remove(self, object_ids: Sequence[str]) -> None:
-        if not object_ids:
-            return
-        gone = [self._slots.pop(object_id) for object_id in object_ids]
-        self._present[gone] = False
-        self._popularity[gone] = 0.0
-        self._histories.remove(gone)
-        left = frozenset(gone)
-        for history in [history for history in self._rows if not left.isdisjoint(history)]:
-            del self._rows[history]
-        for row in self._rows.values():
-            row.keep(self._present[row.slots])
-        self._drop_empty_rows()
-        for slot in gone:
-            self._ids[slot] = None
-        self._free.extend(reversed(gone))
-        if self._journal is not None:
-            self._journal.removed(object_ids, gone)
-
-    def _count(self, history: tuple[int, ...], slot: int, weight: float) -> None:
-        self._note([(history, slot)])
-        self._add(history, slot, weight)
-
-    def _note(self, changed: Iterable[tuple[tuple[int, ...], int]]) -> None:
+    def _note(self, changed: Iterable[Transition]) -> None:
         if self._journal is not None:
             for history, slot in changed:
                 self._journal.touched(history, slot)
-
-    def _add(self, history: tuple[int, ...], slot: int, weight: float) -> None:
-        if not history:
-            self._popularity[slot] += weight
-            return
-        row = self._rows.get(history)
-        if row is None:
-            row = self._rows[history] = TransitionRow()
-            if len(self._rows) > self._settings.rows_max:
-                self._evict_row()
-        else:
-            self._rows.move_to_end(history)
-        row.add(slot, weight)
-
-    def _evict_row(self) -> None:
-        history, row = self._rows.popitem(last=False)
-        self._note((history, slot) for slot in row.slots.tolist())
 
     # Predicting
 
     def history_of(self, device_id: str, now_s: float) -> tuple[str, ...]:
         """The last objects of a device, the latest last; empty if it is not known."""
-        return self._names(self._histories.of(device_id, now_s))
+        return self._objects.names(self._histories.of(device_id, now_s))
 
     def next_objects(self, history: str | Sequence[str], now_s: float, top: int | None = None) -> NextObjects:
         """The PDF over what comes after a history (section 4.3.1.3).
@@ -250,7 +200,7 @@ class MarkovModel:
         names = (history,) if isinstance(history, str) else tuple(history)
         slots: list[int] = []
         for name in names:
-            slot = self._slots.get(name)
+            slot = self._objects.by_id.get(name)
             slots = [*slots, slot] if slot is not None else []
         past = tuple(slots)
         probabilities, listed = self._distribution(past, self._weight_of(now_s))
@@ -265,7 +215,7 @@ class MarkovModel:
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """P(next) of every slot, and which slots have counts behind them."""
         prior = self._settings.prior * weight_now
-        support = self._present.copy()
+        support = self._objects.present.copy()
         if past:
             support[past[-1]] = False  # the next object is another one
         probabilities = support / max(1, int(support.sum()))
@@ -275,10 +225,10 @@ class MarkovModel:
             if length > len(past):
                 break
             if length == 0:
-                slots: NDArray[np.intp] = np.flatnonzero(support & (self._popularity > 0))
-                weights = self._popularity[slots]
+                slots: NDArray[np.intp] = np.flatnonzero(support & (self._counts.popularity > 0))
+                weights = self._counts.popularity[slots]
             else:
-                row = self._rows.get(past[len(past) - length :])
+                row = self._counts.row(past[len(past) - length :])
                 if row is None:
                     continue
                 slots, weights = row.slots.astype(np.intp), row.weights
@@ -298,19 +248,15 @@ class MarkovModel:
             slots = slots[probabilities[slots] >= least]
         slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
         chosen = probabilities[slots]
-        return NextObjects(self._names(slots.tolist()), chosen, max(0.0, 1.0 - float(chosen.sum())))
-
-    def _names(self, slots: Iterable[int]) -> tuple[str, ...]:
-        return tuple(name for slot in slots if (name := self._ids[slot]) is not None)
+        names = self._objects.names(slots.tolist())
+        return NextObjects(names, chosen, max(0.0, 1.0 - float(chosen.sum())))
 
     # Keeping
 
     def snapshot(self, now_s: float) -> tuple[TransitionCount, ...]:
         """All counts as of now, for storing."""
         weight_now = self._weight_of(now_s)
-        popular = [((), slot) for slot in np.flatnonzero(self._popularity).tolist()]
-        entries = [(history, slot) for history, row in self._rows.items() for slot in row.slots.tolist()]
-        return tuple(self._transition(history, slot, weight_now) for history, slot in popular + entries)
+        return tuple(self._stored(transition, weight_now) for transition in self._counts.transitions())
 
     def restore(self, counts: Iterable[TransitionCount], now_s: float) -> int:
         """Add stored counts to what is known, each decayed by its age; returns how many were taken over.
@@ -327,13 +273,11 @@ class MarkovModel:
         for stored in counts:
             if not (0 <= stored.count < math.inf and 0 <= stored.age_s < math.inf):
                 raise InvalidArgument(f"no count that can be restored: {stored}")
-            names = (*stored.history, stored.object_id)
             count = stored.count * math.exp2(-stored.age_s / self._settings.half_life_s)
-            known = all(name in self._slots for name in names)
-            if not known or len(stored.history) > self.order or count < _NEGLIGIBLE:
+            slots = self._objects.of((*stored.history, stored.object_id))
+            if slots is None or len(stored.history) > self.order or count < NEGLIGIBLE:
                 continue
-            slots = tuple(self._slots[name] for name in names)
-            self._add(slots[:-1], slots[-1], count * weight_now)
+            self._note(self._counts.add((slots[:-1], slots[-1]), count * weight_now))
             taken += 1
         return taken
 
@@ -346,9 +290,7 @@ class MarkovModel:
             return MarkovChanges()
         weight_now = self._weight_of(now_s)
         touched, removed = self._journal.drain()
-        return MarkovChanges(
-            removed, tuple(self._transition(history, slot, weight_now) for history, slot in touched)
-        )
+        return MarkovChanges(removed, tuple(self._stored(transition, weight_now) for transition in touched))
 
     def redo(self, changes: MarkovChanges) -> None:
         """These changes could not be written."""
@@ -356,44 +298,11 @@ class MarkovModel:
             return
         self._journal.removed(changes.removed_objects, ())
         for change in changes.counts:
-            names = (*change.history, change.object_id)
-            if all(name in self._slots for name in names):
-                slots = tuple(self._slots[name] for name in names)
+            slots = self._objects.of((*change.history, change.object_id))
+            if slots is not None:
                 self._note([(slots[:-1], slots[-1])])
 
-    def _transition(self, history: tuple[int, ...], slot: int, weight_now: float) -> TransitionCount:
-        if history:
-            row = self._rows.get(history)
-            weight = row.weight_of(slot) if row is not None else 0.0
-        else:
-            weight = float(self._popularity[slot])
-        return TransitionCount(self._names(history), self._names((slot,))[0], weight / weight_now)
-
-    # Decay
-
-    def _weight_of(self, now_s: float) -> float:
-        """Weight of a transition seen now, in units of one seen at the origin."""
-        if math.isinf(self._settings.half_life_s):
-            return 1.0
-        half_lives = (now_s - self._origin_s) / self._settings.half_life_s
-        if half_lives > _RESCALE_AT_HALF_LIVES:
-            self._rescale(math.exp2(-half_lives))
-            self._origin_s = now_s
-            return 1.0
-        return math.exp2(half_lives)
-
-    def _rescale(self, factor: float) -> None:
-        """Bring all counts to a new origin, and forget those that decayed to nothing."""
-        self._popularity *= factor
-        forgotten = (self._popularity > 0) & (self._popularity < _NEGLIGIBLE)
-        self._popularity[forgotten] = 0.0
-        self._note(((), slot) for slot in np.flatnonzero(forgotten).tolist())
-        for history, row in self._rows.items():
-            row.scale(factor)
-            gone = row.keep(row.weights >= _NEGLIGIBLE)
-            self._note((history, slot) for slot in gone.tolist())
-        self._drop_empty_rows()
-
-    def _drop_empty_rows(self) -> None:
-        for history in [history for history, row in self._rows.items() if not len(row)]:
-            del self._rows[history]
+    def _stored(self, transition: Transition, weight_now: float) -> TransitionCount:
+        history, slot = transition
+        count = self._counts.weight_of(transition) / weight_now
+        return TransitionCount(self._objects.names(history), self._objects.names((slot,))[0], count)
