@@ -6,78 +6,46 @@ stands before the answer that somebody waits for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TypeVar
 
 from google.protobuf.descriptor import MethodDescriptor
 
+from nearsight.common.catalogue_answers import FetchedModels, Listing, listing_of, message_of, models_of
 from nearsight.common.errors import (
     Cancelled,
     InternalError,
-    InvalidMessage,
     NearsightError,
     Unauthenticated,
     Unavailable,
 )
-from nearsight.common.recognition.codec import object_model_from_proto
-from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Channel, Reply
 from nearsight.protos import catalogue_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
-    GetObjectModelsResponse,
     ListCataloguesRequest,
     ListCataloguesResponse,
     ListObjectsRequest,
-    ListObjectsResponse,
 )
 from nearsight.protos.recognition_pb2 import RecognizeRequest
 
+__all__ = [
+    "CloudClient",
+    "FetchedModels",
+    "Listing",
+    "listing_of",
+    "models_of",
+    "outcome_of",
+    "revisions_of",
+    "when_done",
+]
+
 Blob = bytes | memoryview
-M = TypeVar("M")
 
 
 def _method(service: str, name: str) -> MethodDescriptor:
     file = recognition_pb2.DESCRIPTOR if service == "Recognition" else catalogue_pb2.DESCRIPTOR
     return file.services_by_name[service].methods_by_name[name]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The objects of one catalogue at one revision: id → version, in the catalogue's order."""
-
-    versions: Mapping[str, int]
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedModels:
-    """What came back when models were asked for.
-
-    Attributes
-    ----------
-    models : tuple of ObjectModel
-        The models that came and could be read.
-    missing : tuple of str
-        Objects that the catalogue does not have (any more).
-    unreadable : mapping of str to str
-        Objects whose model is malformed, and why.
-    left_out : tuple of str
-        Objects that did not fit into the answer: ask again.
-    revision : int
-        Of the catalogue.
-    size_bytes : int
-        Bytes that came over the network.
-    """
-
-    models: tuple[ObjectModel, ...]
-    missing: tuple[str, ...]
-    unreadable: Mapping[str, str]
-    left_out: tuple[str, ...]
-    revision: int
-    size_bytes: int
 
 
 class CloudClient:
@@ -146,33 +114,8 @@ class CloudClient:
 
 def revisions_of(reply: Reply) -> dict[str, int]:
     """Catalogue → revision."""
-    response = _message(reply, ListCataloguesResponse)
+    response = message_of(reply, ListCataloguesResponse)
     return {catalogue.name: catalogue.revision for catalogue in response.catalogues}
-
-
-def listing_of(reply: Reply) -> Listing:
-    """The objects of a catalogue."""
-    response = _message(reply, ListObjectsResponse)
-    return Listing({entry.object_id: entry.version for entry in response.objects}, response.revision)
-
-
-def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:
-    """The models in an answer; one that is malformed does not spoil the others."""
-    response = _message(reply, GetObjectModelsResponse)
-    models: dict[str, ObjectModel] = {}
-    unreadable: dict[str, str] = {}
-    for message in response.models:
-        if message.object_id not in asked:
-            continue
-        try:
-            models[message.object_id] = object_model_from_proto(message, reply.blobs)
-        except InvalidMessage as error:
-            unreadable[message.object_id] = error.message
-    left_out = tuple(name for name in response.left_out if name in asked and name not in models)
-    missing = tuple(name for name in asked if name not in {*models, *unreadable, *left_out})
-    return FetchedModels(
-        tuple(models.values()), missing, unreadable, left_out, response.revision, reply.received_bytes
-    )
 
 
 def outcome_of(future: Future[Reply]) -> Reply | NearsightError:
@@ -199,9 +142,3 @@ def outcome_of(future: Future[Reply]) -> Reply | NearsightError:
 def when_done(future: Future[Reply], do: Callable[[Reply | NearsightError], None]) -> None:
     """Call ``do`` with the outcome as soon as there is one, in whatever thread that happens."""
     future.add_done_callback(lambda done: do(outcome_of(done)))
-
-
-def _message(reply: Reply, kind: type[M]) -> M:
-    if not isinstance(reply.message, kind):
-        raise InvalidMessage(f"the cloud answered with {type(reply.message).__name__}, not {kind.__name__}")
-    return reply.message

@@ -1,0 +1,90 @@
+"""One thread for everything that requests do not wait for: decisions, fetched models, builds, polling.
+
+All of it runs here, one job after another, so that what only these jobs touch needs no lock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import NearsightError
+from nearsight.common.logging import get_logger
+
+Job = Callable[[], None]
+
+
+class BackgroundWorker:
+    """Runs jobs in order of their time; a job that fails is logged and does not end the thread.
+
+    Parameters
+    ----------
+    clock : Clock
+        The time of delayed jobs.
+    name : str
+        Of the thread.
+    """
+
+    def __init__(self, clock: Clock, name: str = "nearsight-background") -> None:
+        self._clock = clock
+        self._log = get_logger("background")
+        self._changed = threading.Condition()
+        self._jobs: list[tuple[float, int, str, Job]] = []
+        self._waiting: dict[str, float] = {}
+        self._numbers = itertools.count()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Drop what waits, and wait for the job that runs."""
+        with self._changed:
+            self._stopping = True
+            self._jobs.clear()
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
+        """Run a job after a while. Of jobs with the same name one waits at a time, the first due."""
+        due_s = self._clock.monotonic() + after_s
+        with self._changed:
+            if self._stopping or (name and self._waiting.get(name, float("inf")) <= due_s):
+                return
+            if name:
+                self._waiting[name] = due_s
+            heapq.heappush(self._jobs, (due_s, next(self._numbers), name, job))
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except NearsightError as error:
+                self._log.warning("background job failed", error=str(error))
+            except Exception:  # noqa: BLE001  a bug in one job must not end all later ones
+                self._log.exception("background job failed")
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            while not self._stopping:
+                if self._jobs:
+                    wait_s = self._jobs[0][0] - self._clock.monotonic()
+                    if wait_s <= 0:
+                        due_s, _, name, job = heapq.heappop(self._jobs)
+                        if not name:
+                            return job
+                        if self._waiting.get(name) == due_s:
+                            del self._waiting[name]
+                            return job
+                        continue  # superseded by an earlier one
+                    self._changed.wait(min(wait_s, 60.0))
+                else:
+                    self._changed.wait()
+            return None

@@ -1,0 +1,89 @@
+"""What a Catalogue service answers, checked: listings and object models, wherever they are fetched from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nearsight.common.errors import InvalidMessage
+from nearsight.common.recognition.codec import object_model_from_proto
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.client import Reply
+from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects of one catalogue at one revision: id → version, in the catalogue's order."""
+
+    versions: Mapping[str, int]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedModels:
+    """What came back when models were asked for.
+
+    Attributes
+    ----------
+    models : tuple of ObjectModel
+        The models that came and could be read.
+    missing : tuple of str
+        Objects that the catalogue does not have (any more).
+    unreadable : mapping of str to str
+        Objects whose model is malformed, and why.
+    left_out : tuple of str
+        Objects that did not fit into the answer: ask again.
+    revision : int
+        Of the catalogue.
+    size_bytes : int
+        Bytes that came over the network.
+    """
+
+    models: tuple[ObjectModel, ...]
+    missing: tuple[str, ...]
+    unreadable: Mapping[str, str]
+    left_out: tuple[str, ...]
+    revision: int
+    size_bytes: int
+
+
+def listing_of(reply: Reply) -> Listing:
+    """The objects of a catalogue."""
+    response = message_of(reply, ListObjectsResponse)
+    return Listing({entry.object_id: entry.version for entry in response.objects}, response.revision)
+
+
+def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:
+    """The models in an answer; one that is malformed does not spoil the others."""
+    response = message_of(reply, GetObjectModelsResponse)
+    models: dict[str, ObjectModel] = {}
+    unreadable: dict[str, str] = {}
+    for message in response.models:
+        if message.object_id not in asked:
+            continue
+        try:
+            models[message.object_id] = object_model_from_proto(message, reply.blobs)
+        except InvalidMessage as error:
+            unreadable[message.object_id] = error.message
+    left_out = tuple(name for name in response.left_out if name in asked and name not in models)
+    missing = tuple(name for name in asked if name not in {*models, *unreadable, *left_out})
+    return FetchedModels(
+        tuple(models.values()), missing, unreadable, left_out, response.revision, reply.received_bytes
+    )
+
+
+def message_of(reply: Reply, kind: type[M]) -> M:
+    """The message of a reply.
+
+    Raises
+    ------
+    InvalidMessage
+        If it is of another type.
+    """
+    if not isinstance(reply.message, kind):
+        raise InvalidMessage(f"the server answered with {type(reply.message).__name__}, not {kind.__name__}")
+    return reply.message
