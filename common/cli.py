@@ -1,4 +1,4 @@
-"""``nearsight config`` and ``nearsight status``."""
+"""``nearsight config``, ``nearsight status`` and ``nearsight explain``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from nearsight.common.errors import ConfigurationError, PeerError
 from nearsight.common.terminal import output_console, print_json, print_table
 
 if TYPE_CHECKING:
+    from nearsight.common.explain import DaemonExplanations
     from nearsight.common.rpc.security import ClientSecurity
     from nearsight.common.status import DaemonStatus
 
 status_app = typer.Typer()
+explain_app = typer.Typer()
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings in force, or write a settings file.")
 
 
@@ -96,23 +98,27 @@ def _settings_classes(targets: Mapping[str, str]) -> dict[str, type]:
     return classes
 
 
+EndpointsArgument = Annotated[
+    list[str], typer.Argument(metavar="ENDPOINT", help="For example tcp://127.0.0.1:7000.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for an answer.")
+]
+KeyOption = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Your secret key, from `nearsight keys`.")
+]
+ServerKeyOption = Annotated[
+    str | None,
+    typer.Option("--server-key", metavar="KEY", help="Public key of the daemons, or a file that holds it."),
+]
+
+
 @status_app.command()
 def status(
-    endpoints: Annotated[
-        list[str], typer.Argument(metavar="ENDPOINT", help="For example tcp://127.0.0.1:7000.")
-    ],
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for an answer.")
-    ] = 3.0,
-    key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="Your secret key, from `nearsight keys`.")
-    ] = None,
-    server_key: Annotated[
-        str | None,
-        typer.Option(
-            "--server-key", metavar="KEY", help="Public key of the daemons, or a file that holds it."
-        ),
-    ] = None,
+    endpoints: EndpointsArgument,
+    timeout_s: TimeoutOption = 3.0,
+    key: KeyOption = None,
+    server_key: ServerKeyOption = None,
     watch_s: Annotated[
         float | None,
         typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
@@ -136,6 +142,49 @@ def status(
         if watch_s is None:
             raise typer.Exit(0 if all(status.ready for status in statuses) else PeerError.exit_code)
         time.sleep(watch_s)
+
+
+@explain_app.command()
+def explain(
+    endpoints: EndpointsArgument,
+    timeout_s: TimeoutOption = 3.0,
+    key: KeyOption = None,
+    server_key: ServerKeyOption = None,
+    most: Annotated[int, typer.Option("--objects", metavar="N", min=0, help="Cached objects to name.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask edges and devices why they cache what they cache. Exit code 0 if all answered, 4 if not."""
+    from nearsight.common.explain import ask_explanations
+
+    answers = ask_explanations(endpoints, timeout_s=timeout_s, security=_client_security(key, server_key))
+    if as_json:
+        print_json([answer.to_json() for answer in answers])
+    else:
+        for answer in answers:
+            _print_explanations(answer, most)
+    raise typer.Exit(0 if not any(answer.error for answer in answers) else PeerError.exit_code)
+
+
+def _print_explanations(answer: DaemonExplanations, most: int) -> None:
+    from nearsight.common.explain import TABLE_COLUMNS, table_of
+
+    if answer.error:
+        typer.echo(f"{answer.endpoint}: no answer: {answer.error}")
+    elif not answer.decisions:
+        typer.echo(f"{answer.endpoint}: nothing decided yet: no request was answered")
+    for decision in answer.decisions:
+        title = (
+            f"{answer.endpoint}, catalogue {decision.catalogue or '(default)'}: "
+            f"k = {decision.chosen.terms.k} of at most {decision.k_max}, decided {decision.age_s:.0f} s ago"
+        )
+        print_table(TABLE_COLUMNS, table_of(decision), title=title, right=TABLE_COLUMNS[1:])
+        typer.echo(f"  why: {decision.why}")
+        if decision.object_ids:
+            named = ", ".join(decision.object_ids[:most])
+            more = len(decision.object_ids) - most
+            typer.echo(f"  objects: {named}{f', and {more} more' if more > 0 else ''}")
+        for name, value in decision.facts:
+            typer.echo(f"  {name}: {value}")
 
 
 def _client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:

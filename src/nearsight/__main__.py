@@ -44,6 +44,11 @@ COMMANDS = MappingProxyType(
             extra="experiments",
         ),
         "status": LazyCommand("nearsight.common.cli:status_app", "Ask daemons how they are.", _SET_UP),
+        "explain": LazyCommand(
+            "nearsight.common.cli:explain_app",
+            "Ask edges and devices why they cache what they cache.",
+            _SET_UP,
+        ),
         "config": LazyCommand(
             "nearsight.common.cli:config_app",
             "Show the settings in force, or write a settings file.",

@@ -1,0 +1,153 @@
+"""Why daemons cache what they cache: the service that says so, and asking for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.caching.codec import explanation_from_proto, explanation_to_proto
+from nearsight.common.caching.explanation import ExplainedTerms, Explanation
+from nearsight.common.errors import InvalidMessage, NearsightError
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.protos import explanation_pb2
+from nearsight.protos.explanation_pb2 import ExplainRequest, ExplainResponse
+
+CLIENT_ID = "nearsight-explain"
+
+_DESCRIPTOR: ServiceDescriptor = explanation_pb2.DESCRIPTOR.services_by_name["Explanation"]
+
+
+class ExplanationService(Service):
+    """Explains the last decisions of a daemon.
+
+    Parameters
+    ----------
+    explanations : callable
+        The last decision of each catalogue, those that were taken.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = _DESCRIPTOR
+
+    def __init__(self, explanations: Callable[[], Sequence[Explanation]]) -> None:
+        self._explanations = explanations
+
+    def explain(self, request: ExplainRequest, context: CallContext) -> ExplainResponse:
+        """Say what was decided last, and why."""
+        del request, context
+        return ExplainResponse(decisions=[explanation_to_proto(one) for one in self._explanations()])
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonExplanations:
+    """What one daemon said, or why it said nothing.
+
+    Attributes
+    ----------
+    endpoint : str
+        As asked.
+    decisions : tuple of Explanation
+        One per catalogue.
+    error : str
+        Why there was no answer; empty if there was one.
+    """
+
+    endpoint: str
+    decisions: tuple[Explanation, ...] = ()
+    error: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """The fields; terms flat, facts as a mapping."""
+        decisions = [_decision_json(one) for one in self.decisions]
+        return {"endpoint": self.endpoint, "error": self.error, "decisions": decisions}
+
+
+def ask_explanations(
+    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
+) -> tuple[DaemonExplanations, ...]:
+    """Ask all daemons at the same time; takes ``timeout_s`` at most.
+
+    Parameters
+    ----------
+    endpoints : sequence of str
+        ``tcp://host:port`` each.
+    timeout_s : float
+        How long to wait for an answer.
+    security : ClientSecurity, optional
+        The keys, if the daemons use encryption.
+    """
+    with ExitStack() as open_channels:
+        pending = []
+        for endpoint in endpoints:
+            channel = open_channels.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=security))
+            pending.append(Stub(channel, _DESCRIPTOR).explain.future(ExplainRequest(), timeout_s=timeout_s))
+        answers = []
+        for endpoint, answer in zip(endpoints, pending, strict=True):
+            try:
+                answers.append(DaemonExplanations(endpoint, _decisions(endpoint, answer.result().message)))
+            except NearsightError as error:
+                answers.append(DaemonExplanations(endpoint, error=str(error)))
+    return tuple(answers)
+
+
+def table_of(explanation: Explanation) -> list[tuple[str, ...]]:
+    """One row per point, by size and features, the chosen one marked: see `TABLE_COLUMNS`."""
+    points = sorted(
+        [(one, False) for one in explanation.alternatives] + [(explanation.chosen, True)],
+        key=lambda point: (point[0].query_features, point[0].terms.k),
+    )
+    return [_row(one, chosen=chosen, than_ms=explanation.chosen.terms.expected_ms) for one, chosen in points]
+
+
+TABLE_COLUMNS = (
+    "",
+    "k",
+    "features",
+    "lookup ms",
+    "recall",
+    "P(cached)",
+    "miss ms",
+    "expected ms",
+    "costs more",
+)
+"""Headings of `table_of`."""
+
+
+def _row(explained: ExplainedTerms, *, chosen: bool, than_ms: float) -> tuple[str, ...]:
+    terms = explained.terms
+    more_ms = terms.expected_ms - than_ms
+    return (
+        "chosen" if chosen else "",
+        str(terms.k),
+        str(explained.query_features or "-"),
+        f"{terms.lookup_ms:.2f}",
+        f"{terms.recall:.3f}",
+        f"{terms.cached_probability:.3f}",
+        f"{terms.miss_ms:.1f}",
+        f"{terms.expected_ms:.2f}",
+        "" if chosen else f"{more_ms:+.2f} ms",
+    )
+
+
+def _decisions(endpoint: str, message: Message) -> tuple[Explanation, ...]:
+    if not isinstance(message, ExplainResponse):
+        raise InvalidMessage(f"{endpoint} answered with a {message.DESCRIPTOR.name}")
+    return tuple(explanation_from_proto(one) for one in message.decisions)
+
+
+def _decision_json(explanation: Explanation) -> dict[str, object]:
+    return asdict(explanation) | {
+        "chosen": _terms_json(explanation.chosen),
+        "alternatives": [_terms_json(one) for one in explanation.alternatives],
+        "facts": dict(explanation.facts),
+    }
+
+
+def _terms_json(explained: ExplainedTerms) -> dict[str, object]:
+    return asdict(explained.terms) | {"features": explained.query_features}
