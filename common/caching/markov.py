@@ -256,7 +256,9 @@ class MarkovModel:
     def snapshot(self, now_s: float) -> tuple[TransitionCount, ...]:
         """All counts as of now, for storing."""
         weight_now = self._weight_of(now_s)
-        return tuple(self._stored(transition, weight_now) for transition in self._counts.transitions())
+        return tuple(
+            self._stored(transition, weight / weight_now) for transition, weight in self._counts.transitions()
+        )
 
     def restore(self, counts: Iterable[TransitionCount], now_s: float) -> int:
         """Add stored counts to what is known, each decayed by its age; returns how many were taken over.
@@ -290,7 +292,8 @@ class MarkovModel:
             return MarkovChanges()
         weight_now = self._weight_of(now_s)
         touched, removed = self._journal.drain()
-        return MarkovChanges(removed, tuple(self._stored(transition, weight_now) for transition in touched))
+        counts = (self._counts.weight_of(transition) / weight_now for transition in touched)
+        return MarkovChanges(removed, tuple(map(self._stored, touched, counts)))
 
     def redo(self, changes: MarkovChanges) -> None:
         """These changes could not be written."""
@@ -302,7 +305,6 @@ class MarkovModel:
             if slots is not None:
                 self._note([(slots[:-1], slots[-1])])
 
-    def _stored(self, transition: Transition, weight_now: float) -> TransitionCount:
+    def _stored(self, transition: Transition, count: float) -> TransitionCount:
         history, slot = transition
-        count = self._counts.weight_of(transition) / weight_now
         return TransitionCount(self._objects.names(history), self._objects.names((slot,))[0], count)

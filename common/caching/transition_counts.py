@@ -62,13 +62,13 @@ class TransitionCounts:
         row = self._rows.get(history)
         return row.weight_of(slot) if row is not None else 0.0
 
-    def transitions(self) -> Iterator[Transition]:
-        """All that have a weight."""
+    def transitions(self) -> Iterator[tuple[Transition, float]]:
+        """All that have a weight, and their weights."""
         for slot in np.flatnonzero(self._popularity).tolist():
-            yield (), slot
+            yield ((), slot), float(self._popularity[slot])
         for history, row in self._rows.items():
-            for slot in row.slots.tolist():
-                yield history, slot
+            for slot, weight in zip(row.slots.tolist(), row.weights.tolist(), strict=True):
+                yield (history, slot), weight
 
     def resize(self, slots: int) -> None:
         """Make room for slots below this number."""
