@@ -70,4 +70,4 @@ class Scenario:
 
 
 FULL = Scenario()
-QUICK = Scenario(objects=100, exhibits_per_section=20, seconds=8.0, unknown_photos=10)
+QUICK = Scenario(objects=80, exhibits_per_section=20, seconds=8.0, unknown_photos=10)
