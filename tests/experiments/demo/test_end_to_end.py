@@ -182,3 +182,13 @@ def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
     assert accounting_errors(rows) == []
     assert all(row.is_answered for row in rows[-6:]), "the cloud takes over"
     assert all(row.edge_compute_ms == 0 for row in rows[-6:])
+
+
+def test_a_demo_that_cannot_work_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--objects", "50", "--out", str(tmp_path)]) == 2
+    assert "give --objects 132 or more" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["demo", "--quick", "--out", str(tmp_path / "file")]) != 0
+    assert "give --out a writable folder" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Our RPC over a shaped link: transparent with CURVE; typed outcomes when the link or the server goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearsight.common.errors import PeerError
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.echo import EchoService
+from nearsight.common.rpc.security import (
+    ClientSecurity,
+    ServerSecurity,
+    allow_client,
+    generate_keys,
+)
+from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.proxy import ShapingProxy
+from nearsight.experiments.testbed.shaper import parse_endpoint
+from nearsight.protos.echo_pb2 import EchoRequest
+from support.waiting import wait_until
+
+SHAPE = LinkShape(rtt_ms=6.0, jitter_ms=1.0, up_mbps=200.0, down_mbps=200.0)
+
+
+@pytest.fixture
+def server() -> Iterator[RpcServer]:
+    server = RpcServer([EchoService()], tier="cloud", settings=ServerSettings())
+    server.start()
+    yield server
+    server.stop(0.1)
+
+
+def link_to(server: RpcServer, shape: LinkShape = SHAPE) -> ShapingProxy:
+    return ShapingProxy(parse_endpoint(server.endpoint), shape, rng=np.random.default_rng(1))
+
+
+def channel_through(proxy: ShapingProxy, security: ClientSecurity | None = None) -> Channel:
+    return Channel(f"tcp://127.0.0.1:{proxy.address[1]}", client_id="device", security=security)
+
+
+def echo(channel: Channel, size_bytes: int = 50_000, timeout_s: float = 10.0) -> bool:
+    blob = np.random.default_rng(2).bytes(size_bytes)
+    stub = Stub(channel, EchoService.descriptor)
+    reply = stub.echo(EchoRequest(text="x"), timeout_s=timeout_s, blobs=[blob])
+    return bytes(reply.blobs[0]) == blob
+
+
+def test_calls_pass_unchanged(server: RpcServer) -> None:
+    with link_to(server) as proxy, channel_through(proxy) as channel:
+        assert all(echo(channel) for _ in range(5))
+        assert proxy.counters["up"].bytes > 250_000
+        assert proxy.connections == 1
+
+
+def test_encrypted_calls_pass_unchanged(tmp_path: Path) -> None:
+    keys = {name: generate_keys(tmp_path, name) for name in ("server", "client")}
+    allow_client(keys["client"].public_file, tmp_path / "allowed")
+    security = ServerSecurity(keys["server"].secret_file, tmp_path / "allowed")
+    settings = ServerSettings()
+    with RpcServer([EchoService()], tier="cloud", settings=settings, security=security) as server:
+        client = ClientSecurity(keys["client"].secret_file, keys["server"].public_file)
+        with link_to(server) as proxy, channel_through(proxy, client) as channel:
+            assert echo(channel)
+
+
+def test_a_lost_link_ends_calls_with_an_answer_or_a_typed_error_and_heals(server: RpcServer) -> None:
+    slow = LinkShape(rtt_ms=40.0, up_mbps=5.0, down_mbps=5.0)
+    with link_to(server, slow) as proxy, channel_through(proxy) as channel:
+        assert echo(channel, 1000)
+        stub = Stub(channel, EchoService.descriptor)
+        calls = [stub.echo.future(EchoRequest(), timeout_s=3.0, blobs=[bytes(100_000)]) for _ in range(4)]
+        wait_until(lambda: proxy.counters["up"].bytes > 20_000, what="bytes under way")
+        proxy.cut()
+        for call in calls:
+            error = call.exception(timeout=5.0)
+            assert error is None or isinstance(error, PeerError)
+        assert echo(channel, 1000)
+        assert proxy.lost >= 1
+
+
+def test_a_server_that_is_gone_is_unavailable_through_the_link_too(server: RpcServer) -> None:
+    with link_to(server) as proxy, channel_through(proxy) as channel:
+        assert echo(channel)
+        server.stop(0.1)
+        with pytest.raises(PeerError):
+            echo(channel, timeout_s=1.0)
