@@ -18,7 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearsight.common.caching.cache_change import CacheState
+from nearsight.common.caching.explanation import Explanation
 from nearsight.common.caching.miss_latency import MissLatency
+from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.caching.profile import CacheProfile, default_profile
 from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.clock import Clock
@@ -32,6 +34,7 @@ from nearsight.common.rpc.client import Reply
 from nearsight.edge.background import BackgroundWorker, Job
 from nearsight.edge.cloud_client import CloudClient, FetchedModels, Listing, listing_of, models_of, when_done
 from nearsight.edge.distribution_estimator import DistributionEstimator
+from nearsight.edge.markov_estimator import MarkovEstimator, markov_model
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.model_fetcher import ModelFetcher
 from nearsight.edge.optimizer import AdaptivePolicy, Optimizer
@@ -91,6 +94,9 @@ class CatalogueCache:
             RequestDistribution(listing.versions, prior=cache.prior, half_life_s=cache.half_life_s),
             services.clock,
         )
+        self.markov = MarkovEstimator(
+            markov_model(listing.versions, cache.markov, journal=False), services.clock, cache.markov
+        )
         self.profiler = Profiler(
             services.profile
             or default_profile(settings.recognition.backend, settings.recognition.query_features),
@@ -109,6 +115,7 @@ class CatalogueCache:
         self._fetched: dict[str, ObjectModel] = {}
         self._target: frozenset[str] = frozenset()
         self._next_build_s = 0.0
+        self._decided_s = 0.0
         self._last_sync_s = services.clock.monotonic()
         self._sync_open = False
         self._closed = False
@@ -149,9 +156,26 @@ class CatalogueCache:
         self._services.metrics.lookup.labels(self.name).observe(lookup_s)
         return result.found
 
-    def note_hit(self, object_id: str) -> None:
-        """The cache answered with this object."""
+    def observe(self, device_id: str, object_id: str) -> NextObjects | None:
+        """A device was shown to look at an object, whoever recognised it: learn, and say what may follow.
+
+        None if the catalogue has no such object.
+        """
         self.estimator.count(object_id)
+        return self.markov.observe(device_id, object_id)
+
+    def note_device_hit(self, device_id: str, object_id: str) -> NextObjects | None:
+        """A device recognised this object by itself; what may follow, None if there is no such object."""
+        following = self.observe(device_id, object_id)
+        if following is None:
+            self._submit(self.sync, "sync")
+            return None
+        self._services.metrics.device_hits.labels(self.name).inc()
+        self._count_towards_decision()
+        return following
+
+    def note_hit(self) -> None:
+        """The cache answered."""
         self._services.metrics.hits.labels(self.name).inc()
         self._count(hit=True)
 
@@ -166,7 +190,6 @@ class CatalogueCache:
             return
         if answer.version > self._listing.versions.get(answer.object_id, -1):
             self._submit(self.sync, "sync")
-        self.estimator.count(answer.object_id)
         if answer.object_id in self.recognizer.snapshot.models:
             metrics.recognition_misses.labels(self.name).inc()
         else:
@@ -176,6 +199,10 @@ class CatalogueCache:
         with self._counters:
             self._hits += hit
             self._misses += not hit
+        self._count_towards_decision()
+
+    def _count_towards_decision(self) -> None:
+        with self._counters:
             self._requests_since_decision += 1
             due = self._requests_since_decision >= self._settings.cache.optimize_every
         if due:
@@ -194,6 +221,7 @@ class CatalogueCache:
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         decision = self.optimizer.decide(ranking, costs)
+        self._decided_s = self._clock.monotonic()
         self._show_decision(decision.k, decision.terms.expected_ms, costs.miss_ms)
         state = self._state()
         wanted = frozenset(decision.object_ids)
@@ -284,6 +312,7 @@ class CatalogueCache:
             if name in self._listing.versions and not self._current(model)
         ]
         self.estimator.set_objects(self._listing.versions)
+        self.markov.set_objects(self._listing.versions)
         self.estimator.readmit(replaced)
         self._fetched = {name: model for name, model in self._fetched.items() if self._current(model)}
         self._next_build_s = 0.0  # what is outdated goes now
@@ -331,8 +360,18 @@ class CatalogueCache:
             "miss latency": f"{self.profiler.miss_ms:.1f} ms",
             "lookup": f"x{self.profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
             "fetching": f"{self.fetcher.in_flight} objects",
+            "transitions": f"{self.markov.transitions} between objects, {self.markov.devices} devices",
             "decision": decision.why if decision is not None else "none yet",
         }
+
+    def explanation(self) -> Explanation | None:
+        """The last decision, None before the first."""
+        decision = self.optimizer.decision
+        if decision is None:
+            return None
+        facts = [(name, value) for name, value in self.details().items() if name != "decision"]
+        age_s = max(0.0, self._clock.monotonic() - self._decided_s)
+        return Explanation.of_cache_size(decision, self.name, age_s, facts)
 
     def _show_decision(self, k: int, expected_ms: float, miss_ms: float) -> None:
         metrics = self._services.metrics

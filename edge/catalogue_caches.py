@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 
+from nearsight.common.caching.explanation import Explanation
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
@@ -60,6 +61,11 @@ class CatalogueCaches:
             if cache is not None:
                 self._caches[catalogue] = cache
             return cache
+
+    def explanations(self) -> tuple[Explanation, ...]:
+        """The last decision of every cache that took one."""
+        explained = (cache.explanation() for cache in self.all())
+        return tuple(one for one in explained if one is not None)
 
     def admit(self, catalogue: str) -> None:
         """The cloud knows this catalogue: give it a cache, in the background."""

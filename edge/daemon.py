@@ -8,6 +8,7 @@ from nearsight import __version__
 from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.explain import ExplanationService
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -20,6 +21,7 @@ from nearsight.edge.catalogue_cache import EdgeServices
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.metrics import EdgeMetrics
+from nearsight.edge.prediction_service import PredictionService
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.service import EdgeRecognitionService, QueryReader
 from nearsight.edge.settings import EdgeSettings
@@ -67,6 +69,8 @@ class EdgeDaemon:
         self._server = RpcServer(
             [
                 EdgeRecognitionService(self._caches, self._cloud, reader, settings.forward, clock),
+                PredictionService(self._caches),
+                ExplanationService(self._caches.explanations),
                 HealthService("edge", __version__, self.ready, self.details),
             ],
             tier="edge",

@@ -24,6 +24,12 @@ class EdgeMetrics:
         self.misses = Counter(
             "nearsight_edge_misses", "Requests passed on to the cloud.", label, registry=registry
         )
+        self.device_hits = Counter(
+            "nearsight_edge_device_hits",
+            "Requests that devices answered themselves, as they reported.",
+            label,
+            registry=registry,
+        )
         self.recognition_misses = Counter(
             "nearsight_edge_recognition_misses",
             "Misses of an object that was in the cache.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from nearsight.common.caching.codec import next_objects_to_proto
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.recognition.codec import (
@@ -151,8 +152,10 @@ class EdgeRecognitionService(Service):
         if cache is not None and asked_here and query.features is not None:
             found = cache.lookup(query.features)
             if found is not None:
-                cache.note_hit(found.object_id)
-                return RecognizeResponse(object=recognized_object_to_proto(found), answered_by="edge")
+                response = RecognizeResponse(object=recognized_object_to_proto(found), answered_by="edge")
+                _learn(cache, context.client_id, response)
+                cache.note_hit()
+                return response
         return self._ask_cloud(query, cache, context)
 
     def _ask_cloud(
@@ -178,6 +181,8 @@ class EdgeRecognitionService(Service):
             response = _response_of(outcome)
             if isinstance(outcome, Reply) and isinstance(response, RecognizeResponse):
                 context.hops.extend(outcome.hops)
+                if cache is not None:
+                    _learn(cache, context.client_id, response)
                 answer.set_result(response)
                 self._note(cache, context.catalogue, response, round_trip_ms)
             elif isinstance(response, NearsightError):
@@ -195,6 +200,15 @@ class EdgeRecognitionService(Service):
         found = response.object
         known = Known(found.object_id, found.version) if response.HasField("object") else None
         cache.note_miss(known, round_trip_ms)
+
+
+def _learn(cache: CatalogueCache, device_id: str, response: RecognizeResponse) -> None:
+    """Count an answer with an object, and add what the device may ask for next."""
+    if not response.HasField("object"):
+        return
+    following = cache.observe(device_id, response.object.object_id)
+    if following is not None:
+        response.next_objects.CopyFrom(next_objects_to_proto(following, cache.revision))
 
 
 def _response_of(outcome: Reply | NearsightError) -> RecognizeResponse | NearsightError:

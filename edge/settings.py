@@ -14,6 +14,23 @@ from nearsight.common.rpc.server import ServerSettings
 Forward = Literal["auto", "features", "image"]
 
 
+class TransitionSettings(SettingsGroup):
+    """What is asked for next: the Markov model of the devices (dissertation, section 4.3)."""
+
+    order: int = Field(default=1, ge=0, le=3)
+    """Objects that predict the next one; 0 is popularity alone."""
+    prior: float = Field(default=5.0, gt=0, lt=math.inf)
+    """Weight, in transitions, of what the next lower order predicts after each object."""
+    half_life_s: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
+    """Seconds in which a transition loses half of its weight; inf never forgets, as walls seldom move."""
+    devices_max: int = Field(default=10_000, ge=1, le=1_000_000)
+    """Devices whose last objects are remembered; the one silent for longest makes room."""
+    pause_s: float = Field(default=1800.0, gt=0, allow_inf_nan=True)
+    """A device that was silent for so long begins a new visit."""
+    top: int = Field(default=32, ge=1, le=4096)
+    """Objects that are predicted with each answer."""
+
+
 class CacheSettings(SettingsGroup):
     """The adaptive recognition cache of one catalogue (dissertation, chapter 3)."""
 
@@ -35,6 +52,8 @@ class CacheSettings(SettingsGroup):
     """Share of the expected latency that a change must save, unless an object is newly popular."""
     build_share: float = Field(default=0.2, gt=0, le=1)
     """Most of one core's time that goes into building new snapshots."""
+    markov: TransitionSettings = TransitionSettings()
+    """Predictions for devices."""
 
 
 class FetchSettings(SettingsGroup):

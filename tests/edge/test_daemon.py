@@ -1,9 +1,7 @@
 """The edge from a device's point of view: a real daemon between a real client and a cloud that may fail."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +28,7 @@ from nearsight.protos.recognition_pb2 import FeaturesMessage, ImageInput, Recogn
 from support.caching import profile_of_table_3_2
 from support.edge import (
     CATALOGUE,
+    EXHIBITS,
     EdgeClient,
     ScriptedCloud,
     answer_of,
@@ -39,77 +38,18 @@ from support.edge import (
     edge_settings,
     exhibit,
     features_of,
+    make_misses_costly,
     photo,
     running_edge,
+    warm,
 )
 from support.pictures import broken_images
 from support.waiting import wait_until
-
-EXHIBITS = 6
-
-
-@pytest.fixture(scope="session")
-def models() -> list[ObjectModel]:
-    return [exhibit(number) for number in range(EXHIBITS)]
-
-
-@pytest.fixture(scope="session")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A profile, so that no test but one spends time and messages on a quick one."""
-    path = tmp_path_factory.mktemp("profile") / "profile.json"
-    cheap = {"lookup_ms": (1.0, 0.05), "largest_k": 100}
-    profile_of_table_3_2().model_copy(update=cheap).save(path)
-    return path
-
-
-@pytest.fixture
-def cloud(models: list[ObjectModel]) -> Iterator[ScriptedCloud]:
-    cloud = ScriptedCloud(models)
-    yield cloud
-    cloud.stop()
-
-
-@pytest.fixture
-def cache_settings(profile: Path) -> CacheSettings:
-    return CacheSettings(build_share=1.0, miss_prior_ms=1000.0, miss_window=10_000, profile=profile)
-
-
-@pytest.fixture
-def edge(cloud: ScriptedCloud, cache_settings: CacheSettings) -> Iterator[EdgeDaemon]:
-    with running_edge(cloud.endpoint, cache=cache_settings) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def device(edge: EdgeDaemon) -> Iterator[EdgeClient]:
-    with EdgeClient(edge.endpoint) as client:
-        yield client
-
-
-def make_misses_costly(edge: EdgeDaemon) -> None:
-    """As if the cloud were far away: on loopback a cache would never pay."""
-    cache = cache_of(edge)
-    for _ in range(50):
-        cache.profiler.observe_miss(2000.0)
-
-
-def warm(edge: EdgeDaemon, device: EdgeClient, numbers: range | list[int]) -> None:
-    """Ask for exhibits until the edge answers for each."""
-    device.ask(photo(numbers[0]))
-    make_misses_costly(edge)
-    for number in numbers:
-        image = photo(number)
-        name = f"{number:02d}"
-        ask_until(partial(is_cached, edge, name), partial(device.ask, image), f"{name} in the cache")
 
 
 def version_held(edge: EdgeDaemon, name: str) -> int:
     model = cache_of(edge).recognizer.snapshot.models.get(name)
     return model.version if model is not None else 0
-
-
-def is_cached(edge: EdgeDaemon, name: str) -> bool:
-    return name in cached(edge)
 
 
 def test_a_missed_object_is_answered_by_the_cloud_then_fetched_then_answered_here(

@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from nearsight.common.caching.codec import next_objects_from_proto
+from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.codec import (
@@ -31,13 +34,15 @@ from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, EdgeSettings, FetchSettings
 from nearsight.protos import catalogue_pb2 as pb
-from nearsight.protos import health_pb2, recognition_pb2
+from nearsight.protos import health_pb2, prediction_pb2, recognition_pb2
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest, RecognizeResponse
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import wait_until
 
 RECOGNITION = RecognitionSettings(training_features=300, query_features=300)
 CATALOGUE = "museum"
+EXHIBITS = 6
+"""In the museum of the tests."""
 
 
 def exhibit(number: int, *, version: int = 1, picture: int | None = None) -> ObjectModel:
@@ -207,10 +212,12 @@ class _Catalogue(Service):
 class EdgeClient:
     """A device, in the test's words."""
 
-    def __init__(self, endpoint: str, catalogue: str = CATALOGUE) -> None:
-        self.channel = Channel(endpoint, client_id="device-1")
+    def __init__(self, endpoint: str, catalogue: str = CATALOGUE, device_id: str = "device-1") -> None:
+        self.channel = Channel(endpoint, client_id=device_id)
         self.catalogue = catalogue
         self.recognition = Stub(self.channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        self.prediction = Stub(self.channel, prediction_pb2.DESCRIPTOR.services_by_name["Prediction"])
+        self.catalogues = Stub(self.channel, pb.DESCRIPTOR.services_by_name["Catalogue"])
         self.health = Stub(self.channel, health_pb2.DESCRIPTOR.services_by_name["Health"])
 
     def __enter__(self) -> EdgeClient:
@@ -240,6 +247,12 @@ class EdgeClient:
             request, timeout_s=timeout_s, blobs=blobs, catalogue=name, trace_id="trace"
         )
         return future
+
+    def report(self, object_id: str) -> NextObjects:
+        """Say what the device recognised itself, and hear what may follow."""
+        request = prediction_pb2.GetNextObjectsRequest(current_object_id=object_id)
+        reply = self.prediction.get_next_objects(request, timeout_s=10.0, catalogue=self.catalogue)
+        return next_objects_from_proto(reply.message.next_objects)
 
     def ask(self, query: bytes | Features, *, timeout_s: float = 10.0) -> tuple[str | None, str]:
         """What a photo shows, and who said so."""
@@ -300,3 +313,25 @@ def ask_until(condition: Callable[[], bool], ask: Callable[[], object], what: st
         return condition()
 
     wait_until(asked, what=what)
+
+
+def make_misses_costly(edge: EdgeDaemon) -> None:
+    """As if the cloud were far away: on loopback a cache would never pay."""
+    cache = cache_of(edge)
+    for _ in range(50):
+        cache.profiler.observe_miss(2000.0)
+
+
+def warm(edge: EdgeDaemon, device: EdgeClient, numbers: range | list[int]) -> None:
+    """Ask for exhibits until the edge answers for each."""
+    device.ask(photo(numbers[0]))
+    make_misses_costly(edge)
+    for number in numbers:
+        image = photo(number)
+        name = f"{number:02d}"
+        ask_until(partial(is_cached, edge, name), partial(device.ask, image), f"{name} in the cache")
+
+
+def is_cached(edge: EdgeDaemon, name: str) -> bool:
+    """Whether the edge answers for this object."""
+    return name in cached(edge)

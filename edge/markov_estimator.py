@@ -1,0 +1,138 @@
+"""The Markov Estimator of figure 4.5: what each device may ask for next, learnt from all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+
+from nearsight.common.caching.markov import MarkovModel, MarkovSettings
+from nearsight.common.caching.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.caching.next_objects import NextObjects
+from nearsight.common.clock import Clock
+from nearsight.edge.settings import TransitionSettings
+
+_STAYING_WEIGHT = 0.01
+
+
+def markov_model(object_ids: Iterable[str], settings: TransitionSettings, *, journal: bool) -> MarkovModel:
+    """The model that an edge's settings describe."""
+    chosen = MarkovSettings(
+        order=settings.order,
+        prior=settings.prior,
+        half_life_s=settings.half_life_s,
+        devices_max=settings.devices_max,
+        pause_s=settings.pause_s,
+    )
+    return MarkovModel(object_ids, chosen, journal=journal)
+
+
+class MarkovEstimator:
+    """The transitions of one catalogue, shared by the threads of the daemon.
+
+    Parameters
+    ----------
+    model : MarkovModel
+        The model itself; used by nobody else from now on.
+    clock : Clock
+        The edge's time; what the clocks of devices say plays no role.
+    settings : TransitionSettings
+        How many devices are remembered, and how many objects are predicted.
+    """
+
+    def __init__(self, model: MarkovModel, clock: Clock, settings: TransitionSettings) -> None:
+        self._model = model
+        self._clock = clock
+        self._settings = settings
+        self._lock = threading.Lock()
+        # When each device was heard of, the one silent for longest first; and what it looked at.
+        self._heard: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._staying = 0.0
+
+    @property
+    def devices(self) -> int:
+        """Devices that are remembered."""
+        with self._lock:
+            return len(self._heard)
+
+    @property
+    def transitions(self) -> int:
+        """Different transitions that were seen."""
+        with self._lock:
+            return self._model.transitions
+
+    @property
+    def staying(self) -> float:
+        """Share of the requests that are for what the device looked at already."""
+        with self._lock:
+            return self._staying
+
+    def observe(self, device_id: str, object_id: str) -> NextObjects | None:
+        """A device looks at an object: learn from it, and say what may follow.
+
+        Returns
+        -------
+        NextObjects or None
+            At most ``settings.top`` objects; None if the catalogue has no such object. A device without an
+            id gets what follows the object, and nothing is learnt of it.
+        """
+        now_s = self._clock.monotonic()
+        with self._lock:
+            if object_id not in self._model:
+                return None
+            if not device_id:
+                return self._model.next_objects(object_id, now_s, self._settings.top)
+            self._model.observe(device_id, object_id, now_s)
+            self._note(device_id, object_id, now_s)
+            return self._model.next_for_device(device_id, now_s, self._settings.top)
+
+    def _note(self, device_id: str, object_id: str, now_s: float) -> None:
+        heard = self._heard.pop(device_id, None)
+        if heard is not None:
+            self._staying += _STAYING_WEIGHT * ((heard[1] == object_id) - self._staying)
+        self._heard[device_id] = (now_s, object_id)
+        if len(self._heard) > self._settings.devices_max:
+            self._heard.popitem(last=False)
+
+    def expected_next(self, within_s: float, most: int) -> dict[str, float]:
+        """Probability that the next step of one of the present devices leads to an object.
+
+        Parameters
+        ----------
+        within_s : float
+            Devices that were heard of in the last so many seconds are present.
+        most : int
+            Devices that are looked at, the latest ones.
+        """
+        now_s = self._clock.monotonic()
+        with self._lock:
+            present: list[str] = []
+            for device_id, (heard_s, _) in reversed(self._heard.items()):
+                if len(present) >= most or now_s - heard_s > within_s:
+                    break
+                present.append(device_id)
+            total: Counter[str] = Counter()
+            for device_id in present:
+                following = self._model.next_for_device(device_id, now_s, self._settings.top)
+                total.update(dict(zip(following.object_ids, following.probabilities.tolist(), strict=True)))
+        return {object_id: p / len(present) for object_id, p in total.items()}
+
+    def set_objects(self, object_ids: Iterable[str]) -> None:
+        """Take over a changed catalogue."""
+        with self._lock:
+            self._model.set_objects(object_ids)
+
+    def changes(self) -> MarkovChanges:
+        """What changed since the last call; see `MarkovModel.changes`."""
+        with self._lock:
+            return self._model.changes(self._clock.monotonic())
+
+    def redo(self, changes: MarkovChanges) -> None:
+        """These changes could not be written."""
+        with self._lock:
+            self._model.redo(changes)
+
+    def restore(self, counts: Iterable[TransitionCount]) -> int:
+        """Take over what an earlier run learnt; returns how many counts were taken over."""
+        with self._lock:
+            return self._model.restore(counts, self._clock.monotonic())

@@ -1,0 +1,50 @@
+"""One museum of six exhibits, a cloud whose faults a test decides, and an edge in front of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings
+from support.caching import profile_of_table_3_2
+from support.edge import EXHIBITS, EdgeClient, ScriptedCloud, exhibit, running_edge
+
+
+@pytest.fixture(scope="session")
+def models() -> list[ObjectModel]:
+    return [exhibit(number) for number in range(EXHIBITS)]
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile, so that no test but one spends time and messages on a quick one."""
+    path = tmp_path_factory.mktemp("profile") / "profile.json"
+    cheap = {"lookup_ms": (1.0, 0.05), "largest_k": 100}
+    profile_of_table_3_2().model_copy(update=cheap).save(path)
+    return path
+
+
+@pytest.fixture
+def cloud(models: list[ObjectModel]) -> Iterator[ScriptedCloud]:
+    cloud = ScriptedCloud(models)
+    yield cloud
+    cloud.stop()
+
+
+@pytest.fixture
+def cache_settings(profile: Path) -> CacheSettings:
+    return CacheSettings(build_share=1.0, miss_prior_ms=1000.0, miss_window=10_000, profile=profile)
+
+
+@pytest.fixture
+def edge(cloud: ScriptedCloud, cache_settings: CacheSettings) -> Iterator[EdgeDaemon]:
+    with running_edge(cloud.endpoint, cache=cache_settings) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def device(edge: EdgeDaemon) -> Iterator[EdgeClient]:
+    with EdgeClient(edge.endpoint) as client:
+        yield client

@@ -1,0 +1,139 @@
+"""What a device may ask for next, in the running edge: piggybacked on answers, and for hits of the device."""
+
+from itertools import pairwise
+
+import pytest
+
+from nearsight.common.caching.codec import next_objects_from_proto
+from nearsight.common.caching.next_objects import NextObjects
+from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.explain import ask_explanations
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.client import Reply
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings, TransitionSettings
+from support.edge import EdgeClient, ScriptedCloud, cache_of, photo, running_edge, warm
+from support.waiting import wait_until
+
+TOUR = ["00", "03", "01", "05"]
+
+
+def following_of(reply: Reply) -> NextObjects:
+    return next_objects_from_proto(reply.message.next_objects)
+
+
+def walk(edge: EdgeDaemon, visitors: int = 3) -> None:
+    """Visitors, each a device of its own, take the tour."""
+    cache_of(edge)
+    for visitor in range(visitors):
+        with EdgeClient(edge.endpoint, device_id=f"visitor {visitor}") as device:
+            for name in TOUR:
+                device.report(name)
+
+
+def test_answers_of_the_cloud_and_of_the_cache_say_what_may_come_next(
+    edge: EdgeDaemon, device: EdgeClient
+) -> None:
+    device.ask(photo(0))
+    walk(edge)
+    for current, following in pairwise(TOUR):
+        reply = device.send(photo(int(current))).result(10)
+        assert following_of(reply).object_ids[0] == following
+    warm(edge, device, [0])
+    reply = device.send(photo(0)).result(10)
+    assert reply.message.answered_by == "edge"
+    assert following_of(reply).object_ids[0] == "03"
+    assert reply.message.next_objects.revision == 1
+
+
+def test_a_device_that_recognised_by_itself_is_told_the_same_and_counted(
+    edge: EdgeDaemon, device: EdgeClient
+) -> None:
+    device.ask(photo(0))
+    walk(edge)
+    before = cache_of(edge).estimator.counts()["03"]
+    assert device.report("03").object_ids[0] == "01"
+    assert cache_of(edge).estimator.counts()["03"] == pytest.approx(before + 1, abs=0.01)
+
+
+def test_each_device_has_a_history_of_its_own(edge: EdgeDaemon, device: EdgeClient) -> None:
+    device.ask(photo(0))
+    cache_of(edge)
+    with EdgeClient(edge.endpoint, device_id="other") as other:
+        for mine, theirs in [("01", "04"), ("02", "05")] * 3:
+            device.report(mine)
+            other.report(theirs)
+    assert device.report("01").object_ids[0] == "02", "not 05, which came next over the wire"
+
+
+def test_unknown_photos_predict_nothing(edge: EdgeDaemon, device: EdgeClient) -> None:
+    reply = device.send(photo(77)).result(10)
+    assert not reply.message.HasField("next_objects")
+
+
+def test_a_report_of_what_the_catalogue_does_not_have_is_refused(
+    edge: EdgeDaemon, device: EdgeClient
+) -> None:
+    device.ask(photo(0))
+    cache_of(edge)
+    with pytest.raises(NotFound, match="no-such"):
+        device.report("no-such")
+    with pytest.raises(InvalidArgument):
+        device.report("")
+
+
+def test_a_report_about_a_new_catalogue_creates_its_cache_and_predicts_nothing(
+    edge: EdgeDaemon, device: EdgeClient
+) -> None:
+    assert len(device.report("00")) == 0
+    cache_of(edge)
+    device.report("00")
+    assert "00" in cache_of(edge).estimator.counts()
+
+
+def test_removed_objects_are_not_predicted_after_the_next_sync(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
+) -> None:
+    device.ask(photo(0))
+    walk(edge)
+    cloud.set_models([model for model in models if model.object_id != "03"])
+    wait_until(lambda: cache_of(edge).revision == 2, what="the new list")
+    assert "03" not in device.report("00").object_ids
+
+
+def test_thousands_of_devices_that_ask_once_leave_no_more_than_the_setting_allows(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    few = cache_settings.model_copy(update={"markov": TransitionSettings(devices_max=100)})
+    with running_edge(cloud.endpoint, cache=few) as edge, EdgeClient(edge.endpoint) as device:
+        device.ask(photo(0))
+        cache = cache_of(edge)
+        for number in range(5000):
+            cache.observe(f"device {number}", "02")
+        assert cache.markov.devices == 100
+        assert cache.estimator.counts()["02"] == pytest.approx(5000, rel=0.01)
+        device.report("02")
+        assert cache.markov.devices == 100
+
+
+def test_the_prediction_is_as_long_as_the_setting_says(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    short = cache_settings.model_copy(update={"markov": TransitionSettings(top=2)})
+    with running_edge(cloud.endpoint, cache=short) as edge, EdgeClient(edge.endpoint) as device:
+        device.ask(photo(0))
+        walk(edge)
+        following = device.report("00")
+        assert len(following) == 2
+        assert following.remaining > 0
+
+
+def test_the_edge_explains_its_decision(edge: EdgeDaemon, device: EdgeClient) -> None:
+    (nothing,) = ask_explanations([edge.endpoint], timeout_s=5)
+    assert (nothing.decisions, nothing.error) == ((), "")
+    warm(edge, device, [0])
+    (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
+    (decision,) = answer.decisions
+    assert (decision.catalogue, decision.chosen.terms.k, decision.object_ids) == ("museum", 1, ("00",))
+    assert [one.terms.k for one in decision.alternatives] == [0]
+    assert dict(decision.facts)["cached objects"].startswith("1 of 6")
