@@ -12,6 +12,7 @@ import typer
 from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
 from nearsight.common.terminal import print_json, print_table, progress_bar
 from nearsight.experiments.bench.cli import bench_app, evaluate_app
+from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.experiments.demo.run import DemoResult
@@ -39,14 +40,17 @@ def demo(  # noqa: PLR0917  typer calls it by name
     visitors: Annotated[
         int | None, typer.Option("--visitors", min=1, help="Devices, one process each.")
     ] = None,
-    rtt_ms: Annotated[float | None, typer.Option("--rtt", help="Round trip to the cloud [ms].")] = None,
-    mbps: Annotated[float | None, typer.Option("--mbps", help="Rate to and from the cloud [Mbit/s].")] = None,
+    rtt_ms: Annotated[float | None, typer.Option("--rtt", help="Round trip to the cloud in ms.")] = None,
+    mbps: Annotated[
+        float | None, typer.Option("--mbps", help="Rate to and from the cloud in Mbit/s.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of museum, visitors and link.")] = 1,
 ) -> None:
     """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
 
     Takes less than 3 minutes, with --quick less than 45 seconds.
     """
+    require_experiments("demo")
     from nearsight.experiments.demo.run import run_demo
     from nearsight.experiments.demo.scenario import FULL, QUICK
 
@@ -131,14 +135,19 @@ def replay(  # noqa: PLR0917  typer calls it by name
         Path | None, typer.Option("--out", metavar="FILE.csv", help="One row per request.")
     ] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", help="Stop after this time.")] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.05, help="Deadline of a request [s].")] = 5.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.05, help="Deadline of a request in seconds.")
+    ] = 5.0,
     unknown_share: Annotated[
         float, typer.Option("--unknown-share", help="Share of photos of objects not in the catalogue.")
     ] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Draws the photos of visits.")] = 1,
     label: Annotated[str, typer.Option("--label", help="Name of the set-up, in the rows.")] = "replay",
     start_after_s: Annotated[
-        float, typer.Option("--start-after", help="Wait first [s]: several devices do not send in step.")
+        float,
+        typer.Option(
+            "--start-after", help="Wait this many seconds first: several devices do not send in step."
+        ),
     ] = 0.0,
     as_json: JsonOption = False,
     config: ConfigOption = None,

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearsight.common.terminal import output_console, print_json, progress_bar
+from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.experiments.bench.suite import Benchmark
     from nearsight.experiments.evaluation import EvaluationReport
 
 bench_app = typer.Typer(
+    callback=lambda: require_experiments("bench"),
     no_args_is_help=True,
     help="Compare with other libraries on this machine. Peers are measured in the same run on the same data; "
     "figures are medians with their spread.",
@@ -54,7 +56,7 @@ def evaluate(
     """
     from nearsight.common.recognition.object_recognizer import ObjectRecognizer
     from nearsight.common.recognition.settings import RecognitionSettings
-    from nearsight.experiments.bench.suite import evaluation_table
+    from nearsight.experiments.bench.evaluation_table import evaluation_table
     from nearsight.experiments.evaluation import datasets_in, evaluate_together, reports_to_json, steps
 
     datasets = datasets_in(folders)

@@ -21,14 +21,9 @@ from nearsight.experiments.bench.classifier import (
     classifier_table,
     run_classifier_bench,
 )
+from nearsight.experiments.bench.evaluation_table import evaluation_table
 from nearsight.experiments.bench.rpc import rpc_table, run_rpc_bench
-from nearsight.experiments.evaluation import (
-    EvaluationReport,
-    datasets_in,
-    evaluate_together,
-    reports_to_json,
-    total,
-)
+from nearsight.experiments.evaluation import datasets_in, evaluate_together, reports_to_json
 from nearsight.experiments.museum.generation import generate_museum
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.testbed.environment import describe_environment
@@ -102,29 +97,6 @@ def bench_photos(folders: Sequence[Path], name: str, title: str) -> Benchmark:
     return Benchmark(name, _with_environment(reports_to_json(reports)), evaluation_table(reports, title))
 
 
-def evaluation_table(reports: Sequence[EvaluationReport], title: str) -> Table:
-    """A row per data set, and the total."""
-    table = Table(title=title)
-    for column in ("data set", "objects", "photos", "recall", "precision", "wrong"):
-        table.add_column(column, justify="left" if column == "data set" else "right")
-    for column in ("extract ms", "match ms", "verify ms"):
-        table.add_column(column, justify="right")
-    shown = [*reports, total(reports)] if len(reports) > 1 else list(reports)
-    for report in shown:
-        figures = report.to_json()
-        times = (f"{figures[name] or 0:.1f}" for name in ("extract_ms", "match_ms", "verify_ms"))
-        table.add_row(
-            report.dataset,
-            str(report.objects),
-            str(len(report.outcomes)),
-            _ratio(report.recall),
-            _ratio(report.precision),
-            str(report.wrong),
-            *times,
-        )
-    return table
-
-
 def keep(benchmarks: Sequence[Benchmark], folder: Path) -> None:
     """Write ``NAME.json`` of each, and all tables to ``tables.txt``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +112,3 @@ def _with_environment(content: dict[str, object]) -> dict[str, object]:
     """The content, its environment completed by machine, versions, commit and time."""
     own = content.get("environment")
     return {**content, "environment": {**describe_environment(), **(own if isinstance(own, dict) else {})}}
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

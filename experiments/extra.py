@@ -1,0 +1,26 @@
+"""Libraries that only experiments need, asked for before a command begins."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from nearsight.common.errors import MissingDependency
+
+LIBRARIES = ("matplotlib", "psutil")
+"""What the extra ``experiments`` installs."""
+
+
+def require_experiments(command: str, libraries: tuple[str, ...] = LIBRARIES) -> None:
+    """Check that a command can run to its end.
+
+    Raises
+    ------
+    MissingDependency
+        Names what is missing and how to install it.
+    """
+    missing = [name for name in libraries if find_spec(name) is None]
+    if missing:
+        raise MissingDependency(
+            f"`nearsight {command}` needs {' and '.join(missing)}",
+            advice="pip install 'nearsight[experiments]'",
+        )
