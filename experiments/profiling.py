@@ -140,7 +140,7 @@ def prepare(dataset: Dataset, settings: RecognitionSettings, progress: Progress)
         If no object or no photo is left.
     """
     extractor = OrbExtractor(settings.fast_threshold)
-    models, queries, skipped, times_s = [], [], [], []
+    models, skipped = [], []
     for reference in dataset.references:
         try:
             models.append(
@@ -151,13 +151,38 @@ def prepare(dataset: Dataset, settings: RecognitionSettings, progress: Progress)
         except InvalidImage as error:
             skipped.append(f"{reference.object_id}: {error.message}")
         progress(1)
+    return _with_queries(tuple(models), tuple(skipped), dataset, settings, progress)
+
+
+def extract_again(
+    data: PreparedData, dataset: Dataset, settings: RecognitionSettings, progress: Progress
+) -> PreparedData:
+    """The same models, and photos with another number of features (dissertation, section 4.5.2).
+
+    Raises
+    ------
+    InvalidArgument
+        If no photo is left.
+    """
+    return _with_queries(data.models, (), dataset, settings, progress)
+
+
+def _with_queries(
+    models: tuple[ObjectModel, ...],
+    skipped: tuple[str, ...],
+    dataset: Dataset,
+    settings: RecognitionSettings,
+    progress: Progress,
+) -> PreparedData:
+    extractor = OrbExtractor(settings.fast_threshold)
     trained = {model.object_id for model in models}
+    queries, problems, times_s = [], list(skipped), []
     for query in dataset.queries:
         started_s = time.thread_time()
         try:
             features = extractor.extract(load_image(query.path, settings.limits), settings.query_features)
         except InvalidImage as error:
-            skipped.append(f"{query.path.name}: {error.message}")
+            problems.append(f"{query.path.name}: {error.message}")
         else:
             times_s.append(time.thread_time() - started_s)
             queries.append(PreparedQuery(features, query.object_id if query.object_id in trained else None))
@@ -167,9 +192,7 @@ def prepare(dataset: Dataset, settings: RecognitionSettings, progress: Progress)
             f"data set {dataset.name!r} has no photo of an object that could be trained",
             advice="a profile needs references and photos of them",
         )
-    return PreparedData(
-        dataset.name, tuple(models), tuple(queries), float(np.mean(times_s)) * 1e3, tuple(skipped)
-    )
+    return PreparedData(dataset.name, models, tuple(queries), float(np.mean(times_s)) * 1e3, tuple(problems))
 
 
 def measure(
