@@ -1,6 +1,6 @@
 """The commands ``nearsight experiment list`` and ``nearsight experiment run``."""
 
-# ruff: noqa: PLC0415  heavy imports wait for the command that needs them
+# ruff: noqa: PLC0415, PLR0913, PLR0917  heavy imports wait for the command; its parameters are its options
 
 from __future__ import annotations
 
@@ -50,6 +50,10 @@ def run(
         Path | None,
         typer.Option("--visits", metavar="FILE.csv", help="Stays of real visitors, to be used as well."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Data set to measure on, instead of a generated museum."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,13 +64,23 @@ def run(
     from nearsight.common.recognition.threads import pin_threads
     from nearsight.experiments.figures.experiment import RunOptions
     from nearsight.experiments.figures.registry import find_experiment
-    from nearsight.experiments.figures.running import conclude, missing_cells, prepare, run_cells
+    from nearsight.experiments.figures.running import (
+        adopt_rows,
+        conclude,
+        missing_cells,
+        prepare,
+        run_cells,
+    )
 
     pin_threads()
     found = find_experiment(name)
-    options = RunOptions(seed, smoke, visits)
+    options = RunOptions(seed, smoke, visits, data)
     folder = out or _default_folder(name, smoke)
     prepare(found, options, folder, fresh=fresh)
+    if found.same_rows_as and out is None and not fresh:
+        other = _default_folder(found.same_rows_as, smoke)
+        if adopt_rows(found, folder, other):
+            typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
     missing = missing_cells(found, options, folder)
     if missing:
         with progress_bar(f"measuring {name}", len(missing)) as advance:

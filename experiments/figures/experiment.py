@@ -36,11 +36,17 @@ class RunOptions:
         A small run that only shows that everything works.
     visits : Path, optional
         Stays of real visitors, for experiments that take them.
+    data : Path, optional
+        Folder of a data set, for experiments that take one; without it a museum is generated.
+    museums : Path
+        Where generated museums are kept; does not identify a run.
     """
 
     seed: int = 1
     smoke: bool = False
     visits: Path | None = None
+    data: Path | None = None
+    museums: Path = Path("results/museums")
 
     def configuration(self) -> dict[str, Any]:
         """What identifies a run: results of different configurations are never mixed.
@@ -48,9 +54,14 @@ class RunOptions:
         Raises
         ------
         NotFound
-            If there is no such file of visits.
+            If there is no such file of visits or no such data set.
         """
-        return {"seed": self.seed, "smoke": self.smoke, "visits": _fingerprint(self.visits)}
+        return {
+            "seed": self.seed,
+            "smoke": self.smoke,
+            "visits": _fingerprint(self.visits),
+            "data": _fingerprint_of_folder(self.data),
+        }
 
     def rng(self, *parts: str | int) -> np.random.Generator:
         """Random numbers for one named part: others drawing more or fewer does not change them."""
@@ -102,10 +113,16 @@ class Experiment(ABC):
         As on the command line, such as "fig6.3".
     takes_visits : bool
         Whether ``--visits`` means anything to it.
+    takes_data : bool
+        Whether ``--data`` does.
+    same_rows_as : str
+        Another experiment that measures the same; its rows are used if they are there. Empty: none.
     """
 
     name: ClassVar[str]
     takes_visits: ClassVar[bool] = False
+    takes_data: ClassVar[bool] = False
+    same_rows_as: ClassVar[str] = ""
 
     @abstractmethod
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
@@ -153,3 +170,14 @@ def _fingerprint(path: Path | None) -> str:
         raise NotFound(f"there is no file {path}", advice="check the path of --visits") from error
     except OSError as error:
         raise InvalidArgument(f"cannot read {path}: {error.strerror}") from error
+
+
+def _fingerprint_of_folder(folder: Path | None) -> str:
+    """Of the names and sizes of its files: reading every image of a data set would take long."""
+    if folder is None:
+        return ""
+    if not folder.is_dir():
+        raise NotFound(f"there is no folder {folder}", advice="check the path of --data")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    listing = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in files)
+    return f"{folder.resolve().name}:{xxhash.xxh64_hexdigest(listing.encode())}"

@@ -95,6 +95,14 @@ class ResultFolder:
         _write(self.rows_path, text.getvalue())
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 
+    def adopt(self, other: ResultFolder) -> None:
+        """Take over the rows of a finished run that measured the same, and where it was measured."""
+        environment = other.run_information()["environment"]
+        run = {**self.run_information(), "rows_of": str(other.path), "environment": environment}
+        _write(self.path / "run.json", json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+        _write(self.rows_path, other.rows_path.read_text(encoding="utf-8"))
+        shutil.rmtree(self.path / "cells", ignore_errors=True)
+
     def rows(self) -> list[StoredRow]:
         """All rows of a finished run.
 

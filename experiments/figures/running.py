@@ -56,11 +56,29 @@ def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bo
     """
     if options.visits is not None and not experiment.takes_visits:
         raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
+    if options.data is not None and not experiment.takes_data:
+        raise InvalidArgument(f"{experiment.name} takes no data set", advice="leave out --data")
     configuration = options.configuration()
     folder = ResultFolder(out)
     if fresh:
         folder.clear()
     folder.begin(experiment.name, configuration, describe_environment(_PACKAGES))
+
+
+def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
+    """Use the rows of another experiment that measured the same, if they are there; True if they were.
+
+    They keep the provenance with which they were measured.
+    """
+    mine, theirs = ResultFolder(out), ResultFolder(other)
+    if mine.rows_path.is_file() or not theirs.rows_path.is_file():
+        return False
+    before, now = theirs.run_information(), mine.run_information()
+    measured = (before.get("experiment"), before.get("configuration"))
+    if measured != (experiment.same_rows_as, now["configuration"]):
+        return False
+    mine.adopt(theirs)
+    return True
 
 
 def run_cells(experiment: Experiment, options: RunOptions, out: Path, advance: Callable[[int], None]) -> None:
