@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 
 
 class Waker:
@@ -12,6 +13,8 @@ class Waker:
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # As with a file: a server that was built but never started gives its descriptors back as well.
+        self._give_back = weakref.finalize(self, _close_all, self._read, self._write)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -34,5 +37,9 @@ class Waker:
         """Give the descriptors back; called by the thread that waits, while others may still `wake`."""
         with self._lock:
             self._closed = True
-            os.close(self._read)
-            os.close(self._write)
+            self._give_back()
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
