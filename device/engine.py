@@ -74,7 +74,8 @@ class RequestEngine:
     tiers : mapping of name to Tier
         In the order in which they should be asked.
     prepare : callable
-        Turns what the application gave into a `Query`; runs on the pool; raises NearsightError.
+        Turns what the application gave into a `Query`, or recognises it at once; runs on the pool; raises
+        NearsightError.
     settings : RecognizerSettings
         Deadlines, limits, number of workers.
     clock : Clock
@@ -86,7 +87,7 @@ class RequestEngine:
     def __init__(
         self,
         tiers: Mapping[str, Tier],
-        prepare: Callable[[QuerySource], Query],
+        prepare: Callable[[QuerySource], Query | TierAnswer],
         settings: RecognizerSettings,
         clock: Clock,
         observer: RecognizerObserver | None = None,
@@ -221,7 +222,7 @@ class RequestEngine:
                 return
             request.flow.preparing(self._clock.monotonic())
         try:
-            query = self._prepare_query(source)
+            prepared = self._prepare_query(source)
         except NearsightError as error:
             self._end(request, error)
             return
@@ -229,7 +230,10 @@ class RequestEngine:
             _log.exception("preparing an image failed", trace_id=request.flow.trace_id)
             self._end(request, _internal(error))
             return
-        request.query = query
+        if isinstance(prepared, TierAnswer):
+            self._apply(request, partial(request.flow.recognized_here, prepared))
+            return
+        request.query = prepared
         self._apply(request, request.flow.prepared)
 
     def _ask(self, request: _Request, step: Ask) -> None:

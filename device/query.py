@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import cv2
@@ -70,6 +71,68 @@ def snapshot(image: ImageSource | Features) -> QuerySource:
     raise TypeError(f"an image is bytes, a path or an array (H, W[, 3]) uint8, not {type(image).__name__}")
 
 
+class Photo:
+    """An image of the application on its way to a lookup or to the network. For one thread.
+
+    Parameters
+    ----------
+    source : bytes, path or ndarray
+        What `snapshot` made.
+    settings : UploadSettings
+        How it is made ready for the network.
+
+    Raises
+    ------
+    NotFound, ImageTooLarge
+        If it is a path that cannot be read, or a file that is too large.
+    """
+
+    def __init__(self, source: bytes | Path | NDArray[np.uint8], settings: UploadSettings) -> None:
+        self._source = _read(source, settings) if isinstance(source, Path) else source
+        self._settings = settings
+        self._decoded: dict[int, GrayImage] = {}
+
+    @cached_property
+    def file(self) -> bytes | None:
+        """The image file, if it may travel as it is; None if one must be encoded.
+
+        Raises
+        ------
+        InvalidImage
+            If this is no image, or an incomplete one.
+        """
+        source = self._source
+        return source if isinstance(source, bytes) and _may_pass(source, self._settings) else None
+
+    def gray(self, longest_side: int) -> GrayImage:
+        """The pixels; decoded once.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge
+            As `load_image`.
+        """
+        if longest_side not in self._decoded:
+            limits = ImageLimits(self._settings.max_bytes, self._settings.max_pixels, longest_side)
+            self._decoded[longest_side] = load_image(self._source, limits)
+        return self._decoded[longest_side]
+
+    def as_image(self) -> Query:
+        """The question with the image in it.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge
+            As `load_image`.
+        """
+        file = self.file
+        if file is not None:
+            return Query(file)
+        image = self.gray(self._settings.longest_side)
+        scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
+        return Query(_encode(image, self._settings.jpeg_quality), scale)
+
+
 def prepare_query(source: QuerySource, settings: UploadSettings) -> Query:
     """Make an image ready for the network.
 
@@ -78,16 +141,7 @@ def prepare_query(source: QuerySource, settings: UploadSettings) -> Query:
     InvalidImage, ImageTooLarge, NotFound
         As `load_image`.
     """
-    if isinstance(source, Features):
-        return Query(source)
-    if isinstance(source, Path):
-        source = _read(source, settings)
-    if isinstance(source, bytes) and _may_pass(source, settings):
-        return Query(source)
-    limits = ImageLimits(settings.max_bytes, settings.max_pixels, settings.longest_side)
-    image = load_image(source, limits)
-    scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
-    return Query(_encode(image, settings.jpeg_quality), scale)
+    return Query(source) if isinstance(source, Features) else Photo(source, settings).as_image()
 
 
 def _read(path: Path, settings: UploadSettings) -> bytes:

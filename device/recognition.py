@@ -31,7 +31,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class TierAnswer:
-    """What one tier answered, with corners already in the application's image."""
+    """What one tier, or the cache of the device itself, answered; corners are in the application's image."""
 
     found: RecognizedObject | None
     answered_by: str
@@ -55,11 +55,11 @@ class Recognition:
     hops : tuple of Hop
         What each tier spent, the answering tier first, the device itself last.
     attempts : tuple of Attempt
-        The tiers that this device asked, in order; all but the last failed.
+        The tiers that this device asked, in order; all but the last failed. None if it knew the answer.
     trace_id : str
         Finds this request in the logs of all tiers.
     sent_bytes, received_bytes : int
-        On the network between this device and the tier that answered.
+        On the network between this device and the tier that answered; 0 if the device itself did.
     """
 
     object: RecognizedObject | None

@@ -10,12 +10,13 @@ import math
 import socket
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from nearsight.common.caching.explanation import Explanation
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, NearsightError
 from nearsight.common.recognition.features import Features
@@ -24,10 +25,13 @@ from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.circuit_breaker import BreakerState
+from nearsight.device.edge_client import EdgeClient
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
 from nearsight.device.handle import RequestHandle
-from nearsight.device.query import prepare_query, snapshot
-from nearsight.device.recognition import Recognition
+from nearsight.device.local_recognition import LocalRecognition
+from nearsight.device.prefetcher import PrefetchState
+from nearsight.device.query import Query, QuerySource, prepare_query, snapshot
+from nearsight.device.recognition import Recognition, TierAnswer
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.remote_tier import RemoteTier
 
@@ -51,7 +55,7 @@ class RecognizerSecurity:
 
 
 class Recognizer:
-    """Recognises objects of one catalogue: asks the edge, then the cloud.
+    """Recognises objects of one catalogue: on the device if it can, else it asks the edge, then the cloud.
 
     Every request ends with exactly one outcome before its deadline: a `Recognition` (which may say "unknown")
     or a `NearsightError`. Safe to use from several threads. Close it, or use it in a ``with`` block.
@@ -96,20 +100,38 @@ class Recognizer:
         self.catalogue = catalogue
         self.device_id = device_id or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         keys = security or RecognizerSecurity()
-        self._tiers: dict[str, Tier] = {}
-        for name, endpoint, tier_keys in (("edge", edge, keys.edge), ("cloud", cloud, keys.cloud)):
-            if endpoint:
-                channel = Channel(endpoint, client_id=self.device_id, security=tier_keys, clock=clock)
-                self._tiers[name] = RemoteTier(name, channel, catalogue)
-        if not self._tiers:
+        endpoints = {"edge": (edge, keys.edge), "cloud": (cloud, keys.cloud)}
+        used = {name: (address, own) for name, (address, own) in endpoints.items() if address}
+        if not used:
             raise ConfigurationError(
                 "a recognizer needs an edge or a cloud to ask",
                 advice="give the address of one, e.g. tcp://127.0.0.1:7100",
             )
+
+        def connect(name: str) -> Channel:
+            address, own = used[name]
+            return Channel(address, client_id=self.device_id, security=own, clock=clock)
+
+        self._local: LocalRecognition | None = None
+        prepare: Callable[[QuerySource], Query | TierAnswer]
+        prepare = partial(prepare_query, settings=self.settings.upload)
+        with ExitStack() as undo:
+            if edge and self.settings.prefetch.enabled and self.settings.prefetch.k_max:
+                client = EdgeClient(connect("edge"), catalogue)
+                undo.callback(client.close)
+                self._local = LocalRecognition(
+                    catalogue, tuple(used), client, self.settings, clock, self._next_tier
+                )
+                undo.callback(self._local.close)
+                prepare = self._local.prepare
+            replied = self._local.tier_replied if self._local else None
+            tiers: dict[str, Tier] = {}
+            for name in used:
+                tiers[name] = RemoteTier(name, connect(name), catalogue, clock, replied)
+                undo.callback(tiers[name].close)
+            self._engine = RequestEngine(tiers, prepare, self.settings, clock, observer)
+            undo.pop_all()
         self._callbacks = CallbackThread()
-        self._engine = RequestEngine(
-            self._tiers, partial(prepare_query, settings=self.settings.upload), self.settings, clock, observer
-        )
 
     def recognize(
         self,
@@ -197,6 +219,18 @@ class Recognizer:
         """The circuit breaker of each tier: closed (healthy), cooling down, or being probed."""
         return self._engine.breaker_states()
 
+    def explain(self) -> Explanation | None:
+        """Why the device holds what it holds: the terms of the last decision, and what else it would cost.
+
+        None if it does not prefetch, or before the first object was recognised.
+        """
+        return self._local.explain() if self._local else None
+
+    @property
+    def prefetch_state(self) -> PrefetchState | None:
+        """What the device's own cache is and did; None if it does not prefetch."""
+        return self._local.state if self._local else None
+
     @property
     def pending(self) -> int:
         """Requests in flight."""
@@ -209,6 +243,8 @@ class Recognizer:
         `Cancelled`. May be called twice.
         """
         self._engine.close()
+        if self._local is not None:
+            self._local.close()
         self._callbacks.close(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> Self:
@@ -221,6 +257,12 @@ class Recognizer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _next_tier(self) -> str:
+        """The tier that is asked first at the moment."""
+        states = self._engine.breaker_states()
+        healthy = (name for name, state in states.items() if state is not BreakerState.COOLING)
+        return next(healthy, next(iter(states)))
 
     def _submit(
         self, image: ImageSource | Features, deliver: Callable[[Outcome], None], timeout_s: float | None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nearsight.common.recognition.settings import RecognitionSettings
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -51,6 +54,36 @@ class UploadSettings(_Group):
     """Most pixels that an image may declare; larger ones are refused without decoding."""
 
 
+class PrefetchSettings(_Group):
+    """The recognition cache of the device, filled ahead of what the edge predicts."""
+
+    enabled: bool = True
+    """Recognise on the device where that is expected to be faster. Needs an edge."""
+    profile: Path | None = None
+    """Device profile of `nearsight profile --device`. None: a built-in default, adjusted to this machine."""
+    k_max: int = Field(default=40, ge=0, le=10_000)
+    """Most objects to hold ready at a time; 0: none."""
+    memory_bytes: int = Field(default=32 * 2**20, ge=0)
+    """Most bytes of object models to keep."""
+    snapshots: int = Field(default=4, ge=1, le=64)
+    """Caches kept for objects that the device looked at last."""
+    miss_prior_ms: float = Field(default=100.0, ge=0, allow_inf_nan=False)
+    """Assumed time of an answer of the edge, in ms, until one was measured."""
+    miss_window: int = Field(default=10, ge=1)
+    """Answers of tiers over whose times the mean is taken."""
+    parallel: int = Field(default=4, ge=1, le=16)
+    """Models that are fetched at a time."""
+    timeout_s: Seconds = 10.0
+    """Longest wait in seconds for a prediction or a model."""
+    refresh_s: Seconds = 10.0
+    """A prediction for the object that the device still looks at is asked for again after this time."""
+    recognition: RecognitionSettings = RecognitionSettings()
+    """Recognition on the device; as on the tiers."""
+
+    batch: ClassVar[int] = 1
+    """Models per request: one that never comes must not hold up another."""
+
+
 class RecognizerSettings(_Group):
     """Settings of one `Recognizer`."""
 
@@ -66,3 +99,5 @@ class RecognizerSettings(_Group):
     """How a photo is made ready for the network."""
     breaker: BreakerSettings = BreakerSettings()
     """When a tier that keeps failing is asked last."""
+    prefetch: PrefetchSettings = PrefetchSettings()
+    """The recognition cache of the device."""

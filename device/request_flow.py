@@ -2,6 +2,7 @@
 
 ::
 
+    PREPARING --recognised on the device-------------------------------> DONE
     PREPARING --image ready--> ASKING --answer-------------------------> DONE
         |                        |  ^
         |                        +--+ failure, another tier is left
@@ -139,12 +140,22 @@ class RequestFlow:
         self.phase = Phase.ASKING
         return self._ask_next(now_s)
 
+    def recognized_here(self, answer: TierAnswer, now_s: float) -> Finish | None:
+        """The device found the object by itself while it prepared the image: no tier is asked."""
+        if self.phase is not Phase.PREPARING:
+            return None
+        self._prepared_s = now_s
+        return self._recognized(answer, now_s)
+
     def answered(self, attempt: int, answer: TierAnswer, now_s: float) -> Finish | None:
         """A tier answered, be it with an object or with unknown."""
         question = self._ended(attempt, StatusCode.OK, now_s)
         if question is None:
             return None
         self._breakers[question.tier].succeeded()
+        return self._recognized(answer, now_s)
+
+    def _recognized(self, answer: TierAnswer, now_s: float) -> Finish:
         recognition = Recognition(
             object=answer.found,
             answered_by=answer.answered_by,

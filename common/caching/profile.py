@@ -17,13 +17,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from nearsight.common.caching.expected_latency import FloatArray
 from nearsight.common.errors import ConfigurationError, CorruptStore, NotFound
+
+P = TypeVar("P", bound=BaseModel)
 
 PROFILE_VERSION = 1
 _LARGEST_DIP = 0.2
@@ -126,15 +128,7 @@ class CacheProfile(BaseModel):
         ConfigurationError
             If the file cannot be written.
         """
-        temporary = path.with_name(path.name + ".part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-            temporary.replace(path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot write the profile {path}: {error.strerror}", advice="give another file with --out"
-            ) from error
+        save_profile_file(self, path)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -147,23 +141,7 @@ class CacheProfile(BaseModel):
         CorruptStore
             If it is no profile, one of another version, or one that cannot be true.
         """
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise NotFound(f"there is no profile {path}", advice=_ADVICE) from error
-        except OSError as error:
-            raise CorruptStore(f"cannot read the profile {path}: {error.strerror}", advice=_ADVICE) from error
-        except ValueError as error:  # bad UTF-8 or bad JSON
-            raise CorruptStore(f"{path} is not a profile: no JSON", advice=_ADVICE) from error
-        version = content.get("version") if isinstance(content, dict) else None
-        if version != PROFILE_VERSION:
-            raise CorruptStore(
-                f"{path} is not a profile of version {PROFILE_VERSION} (it says {version!r})", advice=_ADVICE
-            )
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise CorruptStore(f"the profile {path} is wrong: {_first(error)}", advice=_ADVICE) from error
+        return load_profile_file(cls, path, PROFILE_VERSION, _ADVICE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,3 +180,49 @@ def _first(error: ValidationError) -> str:
     detail = error.errors(include_url=False)[0]
     place = ".".join(map(str, detail["loc"]))
     return f"{place}: {detail['msg']}" if place else str(detail["msg"])
+
+
+def save_profile_file(profile: BaseModel, path: Path) -> None:
+    """Write a profile, complete or not at all.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be written.
+    """
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the profile {path}: {error.strerror}", advice="give another file with --out"
+        ) from error
+
+
+def load_profile_file(kind: type[P], path: Path, version: int, advice: str) -> P:
+    """Read and check a profile; ``advice`` says how to get a good one.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    CorruptStore
+        If it is no profile of this kind and version, or one that cannot be true.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no profile {path}", advice=advice) from error
+    except OSError as error:
+        raise CorruptStore(f"cannot read the profile {path}: {error.strerror}", advice=advice) from error
+    except ValueError as error:  # bad UTF-8 or bad JSON
+        raise CorruptStore(f"{path} is not a profile: no JSON", advice=advice) from error
+    found = content.get("version") if isinstance(content, dict) else None
+    if found != version:
+        raise CorruptStore(f"{path} is not a profile of version {version} (it says {found!r})", advice=advice)
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise CorruptStore(f"the profile {path} is wrong: {_first(error)}", advice=advice) from error

@@ -1,0 +1,115 @@
+"""What a recognition cache costs on a device, for each number of features (dissertation, table 4.1).
+
+`nearsight profile --device` measures it and writes a versioned JSON file; an application gives the file to
+its recognizer. What is in the file is not trusted: see `CacheProfile`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nearsight.common.caching.prefetch_decision import ExtractionCurves
+from nearsight.common.caching.profile import CacheProfile, load_profile_file, save_profile_file
+
+DEVICE_PROFILE_VERSION = 1
+MOST_FEATURE_COUNTS = 16
+
+
+class DeviceProfile(BaseModel):
+    """One `CacheProfile` per number of features, all measured on one machine.
+
+    Attributes
+    ----------
+    kind : str
+        "device": tells the file from an edge's profile.
+    version : int
+        Version of the file format.
+    profiles : tuple of CacheProfile
+        Of different numbers of features, the fewest first. f_D(k) is ``extraction_ms`` + ``lookup_ms``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["device"] = "device"
+    version: Literal[1] = 1
+    profiles: tuple[CacheProfile, ...] = Field(min_length=1, max_length=MOST_FEATURE_COUNTS)
+
+    @model_validator(mode="after")
+    def _numbers_of_features_rise(self) -> Self:
+        counts = [profile.query_features for profile in self.profiles]
+        if counts != sorted(set(counts)):
+            raise ValueError(f"the numbers of features must be different and rise, got {counts}")
+        return self
+
+    @property
+    def feature_counts(self) -> tuple[int, ...]:
+        """Numbers of features that can be chosen from, the fewest first."""
+        return tuple(profile.query_features for profile in self.profiles)
+
+    @property
+    def origin(self) -> str:
+        """What it was measured on."""
+        return self.profiles[0].dataset or "measured"
+
+    def curves(self, k_max: int, correction: float = 1.0) -> tuple[ExtractionCurves, ...]:
+        """f_D(k) and recall_D(k) per number of features; ``correction`` is how much slower the machine is."""
+        return tuple(ExtractionCurves.of_profile(profile, k_max, correction) for profile in self.profiles)
+
+    def save(self, path: Path) -> None:
+        """Write the file, complete or not at all.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file cannot be written.
+        """
+        save_profile_file(self, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and check a profile.
+
+        Raises
+        ------
+        NotFound
+            If there is no such file.
+        CorruptStore
+            If it is no device profile, one of another version, or one that cannot be true.
+        """
+        advice = "measure a new one: nearsight profile DIR --device --out FILE"
+        return load_profile_file(cls, path, DEVICE_PROFILE_VERSION, advice)
+
+
+# Measured with `nearsight profile --device` on a generated museum of 96 objects, one core of a 2020s server:
+# features, extraction [ms], f(k) and recall(k).
+_DEFAULT_TABLE = (
+    (200, 6.0, (1.0, 0.010), (0.80, -0.0010)),
+    (400, 7.0, (1.5, 0.015), (0.88, -0.0006)),
+    (600, 8.0, (2.0, 0.020), (0.91, -0.0004)),
+    (800, 9.0, (2.5, 0.025), (0.92, -0.0003)),
+)
+
+
+def default_device_profile(backend: str = "auto") -> DeviceProfile:
+    """Stands in where no profile was measured; who uses it says so.
+
+    The absolute times follow the machine by the correction factor at run time; how the numbers of features
+    compare is taken from here.
+    """
+    return DeviceProfile(
+        profiles=tuple(
+            CacheProfile(
+                backend=backend,
+                query_features=features,
+                largest_k=96,
+                lookup_ms=lookup_ms,
+                recall=recall,
+                extraction_ms=extraction_ms,
+                dataset="built-in default, not measured here",
+            )
+            for features, extraction_ms, lookup_ms, recall in _DEFAULT_TABLE
+        )
+    )

@@ -1,0 +1,118 @@
+"""Everything that a device does to recognise by itself, wired in one place (figure 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from nearsight.common.caching.device_profile import DeviceProfile, default_device_profile
+from nearsight.common.caching.explanation import Explanation
+from nearsight.common.caching.miss_latency import MissLatency
+from nearsight.common.clock import Clock
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.device.edge_client import EdgeClient
+from nearsight.device.local_cache import LocalCache, LocalSnapshot
+from nearsight.device.offloading import Offloading
+from nearsight.device.prefetcher import Prefetcher, PrefetchState
+from nearsight.device.preparation import Preparation
+from nearsight.device.profiler import DeviceProfiler
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.device.remote_tier import TierReply
+
+EDGE = "edge"
+
+
+class LocalRecognition:
+    """The recognition cache of one device, and what fills it.
+
+    Parameters
+    ----------
+    catalogue : str
+        Whose objects.
+    tiers : sequence of str
+        Names of the tiers that can be asked.
+    client : EdgeClient
+        Owned: closed with this.
+    settings : RecognizerSettings
+        Of the SDK.
+    clock : Clock
+        Must run in real time.
+    next_tier : callable
+        Name of the tier that a request would be sent to now.
+
+    Raises
+    ------
+    NotFound, CorruptStore
+        If the profile cannot be used.
+    ConfigurationError, MissingDependency
+        If the classifier backend cannot.
+    """
+
+    def __init__(
+        self,
+        catalogue: str,
+        tiers: Sequence[str],
+        client: EdgeClient,
+        settings: RecognizerSettings,
+        clock: Clock,
+        next_tier: Callable[[], str],
+    ) -> None:
+        prefetch = settings.prefetch
+        recognition = prefetch.recognition
+        profile = _profile(prefetch)
+        extractor = OrbExtractor(recognition.fast_threshold)
+        empty = LocalSnapshot(ObjectRecognizer.build((), recognition), profile.feature_counts[-1])
+        cache = LocalCache(empty)
+        self._profiler = DeviceProfiler(profile, MissLatency(prefetch.miss_prior_ms, prefetch.miss_window))
+        self._offloading = Offloading(tiers, extractor, recognition, clock)
+        self._prefetcher = Prefetcher(catalogue, cache, self._profiler, client, prefetch, clock)
+        self.prepare = Preparation(
+            cache,
+            self._profiler,
+            self._offloading,
+            extractor,
+            settings.upload,
+            recognition,
+            clock,
+            next_tier,
+            self._prefetcher.note_local,
+        )
+
+    @property
+    def state(self) -> PrefetchState:
+        """For metrics."""
+        return self._prefetcher.state
+
+    def tier_replied(self, reply: TierReply) -> None:
+        """A tier answered; called on the thread of its channel."""
+        self._profiler.observe_miss(reply.round_trip_ms)
+        own = next((hop for hop in reply.answer.hops if hop.tier == reply.tier), None)
+        self._offloading.observe(reply.tier, reply.form, reply.answer.sent_bytes, reply.round_trip_ms, own)
+        if reply.answer.found is not None:
+            self._prefetcher.note_answer(
+                reply.answer.found, reply.prediction, seen_by_edge=reply.tier == EDGE
+            )
+
+    def explain(self) -> Explanation | None:
+        """The last decision, with what speaks for it; None before the first."""
+        explanation = self._prefetcher.explain()
+        if explanation is None:
+            return None
+        offload = tuple((f"offload to {tier}", why) for tier, why in self._offloading.why().items())
+        return replace(explanation, facts=(*explanation.facts, *offload))
+
+    def close(self) -> None:
+        """Stop prefetching."""
+        self._prefetcher.close()
+
+
+def _profile(settings: PrefetchSettings) -> DeviceProfile:
+    if settings.profile is not None:
+        return DeviceProfile.load(settings.profile)
+    get_logger("device").info(
+        "no device profile given: the built-in default, adjusted at run time, is used",
+        advice="`nearsight profile DIR --device` measures this machine",
+    )
+    return default_device_profile(settings.recognition.backend)

@@ -1,0 +1,487 @@
+"""The Optimizer of figure 4.5: after each answer it decides what to hold ready, fetches that and swaps it in.
+
+Requests call `note_local`, `note_answer` and `note_unknown`, from any thread; none of these waits for
+anything. What they note leads to jobs in one background thread::
+
+    an object was recognised ──> follow: take up its snapshot (LRU) and what was predicted for it
+            │                        │
+            │ by the device          ▼
+            └──> ask the edge ──> decide (k, features) ──> ModelFetcher ──> models arrive ──> assemble, swap
+                                        a new revision ──> sync: list the objects, drop what is outdated
+
+While the edge is away, remembered predictions serve, and what is held answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearsight.common.background import BackgroundWorker, Job
+from nearsight.common.caching.explanation import Explanation
+from nearsight.common.caching.next_objects import NextObjects
+from nearsight.common.caching.prefetch_decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
+from nearsight.common.caching.snapshot_lru import SnapshotLru
+from nearsight.common.catalogue_answers import FetchedModels, listing_of
+from nearsight.common.clock import Clock
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.logging import get_logger
+from nearsight.common.model_fetcher import ModelFetcher
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.rpc.client import Reply
+from nearsight.device.edge_client import EdgeClient, Prediction, predicted_by
+from nearsight.device.held_models import HeldModels, PrefetchAccount
+from nearsight.device.local_cache import Contents, LocalCache, LocalSnapshot
+from nearsight.device.profiler import DeviceProfiler
+from nearsight.device.recognizer_settings import PrefetchSettings
+
+MOST_PREDICTIONS = 64
+"""Objects whose last known prediction is kept."""
+MOST_NOTES = 64
+MOST_REPORTS = 16
+"""Recognised objects that wait to be reported to an edge that is slow."""
+
+_TOLERANCE = 0.15
+"""A decision stands until what it rests on has changed by more than this share."""
+_GATHER_S = 0.05
+"""Models that arrive within this time of each other are built into one snapshot."""
+_BUILD_SHARE = 0.25
+_SYNC_AT_MOST_EVERY_S = 1.0
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchState:
+    """What the device's cache is and did, for metrics.
+
+    Attributes
+    ----------
+    k, query_features : int
+        In the snapshot that answers, and extracted for it.
+    held_models, held_bytes : int
+        Kept in memory.
+    lookups, hits : int
+        Of all photos.
+    account : PrefetchAccount
+        What was fetched, and wasted.
+    expected_ms, miss_ms : float
+        E[L] of the last decision, 0 before the first; L_miss.
+    """
+
+    k: int
+    query_features: int
+    held_models: int
+    held_bytes: int
+    lookups: int
+    hits: int
+    account: PrefetchAccount
+    expected_ms: float
+    miss_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """An object was recognised, by the device itself or by a tier."""
+
+    found: RecognizedObject
+    prediction: Prediction | None
+    seen_by_edge: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Basis:
+    """What a decision rested on."""
+
+    current: str
+    following: NextObjects
+    numbers: tuple[float, ...]
+
+    def still_holds(self, now: _Basis) -> bool:
+        before, after = self.following, now.following
+        if self.current != now.current or before.object_ids != after.object_ids:
+            return False
+        close = np.allclose(before.probabilities, after.probabilities, rtol=_TOLERANCE, atol=0.01)
+        return bool(close and np.allclose(self.numbers, now.numbers, rtol=_TOLERANCE, atol=0.02))
+
+
+class Prefetcher:
+    """Fills a `LocalCache` with what the device is likely to see next.
+
+    Parameters
+    ----------
+    catalogue : str
+        Whose objects.
+    cache : LocalCache
+        What requests are answered from.
+    profiler : DeviceProfiler
+        The terms of equation 4.1.
+    client : EdgeClient
+        Owned: closed with the prefetcher.
+    settings : PrefetchSettings
+        Limits.
+    clock : Clock
+        Must run in real time.
+    """
+
+    def __init__(
+        self,
+        catalogue: str,
+        cache: LocalCache,
+        profiler: DeviceProfiler,
+        client: EdgeClient,
+        settings: PrefetchSettings,
+        clock: Clock,
+    ) -> None:
+        self._catalogue = catalogue
+        self._cache = cache
+        self._profiler = profiler
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._log = get_logger("device.prefetcher").bind(catalogue=catalogue)
+        self._background = BackgroundWorker(clock, "nearsight-prefetch")
+        self._notes: deque[_Note] = deque(maxlen=MOST_NOTES)
+        self._closing = threading.Event()
+        # From here on only the background thread writes.
+        self._fetcher = ModelFetcher(
+            catalogue, client, self._background, settings, clock, self._models_arrived
+        )
+        self._held = HeldModels(settings.memory_bytes)
+        self._snapshots: SnapshotLru[LocalSnapshot] = SnapshotLru(settings.snapshots)
+        self._predictions: OrderedDict[str, Prediction] = OrderedDict()
+        self._absent: dict[str, None] = {}
+        self._current = ""
+        self._basis: _Basis | None = None
+        self._decision: PrefetchDecision | None = None
+        self._decided_s = 0.0
+        self._k_max = settings.k_max
+        self._next_build_s = 0.0
+        self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
+        self._report_open = False
+        self._predicted_s = -np.inf
+        self._edge_failures = 0
+        self._edge_retry_s = -np.inf
+        self._revision: int | None = None
+        self._listed_revision: int | None = None
+        self._sync_open = False
+        self._last_sync_s = -np.inf
+        self._background.start()
+
+    # On the request path
+
+    def note_local(self, found: RecognizedObject) -> None:
+        """The device recognised an object by itself."""
+        self._note(_Note(found, None, seen_by_edge=False))
+
+    def note_answer(
+        self, found: RecognizedObject, prediction: Prediction | None, *, seen_by_edge: bool
+    ) -> None:
+        """A tier recognised an object; an edge may have said what could follow."""
+        self._note(_Note(found, prediction, seen_by_edge))
+
+    def _note(self, note: _Note) -> None:
+        self._notes.append(note)
+        self._submit(self._take_notes, "notes")
+
+    # What others see
+
+    @property
+    def state(self) -> PrefetchState:
+        """For metrics."""
+        snapshot = self._cache.snapshot
+        lookups, hits = self._cache.counts
+        decision = self._decision
+        return PrefetchState(
+            len(snapshot),
+            snapshot.query_features,
+            len(self._held),
+            self._held.size_bytes,
+            lookups,
+            hits,
+            self._held.account,
+            decision.terms.expected_ms if decision else 0.0,
+            self._profiler.miss_ms,
+        )
+
+    def explain(self) -> Explanation | None:
+        """The last decision, with what speaks for it; None before the first."""
+        decision = self._decision
+        if decision is None:
+            return None
+        age_s = max(0.0, self._clock.monotonic() - self._decided_s)
+        return Explanation.of_prefetch(decision, self._catalogue, age_s, self._k_max, self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        state = self.state
+        account = state.account
+        edge = "answers" if not self._edge_failures else f"away, {self._edge_failures} failures in a row"
+        return [
+            ("current object", self._current),
+            ("in use", f"{state.k} objects, {state.query_features} features"),
+            ("held", f"{state.held_models} models, {state.held_bytes / 1e6:.1f} MB"),
+            ("lookups", f"{state.hits} hits of {state.lookups}"),
+            ("fetched", f"{account.fetched_models} models, {account.fetched_bytes / 1e6:.2f} MB"),
+            ("wasted", f"{account.wasted_models} models, {account.wasted_bytes / 1e6:.2f} MB"),
+            ("miss latency", f"{state.miss_ms:.1f} ms"),
+            ("next photo of the same object", f"{self._profiler.stays:.2f}"),
+            ("lookup", f"x{self._profiler.correction:.2f} of the profile ({self._profiler.profile.origin})"),
+            ("predictions of the edge", edge),
+        ]
+
+    def close(self) -> None:
+        """Stop; requests may still be answered from the last snapshot."""
+        self._closing.set()
+        self._background.stop(timeout_s=2.0)
+        self._client.close()
+
+    # In the background thread: following what the device sees
+
+    def _take_notes(self) -> None:
+        while self._notes:
+            self._follow(self._notes.popleft())
+
+    def _follow(self, note: _Note) -> None:
+        found = note.found
+        changed = found.object_id != self._current
+        if self._current:
+            self._profiler.observe_step(same_object=not changed)
+        if not self._cache.snapshot:
+            self._profiler.relax()
+        self._held.used(found.object_id)
+        self._current = found.object_id
+        if changed:
+            self._take_up_snapshot()
+        if self._held.versions().get(found.object_id, found.version) < found.version:
+            self._sync()  # a tier knows a newer version
+        if note.prediction is not None:
+            self._edge_answered()
+            self._remember(found.object_id, note.prediction)
+        elif not note.seen_by_edge:
+            self._report(found.object_id, changed=changed)
+        self._decide()
+
+    def _take_up_snapshot(self) -> None:
+        """Somebody who goes back to an object needs no new building."""
+        snapshot = self._snapshots.get(self._current)
+        if snapshot is not None:
+            self._cache.swap(snapshot)
+
+    def _remember(self, object_id: str, prediction: Prediction) -> None:
+        self._predictions[object_id] = prediction
+        self._predictions.move_to_end(object_id)
+        if len(self._predictions) > MOST_PREDICTIONS:
+            self._predictions.popitem(last=False)
+        if object_id == self._current:
+            self._predicted_s = self._clock.monotonic()
+        self._see_revision(prediction.revision)
+
+    # Asking the edge
+
+    def _report(self, object_id: str, *, changed: bool) -> None:
+        """Tell the edge what the device recognised itself; it answers with what may follow."""
+        recent = self._clock.monotonic() < self._predicted_s + self._settings.refresh_s
+        if changed or not recent:
+            self._reports.append(object_id)
+            self._predicted_s = self._clock.monotonic()
+            self._send_report()
+
+    def _send_report(self) -> None:
+        if self._report_open or not self._reports:
+            return
+        if self._clock.monotonic() < self._edge_retry_s:
+            self._reports.clear()  # it is away; old steps are of no use to it later
+            return
+        object_id = self._reports.popleft()
+        self._report_open = True
+        future = self._client.get_next_objects(object_id, self._settings.timeout_s)
+        self._when_done(future, lambda outcome: self._predicted(object_id, outcome))
+
+    def _predicted(self, object_id: str, outcome: Reply | NearsightError) -> None:
+        self._report_open = False
+        try:
+            if isinstance(outcome, NearsightError):
+                raise outcome
+            prediction = predicted_by(outcome)
+        except NearsightError as error:
+            self._edge_failed(error)
+            return
+        self._edge_answered()
+        self._remember(object_id, prediction)
+        self._decide()
+        self._send_report()
+
+    def _edge_failed(self, error: NearsightError) -> None:
+        self._edge_failures += 1
+        wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self._edge_failures - 1, 16))
+        self._edge_retry_s = self._clock.monotonic() + wait_s
+        self._predicted_s = -np.inf
+        self._reports.clear()
+        if self._edge_failures == 1:
+            self._log.info("no predictions from the edge for now", reason=str(error))
+
+    def _edge_answered(self) -> None:
+        if not self._edge_failures:
+            return
+        self._log.info("the edge predicts again")
+        self._edge_failures = 0
+        self._edge_retry_s = -np.inf
+        self._fetcher.want(())  # what failed while it was away need not wait any longer
+        self._basis = None
+        if self._listed_revision != self._revision:
+            self._sync()
+
+    # Deciding
+
+    def _decide(self) -> None:
+        """Minimise equation 4.1, if what it rests on has changed."""
+        if not self._current:
+            return
+        remembered = self._predictions.get(self._current)
+        following = remembered.following if remembered else NextObjects.nothing()
+        following = self._without_absent(following)
+        miss_ms, correction, stays = self._profiler.miss_ms, self._profiler.correction, self._profiler.stays
+        basis = _Basis(self._current, following, (miss_ms, correction, stays))
+        if self._basis is not None and self._basis.still_holds(basis):
+            return
+        self._basis = basis
+        self._k_max = self._most_objects()
+        facts = PrefetchFacts(following, miss_ms, self._current, stays)
+        self._decision = PrefetchOptimizer(self._profiler.curves(self._k_max)).decide(facts, self._k_max)
+        self._decided_s = self._clock.monotonic()
+        self._log.debug("decision", why=self._decision.why)
+        self._fetcher.want([name for name in self._decision.object_ids if name not in self._held])
+        self._assemble()
+
+    def _without_absent(self, following: NextObjects) -> NextObjects:
+        """Leave out objects for which there is no model: they would only take the place of others."""
+        if not any(name in self._absent for name in following.object_ids):
+            return following
+        kept = [index for index, name in enumerate(following.object_ids) if name not in self._absent]
+        probabilities = following.probabilities[kept]
+        names = tuple(following.object_ids[index] for index in kept)
+        return NextObjects(names, probabilities, max(0.0, 1.0 - float(probabilities.sum())))
+
+    def _most_objects(self) -> int:
+        mean_bytes = self._held.mean_bytes
+        fitting = int(self._settings.memory_bytes // mean_bytes) if mean_bytes else self._settings.k_max
+        return min(self._settings.k_max, fitting)
+
+    # Models and snapshots
+
+    def _models_arrived(self, fetched: FetchedModels) -> list[str]:
+        wire_bytes = fetched.size_bytes // max(1, len(fetched.models))
+        gone: set[str] = set()
+        for model in fetched.models:
+            gone |= self._held.put(model, wire_bytes)
+        if gone:
+            self._snapshots.drop(lambda snapshot: not gone.isdisjoint(snapshot.recognizer.object_ids))
+        for name in fetched.missing:
+            if len(self._absent) < 10 * MOST_PREDICTIONS:
+                self._absent[name] = None
+        self._see_revision(fetched.revision)
+        if fetched.missing:
+            self._submit(self._decide, "decide")
+        self._submit(self._assemble, "assemble", after_s=_GATHER_S if self._fetcher.in_flight > 1 else 0.0)
+        return [name for name in gone if name in {model.object_id for model in fetched.models}]
+
+    def _assemble(self) -> None:
+        """Build what was decided from the models that are here, and swap it in."""
+        decision = self._decision
+        if decision is None or self._closing.is_set():
+            return
+        models = [model for name in decision.object_ids if (model := self._held.get(name)) is not None]
+        wanted: Contents = frozenset((model.object_id, model.version) for model in models)
+        if self._serves(self._cache.snapshot, wanted, decision):
+            return
+        kept = self._snapshots.get(self._current)
+        if kept is not None and self._serves(kept, wanted, decision):
+            self._cache.swap(kept)
+            return
+        started_s = self._clock.monotonic()
+        if started_s < self._next_build_s:
+            self._submit(self._assemble, "assemble", after_s=self._next_build_s - started_s)
+            return
+        recognizer = ObjectRecognizer.build(models, self._settings.recognition)
+        snapshot = LocalSnapshot(recognizer, decision.query_features)
+        finished_s = self._clock.monotonic()
+        self._next_build_s = finished_s + (finished_s - started_s) * (1 / _BUILD_SHARE - 1)
+        if models:
+            self._snapshots.put(self._current, snapshot)
+        self._cache.swap(snapshot)
+
+    @staticmethod
+    def _serves(snapshot: LocalSnapshot, wanted: Contents, decision: PrefetchDecision) -> bool:
+        if not wanted:
+            return not snapshot
+        return snapshot.contents == wanted and snapshot.query_features == decision.query_features
+
+    # Versions
+
+    def _see_revision(self, revision: int) -> None:
+        if self._revision is None:
+            self._revision = self._listed_revision = revision
+        elif revision != self._revision:
+            self._revision = revision
+            self._sync()
+
+    def _sync(self) -> None:
+        """List the catalogue's objects; drop what left it or was replaced."""
+        wait_s = self._last_sync_s + _SYNC_AT_MOST_EVERY_S - self._clock.monotonic()
+        if wait_s > 0:
+            self._submit(self._sync, "sync", after_s=wait_s)
+        elif not self._sync_open:
+            self._sync_open = True
+            future = self._client.list_objects(self._settings.timeout_s)
+            self._when_done(future, self._synced)
+
+    def _synced(self, outcome: Reply | NearsightError) -> None:
+        self._sync_open = False
+        self._last_sync_s = self._clock.monotonic()
+        try:
+            if isinstance(outcome, NearsightError):
+                raise outcome
+            listing = listing_of(outcome)
+        except NearsightError as error:
+            self._log.warning("objects not listed", error=str(error))
+            self._submit(self._sync, "sync", after_s=_LONGEST_RETRY_S)
+            return
+        self._revision = self._listed_revision = listing.revision
+        self._absent.clear()
+        versions = listing.versions
+        outdated = {name for name, version in self._held.versions().items() if versions.get(name) != version}
+        self._drop(outdated)
+        self._basis = None
+        self._decide()
+
+    def _drop(self, outdated: set[str]) -> None:
+        """Nothing answers with these any more."""
+        if not outdated:
+            return
+        self._held.remove(outdated)
+        self._snapshots.drop(lambda snapshot: not outdated.isdisjoint(snapshot.recognizer.object_ids))
+        answering = self._cache.snapshot
+        if not outdated.isdisjoint(answering.recognizer.object_ids):
+            left = [model for name, model in answering.recognizer.models.items() if name not in outdated]
+            recognizer = ObjectRecognizer.build(left, self._settings.recognition)
+            self._cache.swap(LocalSnapshot(recognizer, answering.query_features))
+
+    # Jobs
+
+    def _submit(self, job: Job, name: str = "", after_s: float = 0.0) -> None:
+        self._background.submit(job, name=name, after_s=after_s)
+
+    def _when_done(self, future: Future[Reply], do: Callable[[Reply | NearsightError], None]) -> None:
+        future.add_done_callback(lambda done: self._submit(lambda: do(_outcome(done))))
+
+
+def _outcome(done: Future[Reply]) -> Reply | NearsightError:
+    error = done.exception()
+    if error is None:
+        return done.result()
+    return error if isinstance(error, NearsightError) else Unavailable(f"unexpected {type(error).__name__}")

@@ -1,0 +1,101 @@
+"""What happens to a photo before a tier is asked: a lookup on the device, then the form for the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nearsight.common.clock import Clock
+from nearsight.common.recognition.extraction import FeatureExtractor
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.local_cache import LocalCache, LocalSnapshot
+from nearsight.device.offloading import Extracted, Offloading
+from nearsight.device.profiler import DeviceProfiler
+from nearsight.device.query import Photo, Query, QuerySource
+from nearsight.device.recognition import TierAnswer
+from nearsight.device.recognizer_settings import UploadSettings
+
+DEVICE = "device"
+
+
+class Preparation:
+    """Looks a photo up; if the device does not know it, makes it ready for a tier. Runs on the pool.
+
+    Parameters
+    ----------
+    cache : LocalCache
+        What the device recognises by itself.
+    profiler : DeviceProfiler
+        Told how long lookups take.
+    offloading : Offloading
+        Chooses the form.
+    extractor : FeatureExtractor
+        Makes the features.
+    upload : UploadSettings
+        Limits of images.
+    recognition : RecognitionSettings
+        Size of processed images.
+    clock : Clock
+        Measures lookups.
+    next_tier : callable
+        Name of the tier that will be asked first.
+    recognized : callable
+        Told about every object that the device found; must be quick.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  one place wires it, by name
+        self,
+        cache: LocalCache,
+        profiler: DeviceProfiler,
+        offloading: Offloading,
+        extractor: FeatureExtractor,
+        upload: UploadSettings,
+        recognition: RecognitionSettings,
+        clock: Clock,
+        next_tier: Callable[[], str],
+        recognized: Callable[[RecognizedObject], None],
+    ) -> None:
+        self._cache = cache
+        self._profiler = profiler
+        self._offloading = offloading
+        self._extractor = extractor
+        self._upload = upload
+        self._longest_side = recognition.limits.longest_side
+        self._clock = clock
+        self._next_tier = next_tier
+        self._recognized = recognized
+
+    def __call__(self, source: QuerySource) -> Query | TierAnswer:
+        """Recognise the photo, or make it a question.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge, NotFound
+            If this is no image that can be used.
+        """
+        snapshot = self._cache.snapshot
+        if isinstance(source, Features):
+            found = self._looked_up(snapshot, source.strongest(snapshot.query_features)) if snapshot else None
+            return self._answer(found) if found else Query(source)
+        photo = Photo(source, self._upload)
+        extracted = None
+        if snapshot:
+            started_s = self._clock.monotonic()
+            pixels = photo.gray(self._longest_side)
+            extracted = Extracted(
+                self._extractor.extract(pixels, snapshot.query_features), snapshot.query_features
+            )
+            found = self._looked_up(snapshot, extracted.features)
+            spent_ms = (self._clock.monotonic() - started_s) * 1e3
+            self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)
+            if found is not None:
+                return self._answer(found)
+        return self._offloading.query(self._next_tier(), photo, extracted)
+
+    def _looked_up(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
+        return self._cache.lookup(snapshot, features)
+
+    def _answer(self, found: RecognizedObject) -> TierAnswer:
+        self._recognized(found)
+        return TierAnswer(found, DEVICE)

@@ -1,0 +1,83 @@
+"""What a lookup on the device and an answer of a tier cost now: the terms of equation 4.1 (section 4.4)."""
+
+from __future__ import annotations
+
+import threading
+
+from nearsight.common.caching.correction import LookupCorrection
+from nearsight.common.caching.device_profile import DeviceProfile
+from nearsight.common.caching.miss_latency import MissLatency
+from nearsight.common.caching.prefetch_decision import ExtractionCurves
+from nearsight.common.caching.rolling_mean import RollingMean
+
+_STAYS_WINDOW = 30
+_STAYS_AT_FIRST = 0.5
+
+
+class DeviceProfiler:
+    """Measures, from all threads of the SDK.
+
+    The probability that the next photo shows the same object again is this device's own habit; the edge's
+    predictions are about steps to other objects only.
+
+    Parameters
+    ----------
+    profile : DeviceProfile
+        What was measured offline.
+    miss_latency : MissLatency
+        The rolling mean of round trips to tiers; used by nobody else from now on.
+    """
+
+    def __init__(self, profile: DeviceProfile, miss_latency: MissLatency) -> None:
+        self.profile = profile
+        self._lock = threading.Lock()
+        self._miss_latency = miss_latency
+        self._correction = LookupCorrection()
+        self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
+        self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
+
+    @property
+    def miss_ms(self) -> float:
+        """L_Net + L_Edge in ms."""
+        with self._lock:
+            return self._miss_latency.mean_ms
+
+    @property
+    def correction(self) -> float:
+        """Measured times of extraction and lookup over those of the profile."""
+        with self._lock:
+            return self._correction.factor
+
+    @property
+    def stays(self) -> float:
+        """Probability that the next photo is of the same object."""
+        with self._lock:
+            return self._stays.mean
+
+    def observe_miss(self, round_trip_ms: float) -> None:
+        """A tier answered after this time."""
+        with self._lock:
+            self._miss_latency.observe(max(0.0, round_trip_ms))
+
+    def observe_lookup(self, k: int, query_features: int, spent_ms: float) -> None:
+        """Decoding, extraction and lookup among k objects took this time."""
+        curves = self._plain.get(query_features)
+        if curves is None:
+            return
+        predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
+        with self._lock:
+            self._correction.observe(spent_ms, predicted_ms)
+
+    def observe_step(self, *, same_object: bool) -> None:
+        """Another photo was recognised, of the object before or of another one."""
+        with self._lock:
+            self._stays.observe(float(same_object))
+
+    def relax(self) -> None:
+        """No lookup tells how busy the machine is, as the cache is empty: forget slowly that it was busy."""
+        with self._lock:
+            self._correction.relax()
+
+    def curves(self, k_max: int) -> tuple[ExtractionCurves, ...]:
+        """f_D(k) and recall_D(k) for every number of features, as of now."""
+        return self.profile.curves(k_max, self.correction)
