@@ -31,6 +31,21 @@ class Entry:
 
 EXPERIMENTS = MappingProxyType(
     {
+        "fig3.4": Entry(
+            "nearsight.experiments.figures.fig3_4",
+            "Latency, recall and precision over the cache size, for LSH, brute force and our backends.",
+            "Cachier dissertation, 3.3.1",
+        ),
+        "table3.1": Entry(
+            "nearsight.experiments.figures.table3_1",
+            "recall(k), fitted; uses the rows of fig3.4.",
+            "Cachier dissertation, 3.3.1.3",
+        ),
+        "table3.2": Entry(
+            "nearsight.experiments.figures.table3_2",
+            "f(k), fitted; uses the rows of fig3.4.",
+            "Cachier dissertation, 3.3.1.4",
+        ),
         "fig6.3": Entry(
             "nearsight.experiments.figures.fig6_3",
             "How well Markov models of order 0 to 3 predict a visitor's next exhibit.",
