@@ -253,6 +253,7 @@ class Channel:
         """Receive, in a caller, until its answer is there or the channel's thread must take over."""
         undisturbed = True
         with self._lock:
+            # Needed: a socket signals an arrival only after it was last seen empty.
             arrived = self._transport.has_arrivals()
         while undisturbed:
             if arrived:
@@ -304,7 +305,11 @@ class Channel:
             due_s = self._pending.next_due_s()
             self._wakes_at_s = due_s = now_s + _LONGEST_SLEEP_S if due_s is None else due_s
             self._thread_receives = receives = len(self._pending) > 0 and not self._caller_receives
-        self._transport.wait(max(0.0, due_s - now_s), arrivals=receives)
+            # A socket signals an arrival only after it was seen empty: look before the wait, as sending and
+            # connecting leave it unseen.
+            arrived = receives and self._transport.has_arrivals()
+        if not arrived:
+            self._transport.wait(max(0.0, due_s - now_s), arrivals=receives)
 
     def _step(self) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from nearsight.common.errors import InvalidMessage
-from nearsight.common.rpc.hops import Hop, hop_from_proto, hop_to_proto
+from nearsight.common.rpc.hops import Hop, add_hop, hop_from_proto
 from nearsight.common.rpc.status import Outcome
 from nearsight.protos import rpc_pb2
 
@@ -99,9 +99,10 @@ def encode_response(
         status=outcome.code,  # type: ignore[arg-type]  # same numbers, as a test holds
         error=outcome.error,
         advice=outcome.advice,
-        hops=[hop_to_proto(hop) for hop in hops],
         message=message,
     )
+    for hop in hops:
+        add_hop(header, hop)
     return [header.SerializeToString(), *blobs]
 
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import zmq
+from zmq import zmq_poll
 
 from nearsight.common.rpc.envelope import Buffer
 
 COPY_BELOW_BYTES = 65536
 """Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
 
-_EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
 _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
@@ -31,7 +31,7 @@ class Received(NamedTuple):
 
 def has_message(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message can be received now."""
-    return int(socket.getsockopt(_EVENTS)) & _POLLIN != 0
+    return bool(zmq_poll([(socket, _POLLIN)], 0))
 
 
 def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:

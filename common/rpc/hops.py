@@ -35,9 +35,9 @@ class Hop:
     sent_bytes: int = 0
 
 
-def hop_to_proto(hop: Hop) -> rpc_pb2.Hop:
-    """The wire form of a hop."""
-    return rpc_pb2.Hop(
+def add_hop(header: rpc_pb2.ResponseHeader, hop: Hop) -> None:
+    """Append the wire form of a hop to a response."""
+    header.hops.add(
         tier=hop.tier,
         queue_ms=hop.queue_ms,
         compute_ms=hop.compute_ms,

@@ -275,3 +275,56 @@ def test_an_in_process_channel_notices_that_its_server_stopped() -> None:
         server.stop()
         with pytest.raises(Unavailable):
             stub.echo(text(), timeout_s=5)
+
+
+class EdgeTriggered(InProcessTransport):
+    """Signals an arrival only if it was seen empty before, as a ZeroMQ socket does."""
+
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        self._seen_empty = False
+
+    def connect(self) -> None:
+        self._seen_empty = False
+        super().connect()
+
+    def receive(self, limit: int) -> list[Any]:
+        with self._lock:
+            taken, self._arrived = self._arrived[:limit], self._arrived[limit:]
+        self._seen_empty = len(taken) < limit
+        return taken
+
+    def has_arrivals(self) -> bool:
+        with self._lock:
+            self._seen_empty = not self._arrived
+            return bool(self._arrived)
+
+    def send(self, frames: Any) -> bool:
+        if not self._connected:
+            return False
+        answered = threading.Event()
+
+        def reply(answer: Any) -> None:
+            with self._lock:
+                signals, self._seen_empty = self._seen_empty, False
+                self._arrived.append(list(answer))
+            if signals:
+                self.wake()
+            answered.set()
+
+        self._server.submit(list(frames), reply, peer=id(self))
+        # The worst moment: the answer is there before anybody looks.
+        assert answered.wait(10)
+        return True
+
+
+def test_no_answer_is_overlooked_by_a_transport_that_signals_edges_only() -> None:
+    with serving(ScriptedEcho(), workers=2) as server:
+        transport = EdgeTriggered(server)
+        with Channel(INPROC, client_id="test", transport=transport) as channel, ThreadPoolExecutor(3) as pool:
+            echo = Stub(channel, ECHO).echo
+            for _ in range(20):
+                futures = [echo.future(text(str(number)), timeout_s=60) for number in range(2)]
+                waiting = [pool.submit(echo, text(str(number)), timeout_s=60) for number in range(3)]
+                assert [future.result(5).message.text for future in futures] == ["0", "1"]
+                assert [future.result(5).message.text for future in waiting] == ["0", "1", "2"]

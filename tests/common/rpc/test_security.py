@@ -276,3 +276,11 @@ def serving_never(security: ServerSecurity) -> None:
 
 def test_a_key_pair_hides_its_secret() -> None:
     assert "s3cret" not in repr(KeyPair("public", "s3cret"))
+
+
+def test_the_first_calls_of_a_new_connection_are_answered_at_once(keys: Keys) -> None:
+    with serving(ScriptedEcho(), listen=TCP, security=keys.server) as server:
+        for _ in range(40):
+            with echo_stub_to(server.endpoint, keys.client) as stub:
+                first = [stub.echo.future(text(str(number)), timeout_s=60) for number in range(2)]
+                assert [future.result(10).message.text for future in first] == ["0", "1"]
