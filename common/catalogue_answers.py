@@ -10,17 +10,28 @@ from nearsight.common.errors import InvalidMessage
 from nearsight.common.recognition.codec import object_model_from_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
-from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse
+from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse, ObjectSummary
 
 M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of one catalogue at one revision: id → version, in the catalogue's order."""
+    """The objects of one catalogue at one revision.
+
+    Attributes
+    ----------
+    versions : mapping of str to int
+        Id → version, in the catalogue's order.
+    revision : int
+        Of the catalogue.
+    entries : tuple of ObjectSummary
+        The listing as it came, for passing it on.
+    """
 
     versions: Mapping[str, int]
     revision: int
+    entries: tuple[ObjectSummary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,8 @@ class FetchedModels:
 def listing_of(reply: Reply) -> Listing:
     """The objects of a catalogue."""
     response = message_of(reply, ListObjectsResponse)
-    return Listing({entry.object_id: entry.version for entry in response.objects}, response.revision)
+    versions = {entry.object_id: entry.version for entry in response.objects}
+    return Listing(versions, response.revision, tuple(response.objects))
 
 
 def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:

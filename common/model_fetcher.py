@@ -61,6 +61,8 @@ class ModelFetcher:
     arrived : callable
         Takes what came, in the background thread; returns the objects whose models it cannot use, such as
         those of an outdated version. They are held back like failed ones.
+    failed : callable, optional
+        Takes objects that did not come and are held back for a while, in the background thread.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class ModelFetcher:
         settings: FetchLimits,
         clock: Clock,
         arrived: Callable[[FetchedModels], Collection[str]],
+        failed: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._source = source
@@ -78,20 +81,34 @@ class ModelFetcher:
         self._settings = settings
         self._clock = clock
         self._arrived = arrived
+        self._failed = failed
         self._log = get_logger("model-fetcher").bind(catalogue=catalogue)
         # The call itself ends by its timeout; the queue's limit is only the net below.
         self._queue = HoldbackQueue(answer_within_s=2 * settings.timeout_s)
+        self._wanted_by: dict[int, tuple[str, ...]] = {}
         self._wanted: tuple[str, ...] = ()
         self._batches_open = 0
         self._retry_open = False
         self.in_flight = 0
         """Objects that are being fetched; may be read by any thread."""
 
-    def want(self, object_ids: Sequence[str]) -> None:
-        """Fetch these objects, the most wanted first, and no longer what was wanted before."""
-        self._wanted = tuple(object_ids)
+    def want(self, object_ids: Sequence[str], priority: int = 0) -> None:
+        """Fetch these objects, the most wanted first, and no longer what was wanted before.
+
+        There is one list of wishes per priority; those of higher priorities are fetched first.
+        """
+        self._wanted_by[priority] = tuple(object_ids)
+        self._merge_wishes()
         self._queue.retain(self._wanted)
         self._ask()
+
+    def holds_back(self, object_id: str) -> bool:
+        """Whether an object failed so recently that it is not asked for yet."""
+        return self._queue.holds_back(object_id, self._clock.monotonic())
+
+    def _merge_wishes(self) -> None:
+        by_priority = [self._wanted_by[priority] for priority in sorted(self._wanted_by, reverse=True)]
+        self._wanted = tuple(dict.fromkeys(name for wishes in by_priority for name in wishes))
 
     def _ask(self) -> None:
         now_s = self._clock.monotonic()
@@ -131,7 +148,7 @@ class ModelFetcher:
                 raise outcome
             fetched = models_of(outcome, batch)
         except NearsightError as error:
-            self._queue.failed(batch, self._clock.monotonic())
+            self._hold_back(batch)
             self._log.warning("models not fetched", objects=len(batch), error=str(error))
             self._ask()
             return
@@ -145,12 +162,21 @@ class ModelFetcher:
         left_out = fetched.left_out if fetched.models else ()
         failed = [*unusable, *fetched.missing, *fetched.unreadable, *(set(fetched.left_out) - set(left_out))]
         self._queue.succeeded([*came, *left_out])
-        self._wanted = tuple(name for name in self._wanted if name not in came)
+        self._wanted_by = {
+            priority: tuple(name for name in wishes if name not in came)
+            for priority, wishes in self._wanted_by.items()
+        }
+        self._merge_wishes()
         if failed:
-            self._queue.failed(failed, self._clock.monotonic())
+            self._hold_back(failed)
             self._log.warning(
                 "no model for some objects", objects=failed, unreadable=dict(fetched.unreadable)
             )
+
+    def _hold_back(self, object_ids: Collection[str]) -> None:
+        self._queue.failed(object_ids, self._clock.monotonic())
+        if self._failed is not None:
+            self._failed(object_ids)
 
 
 def _outcome(done: Future[Reply]) -> Reply | NearsightError:

@@ -1,51 +1,57 @@
 """The recognition cache of one catalogue: the parts of figure 3.5 and how they work together.
 
-Requests call `lookup`, `note_hit` and `note_miss`, from any thread; none of these waits for anything. What
-they note leads to jobs in the background thread::
+Requests call `lookup`, `observe`, `note_hit` and `note_miss`, from any thread; none of these waits for
+anything. What they note leads to jobs in the background thread::
 
     note_hit, note_miss ──> improve: rank, decide, judge ──> ModelFetcher ──> models arrive ──> improve
                                           │
                                           └──> build a snapshot of what is here, swap it in
     poll, mismatch ───────> sync: list the objects, drop what is outdated ──> improve
+    a device asks ────────> models_for_device: what is here at once, the rest through the ModelFetcher
+    nobody asks ──────────> prefetch: what present devices may look at next joins the snapshot as a guest
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
-import numpy as np
-
+from nearsight.common.background import BackgroundWorker, Job
 from nearsight.common.caching.cache_change import CacheState
-from nearsight.common.caching.explanation import Explanation
 from nearsight.common.caching.miss_latency import MissLatency
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.caching.profile import CacheProfile, default_profile
 from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.clock import Clock
-from nearsight.common.errors import NearsightError
+from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.logging import get_logger
+from nearsight.common.model_fetcher import ModelFetcher
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.client import Reply
-from nearsight.edge.background import BackgroundWorker, Job
-from nearsight.edge.cloud_client import CloudClient, FetchedModels, Listing, listing_of, models_of, when_done
+from nearsight.edge.cloud_client import CloudClient, FetchedModels, Listing, listing_of, when_done
 from nearsight.edge.distribution_estimator import DistributionEstimator
+from nearsight.edge.idle_prefetch import IdlePrefetch
+from nearsight.edge.load import LoadControl
 from nearsight.edge.markov_estimator import MarkovEstimator, markov_model
 from nearsight.edge.metrics import EdgeMetrics
-from nearsight.edge.model_fetcher import ModelFetcher
-from nearsight.edge.optimizer import AdaptivePolicy, Optimizer
+from nearsight.edge.model_library import ModelLibrary
+from nearsight.edge.model_requests import ModelRequests, ModelsAnswer
+from nearsight.edge.optimizer import Optimizer, Situation, policy_of
+from nearsight.edge.profile_measurement import ProfileMeasurement
 from nearsight.edge.profiler import Profiler
-from nearsight.edge.quick_profile import measure_quick_profile, sample_of
 from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.regret_meter import RegretMeter
 from nearsight.edge.settings import EdgeSettings
 
 _SYNC_AT_MOST_EVERY_S = 1.0
-_PROFILE_RETRY_S = 30.0
-_PROFILE_SEED = 1
+
+# Who waits for a model decides which is fetched first.
+_FOR_DEVICES, _FOR_CACHE, _FOR_GUESTS = 2, 1, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class EdgeServices:
     metrics: EdgeMetrics
     clock: Clock
     profile: CacheProfile | None
+    load: LoadControl
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +109,45 @@ class CatalogueCache:
             or default_profile(settings.recognition.backend, settings.recognition.query_features),
             MissLatency(cache.miss_prior_ms, cache.miss_window),
         )
-        self.optimizer = Optimizer(AdaptivePolicy(), cache.k_max, cache.least_gain)
+        self.optimizer = Optimizer(policy_of(cache), cache.k_max)
+        self.regret = RegretMeter(min(cache.k_max, len(listing.versions)), cache.regret_window)
+        self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
         self.fetcher = ModelFetcher(
-            name, services.cloud, services.background, settings.fetch, services.clock, self._models_arrived
+            name,
+            services.cloud,
+            services.background,
+            settings.fetch,
+            services.clock,
+            self._models_arrived,
+            self._models_failed,
+        )
+        self._measurement = ProfileMeasurement(
+            name,
+            lambda: self._listing.versions,
+            self.profiler,
+            settings.recognition,
+            cloud=services.cloud,
+            background=services.background,
+            clock=services.clock,
+        )
+        self.library = ModelLibrary(cache.library_mb * 2**20)
+        self._requests = ModelRequests(
+            lambda: self._listing.versions,
+            self._held,
+            self.fetcher.holds_back,
+            services.clock,
+            settings.fetch.patience_s,
         )
         self._counters = threading.Lock()
         self._requests_since_decision = 0
-        self._hits = 0
-        self._misses = 0
+        self.hits = 0
+        self.misses = 0
         # From here on only the background thread writes.
         self._listing = listing
         self._fetched: dict[str, ObjectModel] = {}
         self._target: frozenset[str] = frozenset()
         self._next_build_s = 0.0
-        self._decided_s = 0.0
+        self.decided_s = 0.0
         self._last_sync_s = services.clock.monotonic()
         self._sync_open = False
         self._closed = False
@@ -126,12 +158,19 @@ class CatalogueCache:
             self._log.warning(
                 "no profile given: measuring a quick one", advice="`nearsight profile` measures a full one"
             )
-            self._fetch_profile_models()
+            self._measurement.start(self._settings.fetch.timeout_s)
+        if self._settings.prefetch.objects:
+            self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
+        if self._settings.cache.policy == "everything":
+            self._submit(self.improve, "improve")  # it does not wait to be asked
 
     def close(self) -> None:
         """Stop fetching and building; requests that still hold the cache finish with its last snapshot."""
         self._closed = True
-        self.fetcher.want(())
+        self._measurement.close()
+        for priority in (_FOR_DEVICES, _FOR_CACHE, _FOR_GUESTS):
+            self.fetcher.want((), priority)
+        self._requests.fail(Unavailable("the edge has dropped this catalogue", advice="try again"))
         self._services.metrics.forget(self.name)
 
     # On the request path
@@ -140,6 +179,11 @@ class CatalogueCache:
     def size(self) -> int:
         """Objects in the snapshot that answers."""
         return len(self.recognizer.snapshot)
+
+    @property
+    def listing(self) -> Listing:
+        """The catalogue as the edge knows it."""
+        return self._listing
 
     @property
     def revision(self) -> int:
@@ -174,9 +218,13 @@ class CatalogueCache:
         self._count_towards_decision()
         return following
 
-    def note_hit(self) -> None:
-        """The cache answered."""
-        self._services.metrics.hits.labels(self.name).inc()
+    def note_hit(self, object_id: str) -> None:
+        """The cache answered with this object."""
+        metrics = self._services.metrics
+        metrics.hits.labels(self.name).inc()
+        if self.prefetch.hit(object_id):
+            metrics.prefetch_useful.labels(self.name).inc()
+        self.regret.observe(object_id, self.size, held=True)
         self._count(hit=True)
 
     def note_miss(self, answer: Known | None, round_trip_ms: float) -> None:
@@ -187,18 +235,21 @@ class CatalogueCache:
         self._count(hit=False)
         if answer is None:
             metrics.unknown.labels(self.name).inc()
+            self.regret.observe(None, self.size, held=False)
             return
         if answer.version > self._listing.versions.get(answer.object_id, -1):
             self._submit(self.sync, "sync")
-        if answer.object_id in self.recognizer.snapshot.models:
+        held = answer.object_id in self.recognizer.snapshot.models
+        self.regret.observe(answer.object_id, self.size, held=held)
+        if held:
             metrics.recognition_misses.labels(self.name).inc()
         else:
             self._submit(self.improve, "improve")
 
     def _count(self, *, hit: bool) -> None:
         with self._counters:
-            self._hits += hit
-            self._misses += not hit
+            self.hits += hit
+            self.misses += not hit
         self._count_towards_decision()
 
     def _count_towards_decision(self) -> None:
@@ -208,7 +259,30 @@ class CatalogueCache:
         if due:
             self._submit(self.improve, "improve")
 
+    def models_for_device(self, object_ids: Sequence[str], remaining_s: float) -> Future[ModelsAnswer]:
+        """Models that a device asked for; those that are not here are fetched, once for all devices."""
+        answer: Future[ModelsAnswer] = Future()
+        answer.set_running_or_notify_cancel()
+        ready = self._requests.ready(object_ids)
+        if ready is not None:
+            answer.set_result(ready)
+        else:
+            self._submit(lambda: self._enter(object_ids, remaining_s, answer))
+        return answer
+
     # In the background thread
+
+    def _enter(self, object_ids: Sequence[str], remaining_s: float, answer: Future[ModelsAnswer]) -> None:
+        if self._closed:
+            answer.set_exception(Unavailable("the edge has dropped this catalogue", advice="try again"))
+            return
+        for wait_s in self._requests.enter(object_ids, remaining_s, answer):
+            self._submit(self._requests.settle, after_s=wait_s)
+        self._fetch_for_devices()
+
+    def _fetch_for_devices(self) -> None:
+        self.fetcher.want(self._requests.wanted(), _FOR_DEVICES)
+        self._requests.settle()
 
     def improve(self) -> None:
         """Decide what belongs into the cache, fetch what is missing, build with what is here."""
@@ -218,50 +292,71 @@ class CatalogueCache:
             self._requests_since_decision = 0
         if not self.size:
             self.profiler.relax()
-        ranking = self.estimator.ranking()
-        costs = self.profiler.costs(len(ranking))
-        decision = self.optimizer.decide(ranking, costs)
-        self._decided_s = self._clock.monotonic()
+        situation = self._situation()
+        costs = situation.costs
+        k_max = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
+        decision = self.optimizer.decide(situation, k_max)
+        self.decided_s = self._clock.monotonic()
+        self.regret.decided(situation.ranking, costs)
         self._show_decision(decision.k, decision.terms.expected_ms, costs.miss_ms)
-        state = self._state()
         wanted = frozenset(decision.object_ids)
-        if self.optimizer.judge(state, wanted, ranking, costs).worthwhile:
+        state = self._state(wanted)
+        if self.optimizer.judge(state, wanted, situation).worthwhile:
             self._target = wanted
-            self.fetcher.want([name for name in decision.object_ids if self._held(name) is None])
+            missing = [name for name in decision.object_ids if self._held(name) is None]
+            self.fetcher.want(missing, _FOR_CACHE)
         available = frozenset(name for name in self._target if self._held(name) is not None)
-        change = self.optimizer.judge(state, available, ranking, costs)
+        change = self.optimizer.judge(state, available, situation)
         if change.worthwhile:
-            self._build(available, change.why)
+            self._build(available, self.prefetch.guests - available, change.why)
 
-    def _state(self) -> CacheState:
+    def _situation(self) -> Situation:
+        ranking = self.estimator.ranking()
+        return Situation(ranking, self.profiler.costs(len(ranking)), self.estimator.recent())
+
+    def _state(self, wanted: frozenset[str]) -> CacheState:
+        """The cache as decisions see it: guests are none of their business, unless they are to stay."""
         models = self.recognizer.snapshot.models
         outdated = {name for name, model in models.items() if not self._current(model)}
-        return CacheState(frozenset(models), outdated, self.estimator.asked())
+        residents = frozenset(models) - (self.prefetch.guests - wanted)
+        return CacheState(residents, outdated, self.estimator.asked())
 
     def _current(self, model: ObjectModel) -> bool:
         return self._listing.versions.get(model.object_id) == model.version
 
     def _held(self, object_id: str) -> ObjectModel | None:
-        """The current model of an object, if it is here."""
-        for held in (self._fetched, self.recognizer.snapshot.models):
-            model = held.get(object_id)
-            if model is not None and self._current(model):
-                return model
+        """The current model of an object, if it is here; for any thread."""
+        for found in (
+            self._fetched.get(object_id),
+            self.recognizer.snapshot.models.get(object_id),
+            self.library.get(object_id),
+        ):
+            if found is not None and self._current(found):
+                return found
         return None
 
-    def _build(self, object_ids: frozenset[str], why: str) -> None:
-        """Build a snapshot of these objects, whose models are here, and swap it in."""
+    def _build(self, residents: frozenset[str], guests: Collection[str], why: str) -> None:
+        """Build a snapshot of these objects, those whose models are here, and swap it in."""
         started_s = self._clock.monotonic()
         if started_s < self._next_build_s:
             self._submit(self.improve, "improve", self._next_build_s - started_s)
             return
-        models = [model for name in sorted(object_ids) if (model := self._held(name)) is not None]
+        names = sorted(residents.union(guests))
+        models = [model for name in names if (model := self._held(name)) is not None]
+        former = self.recognizer.snapshot
         snapshot = self.recognizer.build(models)
         self.recognizer.swap(snapshot)
         finished_s = self._clock.monotonic()
         build_s = finished_s - started_s
         self._next_build_s = finished_s + build_s * (1 / self._settings.cache.build_share - 1)
         self.estimator.entered(snapshot.object_ids)
+        self._count_guests(snapshot.object_ids & frozenset(guests), residents)
+        # What leaves may come back, or be asked for by a device.
+        self.library.put(
+            model
+            for model in former.models.values()
+            if model.object_id not in snapshot.models and self._current(model)
+        )
         self._fetched = {
             name: model
             for name, model in self._fetched.items()
@@ -276,16 +371,51 @@ class CatalogueCache:
             why=why,
         )
 
+    def _count_guests(self, guests: Collection[str], residents: Collection[str]) -> None:
+        before = self.prefetch.count
+        self.prefetch.built(guests, residents)
+        after = self.prefetch.count
+        metrics = self._services.metrics
+        metrics.prefetched.labels(self.name).inc(after.entered - before.entered)
+        metrics.prefetch_wasted.labels(self.name).inc(after.wasted - before.wasted)
+
     def _models_arrived(self, fetched: FetchedModels) -> list[str]:
         metrics = self._services.metrics
         metrics.fetched_models.labels(self.name).inc(len(fetched.models))
         metrics.fetched_bytes.labels(self.name).inc(fetched.size_bytes)
-        self._fetched.update((model.object_id, model) for model in fetched.models)
+        current = [model for model in fetched.models if self._current(model)]
+        self._fetched.update((model.object_id, model) for model in current if model.object_id in self._target)
+        self.library.put(model for model in current if model.object_id not in self._target)
+        self._requests.arrived(current)
+        self._requests.settle()
         other_version = [model.object_id for model in fetched.models if not self._current(model)]
         if other_version or fetched.missing or fetched.revision != self.revision:
             self._submit(self.sync, "sync")
         self._submit(self.improve, "improve")
         return other_version
+
+    def _models_failed(self, object_ids: Collection[str]) -> None:
+        self._requests.failed(object_ids)
+        self._requests.settle()
+
+    def _prefetch_round(self) -> None:
+        """While nobody asks: see what the present devices may look at next, and have it here."""
+        if self._closed:
+            return
+        settings = self._settings.prefetch
+        self._submit(self._prefetch_round, "prefetch", settings.every_s)
+        if self._services.load.idle_s() < settings.idle_s or self.fetcher.in_flight:
+            return
+        residents = frozenset(self.recognizer.snapshot.models) - self.prefetch.guests
+        expected = self.markov.expected_next(settings.present_s, settings.devices)
+        costs = self.profiler.costs(len(self._listing.versions))
+        bound = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
+        guests = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
+        guests = guests[: max(0, bound - len(residents))]
+        self.fetcher.want([name for name in guests if self._held(name) is None], _FOR_GUESTS)
+        here = frozenset(name for name in guests if self._held(name) is not None)
+        if here != self.prefetch.guests and self._clock.monotonic() >= self._next_build_s:
+            self._build(residents, here, f"{len(here)} guests that present devices may ask for next")
 
     def sync(self) -> None:
         """List the catalogue's objects again; drop what left it or was replaced."""
@@ -315,69 +445,17 @@ class CatalogueCache:
         self.markov.set_objects(self._listing.versions)
         self.estimator.readmit(replaced)
         self._fetched = {name: model for name, model in self._fetched.items() if self._current(model)}
+        self.library.keep(self._listing.versions)
         self._next_build_s = 0.0  # what is outdated goes now
         self.improve()
-
-    # The quick profile
-
-    def _fetch_profile_models(self) -> None:
-        sample = sample_of(tuple(self._listing.versions))
-        if self._closed or not sample:
-            return
-        future = self._services.cloud.get_models(self.name, sample, self._settings.fetch.timeout_s)
-        when_done(future, lambda outcome: self._submit(lambda: self._measure_profile(sample, outcome)))
-
-    def _measure_profile(self, sample: tuple[str, ...], outcome: Reply | NearsightError) -> None:
-        models = () if isinstance(outcome, NearsightError) else models_of(outcome, sample).models
-        if not models:
-            self._log.warning("no models for a quick profile yet: the built-in default stays in use")
-            self._submit(self._fetch_profile_models, "profile", _PROFILE_RETRY_S)
-            return
-        profile = measure_quick_profile(
-            models,
-            len(self._listing.versions),
-            self._settings.recognition,
-            self._clock.wall(),
-            np.random.default_rng(_PROFILE_SEED),
-        )
-        self.profiler.use(profile)
-        self._log.info(
-            "quick profile", lookup_ms=[round(c, 4) for c in profile.lookup_ms], models=len(models)
-        )
-
-    # What a person sees
-
-    def details(self) -> Mapping[str, str]:
-        """Facts for a person."""
-        with self._counters:
-            hits, requests = self._hits, self._hits + self._misses
-        decision = self.optimizer.decision
-        ranking = self.estimator.ranking()
-        profile = self.profiler.profile
-        return {
-            "cached objects": f"{self.size} of {len(ranking)}, {ranking.seen} asked for",
-            "hit ratio": f"{hits / requests:.3f} of {requests} requests" if requests else "no request yet",
-            "miss latency": f"{self.profiler.miss_ms:.1f} ms",
-            "lookup": f"x{self.profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
-            "fetching": f"{self.fetcher.in_flight} objects",
-            "transitions": f"{self.markov.transitions} between objects, {self.markov.devices} devices",
-            "decision": decision.why if decision is not None else "none yet",
-        }
-
-    def explanation(self) -> Explanation | None:
-        """The last decision, None before the first."""
-        decision = self.optimizer.decision
-        if decision is None:
-            return None
-        facts = [(name, value) for name, value in self.details().items() if name != "decision"]
-        age_s = max(0.0, self._clock.monotonic() - self._decided_s)
-        return Explanation.of_cache_size(decision, self.name, age_s, facts)
+        self._fetch_for_devices()
 
     def _show_decision(self, k: int, expected_ms: float, miss_ms: float) -> None:
         metrics = self._services.metrics
         metrics.chosen_size.labels(self.name).set(k)
         metrics.expected_latency.labels(self.name).set(expected_ms / 1e3)
         metrics.miss_latency.labels(self.name).set(miss_ms / 1e3)
+        metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
 
     def _show_build(self, snapshot: ObjectRecognizer, build_s: float) -> None:
         metrics = self._services.metrics

@@ -8,13 +8,15 @@ not wait.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 
 from nearsight.common.caching.explanation import Explanation
-from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.errors import NearsightError, NotFound, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.catalogue_cache import CatalogueCache, EdgeServices
 from nearsight.edge.cloud_client import listing_of, revisions_of, when_done
+from nearsight.edge.report import explanation_of
 from nearsight.edge.settings import EdgeSettings
 
 _POLL_LOST_CLOUD_S = 1.0
@@ -37,7 +39,7 @@ class CatalogueCaches:
         self._log = get_logger("caches")
         self._lock = threading.Lock()
         self._caches: dict[str, CatalogueCache] = {}  # the least recently used first
-        self._admitting: set[str] = set()
+        self._admitting: dict[str, list[Future[CatalogueCache]]] = {}
         self._cloud_problem = "not asked yet"
 
     def start(self) -> None:
@@ -64,22 +66,42 @@ class CatalogueCaches:
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
-        explained = (cache.explanation() for cache in self.all())
+        load, clock = self._services.load.why(), self._services.clock
+        explained = (explanation_of(cache, clock, load) for cache in self.all())
         return tuple(one for one in explained if one is not None)
 
     def admit(self, catalogue: str) -> None:
         """The cloud knows this catalogue: give it a cache, in the background."""
+        self._admit(catalogue, None)
+
+    def admitted(self, catalogue: str) -> Future[CatalogueCache]:
+        """The cache of a catalogue, as soon as it has one; fails if the cloud does not list it."""
+        found: Future[CatalogueCache] = Future()
+        found.set_running_or_notify_cancel()
+        self._admit(catalogue, found)
+        return found
+
+    def _admit(self, catalogue: str, waiting: Future[CatalogueCache] | None) -> None:
+        cache = self.get(catalogue)
+        error: NearsightError | None = None
         with self._lock:
-            if catalogue in self._caches or catalogue in self._admitting:
-                return
-            if len(self._admitting) >= self._settings.catalogues_max:
-                return
-            self._admitting.add(catalogue)
-        future = self._services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
-        when_done(
-            future,
-            lambda outcome: self._services.background.submit(lambda: self._create(catalogue, outcome)),
-        )
+            new = cache is None and catalogue not in self._admitting
+            if new and len(self._admitting) >= self._settings.catalogues_max:
+                new, error = False, Overloaded("too many new catalogues at once", advice="try again")
+            if new:
+                self._admitting[catalogue] = []
+            if waiting is not None and cache is None and error is None:
+                self._admitting[catalogue].append(waiting)
+        if waiting is not None and cache is not None:
+            waiting.set_result(cache)
+        elif waiting is not None and error is not None:
+            waiting.set_exception(error)
+        if new:
+            future = self._services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
+            when_done(
+                future,
+                lambda outcome: self._services.background.submit(lambda: self._create(catalogue, outcome)),
+            )
 
     def _create(self, catalogue: str, outcome: Reply | NearsightError) -> None:
         try:
@@ -89,10 +111,12 @@ class CatalogueCaches:
         except NearsightError as error:
             self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))
             with self._lock:
-                self._admitting.discard(catalogue)
+                refused = self._admitting.pop(catalogue, [])
+            for waiting in refused:
+                waiting.set_exception(error)
             return
         with self._lock:
-            self._admitting.discard(catalogue)
+            admitted = self._admitting.pop(catalogue, [])
             evicted = None
             if len(self._caches) >= self._settings.catalogues_max:
                 evicted = self._caches.pop(next(iter(self._caches)))
@@ -102,6 +126,8 @@ class CatalogueCaches:
             evicted.close()
         self._log.info("cache created", catalogue=catalogue, revision=cache.revision)
         cache.start()
+        for waiting in admitted:
+            waiting.set_result(cache)
 
     def _drop(self, catalogue: str, why: str) -> None:
         with self._lock:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from nearsight import __version__
+from nearsight.common.background import BackgroundWorker
 from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
@@ -16,15 +18,18 @@ from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.server import RpcServer
-from nearsight.edge.background import BackgroundWorker
 from nearsight.edge.catalogue_cache import EdgeServices
 from nearsight.edge.catalogue_caches import CatalogueCaches
+from nearsight.edge.catalogue_service import EdgeCatalogueService
 from nearsight.edge.cloud_client import CloudClient
+from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.prediction_service import PredictionService
 from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.report import details_of
 from nearsight.edge.service import EdgeRecognitionService, QueryReader
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.uplink import Uplink
 
 
 class EdgeDaemon:
@@ -63,12 +68,16 @@ class EdgeDaemon:
             )
         )
         self._background = BackgroundWorker(clock)
-        services = EdgeServices(self._cloud, self._background, EdgeMetrics(metrics.registry), clock, profile)
+        edge_metrics = EdgeMetrics(metrics.registry)
+        self._load = LoadControl(settings.multi_user, settings.load, _parallel(settings), clock)
+        services = EdgeServices(self._cloud, self._background, edge_metrics, clock, profile, self._load)
         self._caches = CatalogueCaches(settings, services)
+        self._uplink = Uplink(settings.forward, settings.recognition.query_features)
         reader = QueryReader(OrbExtractor(settings.recognition.fast_threshold), settings.recognition)
         self._server = RpcServer(
             [
-                EdgeRecognitionService(self._caches, self._cloud, reader, settings.forward, clock),
+                EdgeRecognitionService(self._caches, services, reader, self._uplink),
+                EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
                 PredictionService(self._caches),
                 ExplanationService(self._caches.explanations),
                 HealthService("edge", __version__, self.ready, self.details),
@@ -119,10 +128,19 @@ class EdgeDaemon:
     def details(self) -> Sequence[tuple[str, str]]:
         """Facts for a person."""
         problem = self._caches.cloud_problem
-        facts = [("cloud", f"{self._settings.cloud}, {problem or 'reached'}")]
+        facts = [
+            ("cloud", f"{self._settings.cloud}, {problem or 'reached'}"),
+            ("load", self._load.why()),
+            ("sent to the cloud", self._uplink.why()),
+        ]
         for cache in self._caches.all():
-            facts += [(f"{cache.name}: {name}", value) for name, value in cache.details().items()]
+            facts += [(f"{cache.name}: {name}", value) for name, value in details_of(cache).items()]
         return facts
+
+
+def _parallel(settings: EdgeSettings) -> int:
+    """Requests that are worked on at the same time: there is no more work done than there are cores."""
+    return min(settings.server.workers, os.cpu_count() or 1)
 
 
 def _load_profile(settings: EdgeSettings) -> CacheProfile | None:

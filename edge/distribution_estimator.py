@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from nearsight.common.caching.eviction import Recency
 from nearsight.common.caching.request_distribution import Ranking, RequestDistribution
 from nearsight.common.clock import Clock
 
@@ -25,6 +26,7 @@ class DistributionEstimator:
         self._distribution = distribution
         self._clock = clock
         self._asked: Counter[str] = Counter()
+        self._recency = Recency()
         self._lock = threading.Lock()
 
     def count(self, object_id: str) -> bool:
@@ -33,7 +35,13 @@ class DistributionEstimator:
             if not self._distribution.count(object_id, self._clock.monotonic()):
                 return False
             self._asked[object_id] += 1
+            self._recency.observe(object_id)
             return True
+
+    def recent(self) -> tuple[str, ...]:
+        """Objects that were asked for, the latest first, each once."""
+        with self._lock:
+            return self._recency.latest_first()
 
     def ranking(self) -> Ranking:
         """The estimate as of now."""
@@ -49,6 +57,9 @@ class DistributionEstimator:
         """Take over a changed catalogue."""
         with self._lock:
             self._distribution.set_objects(object_ids)
+            self._recency.remove(
+                [name for name in self._recency.latest_first() if name not in self._distribution]
+            )
             for object_id in [name for name in self._asked if name not in self._distribution]:
                 del self._asked[object_id]
 

@@ -67,6 +67,24 @@ class EdgeMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
+        self.regret = Gauge(
+            "nearsight_edge_regret_seconds",
+            "Mean latency of the last requests above that of the best fixed size.",
+            label,
+            registry=registry,
+        )
+        self.prefetched = Counter(
+            "nearsight_edge_prefetched", "Objects that entered the cache as guests.", label, registry=registry
+        )
+        self.prefetch_useful = Counter(
+            "nearsight_edge_prefetch_useful", "Guests that were asked for.", label, registry=registry
+        )
+        self.prefetch_wasted = Counter(
+            "nearsight_edge_prefetch_wasted",
+            "Guests that left without having been asked for.",
+            label,
+            registry=registry,
+        )
         self.builds = Counter("nearsight_edge_snapshots", "Snapshots built.", label, registry=registry)
         self.build_seconds = Counter(
             "nearsight_edge_snapshot_build_seconds", "Time spent on it.", label, registry=registry
@@ -75,6 +93,13 @@ class EdgeMetrics:
             "nearsight_edge_fetched_models", "Object models fetched.", label, registry=registry
         )
         self.fetched_bytes = Counter("nearsight_edge_fetched_bytes", "Their bytes.", label, registry=registry)
+
+        self.given_away = Counter(
+            "nearsight_edge_given_away",
+            "Requests passed on at once, as the edge was busy.",
+            label,
+            registry=registry,
+        )
 
     def forget(self, catalogue: str) -> None:
         """Drop the labels of a catalogue that has no cache any more."""

@@ -69,6 +69,12 @@ class Profiler:
             return self._miss_latency.mean_ms
 
     @property
+    def extraction_ms(self) -> float:
+        """What it takes to get the features out of an image."""
+        with self._lock:
+            return self._extraction_of_an_image_ms()
+
+    @property
     def correction(self) -> float:
         """Measured lookup times over those of the profile."""
         with self._lock:
@@ -121,9 +127,12 @@ class Profiler:
         if not self._brought_image:
             return 0.0
         share = sum(self._brought_image) / len(self._brought_image)
+        return share * self._extraction_of_an_image_ms()
+
+    def _extraction_of_an_image_ms(self) -> float:
         if not self._extraction_ms:
-            return share * self._profile.extraction_ms
-        return share * math.fsum(self._extraction_ms) / len(self._extraction_ms)
+            return self._profile.extraction_ms
+        return math.fsum(self._extraction_ms) / len(self._extraction_ms)
 
     def _extend(self, k: int) -> None:
         if k >= len(self._curves.lookup_ms):

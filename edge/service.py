@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from nearsight.common.caching.codec import next_objects_to_proto
-from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.recognition.codec import (
     features_from_proto,
@@ -24,14 +23,16 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.edge.catalogue_cache import CatalogueCache, Known
+from nearsight.edge.catalogue_cache import CatalogueCache, EdgeServices, Known
 from nearsight.edge.catalogue_caches import CatalogueCaches
-from nearsight.edge.cloud_client import CloudClient, outcome_of
-from nearsight.edge.settings import Forward
+from nearsight.edge.cloud_client import outcome_of
+from nearsight.edge.uplink import Uplink
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest, RecognizeResponse
 
 Blob = bytes | memoryview
+
+_EXTRACTION_MS = 10.0  # assumed before a catalogue has a cache that measures it
 
 
 @dataclass(slots=True)
@@ -40,6 +41,20 @@ class Query:
 
     image: Blob | None
     features: Features | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A request to the cloud."""
+
+    form: str
+    request: RecognizeRequest
+    blobs: list[Blob]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the photo in this form."""
+        return sum(map(len, self.blobs))
 
 
 class QueryReader:
@@ -87,24 +102,22 @@ class QueryReader:
         )
 
 
-def forwarded(query: Query, forward: Forward) -> tuple[RecognizeRequest, list[Blob]]:
-    """The request to the cloud for a query, and its blobs.
+def forwarded(query: Query, uplink: Uplink, extraction_ms: float | None) -> Forwarded:
+    """The request to the cloud for a query; ``extraction_ms`` as in `Uplink.sends_features`.
 
-    What the edge does not have is not made for it, except by the setting ``features``: see
-    `EdgeRecognitionService`.
+    Its ``input`` is empty if the features must be extracted first.
     """
-    encoded: tuple[RecognizeRequest, list[Blob]] | None = None
-    if query.features is not None:
-        message, blobs = features_to_proto(query.features, 0)
-        encoded = RecognizeRequest(features=message), list(blobs)
-        if query.image is None or forward == "features":
-            return encoded
-    if query.image is None:
+    if query.image is None and query.features is None:
         raise InternalError("a query without image and features")
-    size_bytes = len(query.image)
-    if encoded is not None and forward == "auto" and sum(map(len, encoded[1])) <= size_bytes:
-        return encoded
-    return RecognizeRequest(image=ImageInput(size_bytes=size_bytes)), [query.image]
+    encoded = features_to_proto(query.features, 0) if query.features is not None else None
+    image_bytes = None if query.image is None else len(query.image)
+    features_bytes = None if encoded is None else sum(map(len, encoded[1]))
+    if query.image is None or uplink.sends_features(image_bytes, features_bytes, extraction_ms):
+        if encoded is None:
+            return Forwarded("features", RecognizeRequest(), [])
+        return Forwarded("features", RecognizeRequest(features=encoded[0]), list(encoded[1]))
+    image = RecognizeRequest(image=ImageInput(size_bytes=len(query.image)))
+    return Forwarded("image", image, [query.image])
 
 
 class EdgeRecognitionService(Service):
@@ -114,26 +127,26 @@ class EdgeRecognitionService(Service):
     ----------
     caches : CatalogueCaches
         The recognition caches.
-    cloud : CloudClient
-        Who is asked on a miss.
+    services : EdgeServices
+        Among them the cloud, which is asked on a miss.
     reader : QueryReader
         Gets features out of images.
-    forward : {"auto", "features", "image"}
-        What the cloud gets.
-    clock : Clock
-        For the measurements.
+    uplink : Uplink
+        Decides what the cloud gets.
     """
 
     descriptor = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 
     def __init__(
-        self, caches: CatalogueCaches, cloud: CloudClient, reader: QueryReader, forward: Forward, clock: Clock
+        self, caches: CatalogueCaches, services: EdgeServices, reader: QueryReader, uplink: Uplink
     ) -> None:
         self._caches = caches
-        self._cloud = cloud
+        self._cloud = services.cloud
+        self._load = services.load
+        self._metrics = services.metrics
         self._reader = reader
-        self._forward = forward
-        self._clock = clock
+        self._uplink = uplink
+        self._clock = services.clock
 
     def recognize(
         self, request: RecognizeRequest, context: CallContext
@@ -141,33 +154,59 @@ class EdgeRecognitionService(Service):
         """Say what the image shows."""
         query = self._reader.read(request, context)
         cache = self._caches.get(context.catalogue)
-        asked_here = cache is not None and cache.size > 0
+        may_work = self._load.arrived()
         if cache is not None:
             cache.profiler.observe_query(image=query.image is not None)
-        if query.image is not None and (asked_here or self._forward == "features"):
-            started_s = self._clock.monotonic()
-            query.features = self._reader.extract(query.image)
-            if cache is not None:
-                cache.profiler.observe_extraction((self._clock.monotonic() - started_s) * 1e3)
-        if cache is not None and asked_here and query.features is not None:
-            found = cache.lookup(query.features)
-            if found is not None:
-                response = RecognizeResponse(object=recognized_object_to_proto(found), answered_by="edge")
-                _learn(cache, context.client_id, response)
-                cache.note_hit()
-                return response
-        return self._ask_cloud(query, cache, context)
+            if may_work:
+                response = self._work_on(query, cache, context.client_id)
+                if response is not None:
+                    return response
+            else:
+                self._metrics.given_away.labels(cache.name).inc()
+        return self._ask_cloud(query, cache, context, may_work=may_work)
+
+    def _work_on(self, query: Query, cache: CatalogueCache, device_id: str) -> RecognizeResponse | None:
+        """Look into the cache; None if the cloud must be asked."""
+        asked_here = cache.size > 0
+        started_s = self._clock.monotonic()
+        if query.image is not None and asked_here:
+            self._extract(query, cache)
+        found = cache.lookup(query.features) if asked_here and query.features is not None else None
+        if asked_here:
+            self._load.computed((self._clock.monotonic() - started_s) * 1e3)
+        if found is None:
+            return None
+        response = RecognizeResponse(object=recognized_object_to_proto(found), answered_by="edge")
+        _learn(cache, device_id, response)
+        cache.note_hit(found.object_id)
+        return response
+
+    def _extract(self, query: Query, cache: CatalogueCache | None) -> None:
+        if query.image is None:
+            return
+        started_s = self._clock.monotonic()
+        query.features = self._reader.extract(query.image)
+        if cache is not None:
+            cache.profiler.observe_extraction((self._clock.monotonic() - started_s) * 1e3)
+
+    def _forwarded(self, query: Query, cache: CatalogueCache | None, *, may_work: bool) -> Forwarded:
+        extraction_ms = cache.profiler.extraction_ms if cache is not None else _EXTRACTION_MS
+        sent = forwarded(query, self._uplink, extraction_ms if may_work else None)
+        if sent.request.WhichOneof("input") is None:
+            self._extract(query, cache)
+            sent = forwarded(Query(None, query.features), self._uplink, None)
+        return sent
 
     def _ask_cloud(
-        self, query: Query, cache: CatalogueCache | None, context: CallContext
+        self, query: Query, cache: CatalogueCache | None, context: CallContext, *, may_work: bool
     ) -> Future[RecognizeResponse]:
-        request, blobs = forwarded(query, self._forward)
+        sent = self._forwarded(query, cache, may_work=may_work)
         answer: Future[RecognizeResponse] = Future()
         answer.set_running_or_notify_cancel()  # so that nobody can cancel it between here and the answer
         started_s = self._clock.monotonic()
         reply = self._cloud.recognize(
-            request,
-            blobs,
+            sent.request,
+            sent.blobs,
             timeout_s=context.deadline.remaining_s(),
             catalogue=context.catalogue,
             trace_id=context.trace_id,
@@ -181,6 +220,7 @@ class EdgeRecognitionService(Service):
             response = _response_of(outcome)
             if isinstance(outcome, Reply) and isinstance(response, RecognizeResponse):
                 context.hops.extend(outcome.hops)
+                self._uplink.observe(sent.form, sent.size_bytes, round_trip_ms, outcome.hops)
                 if cache is not None:
                     _learn(cache, context.client_id, response)
                 answer.set_result(response)

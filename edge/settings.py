@@ -12,6 +12,8 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.server import ServerSettings
 
 Forward = Literal["auto", "features", "image"]
+MultiUser = Literal["none", "bounded", "load-balanced"]
+Policy = Literal["adaptive", "none", "lfu", "lru", "everything"]
 
 
 class TransitionSettings(SettingsGroup):
@@ -34,6 +36,11 @@ class TransitionSettings(SettingsGroup):
 class CacheSettings(SettingsGroup):
     """The adaptive recognition cache of one catalogue (dissertation, chapter 3)."""
 
+    policy: Policy = "adaptive"
+    """What the cache holds: what pays (adaptive), nothing, the fixed_size objects asked for most often (lfu)
+    or last (lru), or everything. All but adaptive are there to compare with."""
+    fixed_size: int = Field(default=50, ge=1, le=1_000_000)
+    """Objects in the cache with policy lfu or lru."""
     k_max: int = Field(default=10_000, ge=0, le=1_000_000)
     """Most objects that the cache may hold; 0 forwards everything to the cloud."""
     profile: UserPath | None = None
@@ -52,8 +59,42 @@ class CacheSettings(SettingsGroup):
     """Share of the expected latency that a change must save, unless an object is newly popular."""
     build_share: float = Field(default=0.2, gt=0, le=1)
     """Most of one core's time that goes into building new snapshots."""
+    library_mb: int = Field(default=128, ge=0, le=65_536)
+    """Most MiB of models that are here for devices and for later, though they answer nothing now."""
+    regret_window: int = Field(default=1000, ge=1, le=100_000)
+    """Requests over which the regret of the chosen sizes is reported."""
     markov: TransitionSettings = TransitionSettings()
     """Predictions for devices."""
+
+
+class PrefetchSettings(SettingsGroup):
+    """Fetching what present devices may look at next while nobody asks, as guests in the cache."""
+
+    objects: int = Field(default=8, ge=0, le=1000)
+    """Most guests in one catalogue's cache; 0 for none."""
+    every_s: float = Field(default=1.0, gt=0, le=3600)
+    """Seconds between two looks at what may come."""
+    idle_s: float = Field(default=0.5, ge=0, le=3600)
+    """Seconds without a request after which the edge counts as idle."""
+    present_s: float = Field(default=300.0, gt=0)
+    """A device that was heard of in the last so many seconds is present."""
+    devices: int = Field(default=200, ge=1, le=10_000)
+    """Most devices that are looked at, the latest ones."""
+
+
+class LoadSettings(SettingsGroup):
+    """Many users at once (dissertation, section 3.5.1)."""
+
+    window: int = Field(default=100, ge=1, le=10_000)
+    """Requests over which times are averaged."""
+    share: float = Field(default=0.9, gt=0, le=1)
+    """Part of the edge's time that recognition may take; 1 lets a queue grow without bound."""
+    interarrival_seed_ms: float = Field(default=200.0, gt=0)
+    """Assumed time between requests until some came."""
+    compute_seed_ms: float = Field(default=50.0, gt=0)
+    """Assumed work for a request until some were worked on."""
+    seed: int = Field(default=1, ge=0)
+    """Of the random numbers that choose between edge and cloud."""
 
 
 class FetchSettings(SettingsGroup):
@@ -65,6 +106,8 @@ class FetchSettings(SettingsGroup):
     """Requests in flight, besides one for an object that failed before."""
     timeout_s: float = Field(default=20.0, gt=0, le=600)
     """Longest wait for one request."""
+    patience_s: float = Field(default=0.5, ge=0, le=60)
+    """How long models that are here wait, in an answer to a device, for others that are on their way."""
 
 
 class EdgeSettings(DaemonSettings):
@@ -79,7 +122,8 @@ class EdgeSettings(DaemonSettings):
     client_id: str = Field(default="edge", min_length=1, max_length=100)
     """How this edge calls itself to the cloud."""
     forward: Forward = "auto"
-    """What the cloud gets on a miss: the features, the image, or whichever has fewer bytes."""
+    """What the cloud gets on a miss: the features, the image, or whichever is expected to be answered sooner
+    (measured: bandwidth, sizes, computing times)."""
     poll_s: float = Field(default=10.0, gt=0, le=3600)
     """Seconds between two looks at the cloud's catalogues, for objects that were removed or replaced."""
     catalogues_max: int = Field(default=16, ge=1, le=1000)
@@ -90,3 +134,10 @@ class EdgeSettings(DaemonSettings):
     """The adaptive cache."""
     fetch: FetchSettings = FetchSettings()
     """Model fetching."""
+    prefetch: PrefetchSettings = PrefetchSettings()
+    """Prefetching while idle."""
+    multi_user: MultiUser = "none"
+    """What is done against queues at the edge: nothing, a cache so small that lookups keep up with the
+    requests (bounded), or passing on at once what would queue up (load-balanced)."""
+    load: LoadSettings = LoadSettings()
+    """How load is measured."""

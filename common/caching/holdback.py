@@ -54,6 +54,11 @@ class HoldbackQueue:
         """Number of objects that are being asked for."""
         return sum(entry.in_flight for entry in self._entries.values())
 
+    def holds_back(self, object_id: str, now_s: float) -> bool:
+        """Whether an object failed so recently that it is not asked for yet."""
+        entry = self._entries.get(object_id)
+        return entry is not None and not entry.in_flight and entry.until_s > now_s
+
     def take(self, object_ids: Iterable[str], now_s: float, limit: int) -> tuple[str, ...]:
         """Choose at most ``limit`` objects that did not fail before, to ask for now; they are in flight then.
 

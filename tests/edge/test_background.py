@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from nearsight.common.background import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import Unavailable
-from nearsight.edge.background import BackgroundWorker
 from support.waiting import wait_until
 
 

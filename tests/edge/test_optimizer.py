@@ -3,7 +3,7 @@
 import numpy as np
 
 from nearsight.common.caching.request_distribution import RequestDistribution
-from nearsight.edge.optimizer import AdaptivePolicy, Optimizer
+from nearsight.edge.optimizer import AdaptivePolicy, Optimizer, Situation
 from nearsight.edge.profiler import Costs
 
 CHEAP = Costs(0.001 * np.arange(101.0), np.full(101, 0.9), 1000.0)
@@ -17,16 +17,17 @@ def ranking_of(counts: dict[str, int]):
 
 
 def test_only_objects_that_were_asked_for_are_cached_however_cheap_that_is() -> None:
-    decision = AdaptivePolicy().choose(ranking_of({"o3": 5, "o7": 1}), CHEAP, 100)
+    decision = AdaptivePolicy(0.01).choose(Situation(ranking_of({"o3": 5, "o7": 1}), CHEAP), 100)
     assert decision.object_ids == ("o3", "o7")
 
 
 def test_the_bound_of_the_settings_is_kept() -> None:
-    assert AdaptivePolicy().choose(ranking_of({"o3": 5, "o7": 1}), CHEAP, 1).object_ids == ("o3",)
+    decision = AdaptivePolicy(0.01).choose(Situation(ranking_of({"o3": 5, "o7": 1}), CHEAP), 1)
+    assert decision.object_ids == ("o3",)
 
 
 def test_the_last_decision_can_be_looked_at() -> None:
-    optimizer = Optimizer(AdaptivePolicy(), k_max=100, least_gain=0.01)
+    optimizer = Optimizer(AdaptivePolicy(0.01), k_max=100)
     assert optimizer.decision is None
-    decision = optimizer.decide(ranking_of({"o3": 5}), CHEAP)
+    decision = optimizer.decide(Situation(ranking_of({"o3": 5}), CHEAP))
     assert optimizer.decision is decision

@@ -5,6 +5,7 @@ import pytest
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
 from nearsight.edge.service import Query, forwarded
+from nearsight.edge.uplink import Uplink
 from support.objects import random_features
 
 FEATURES = random_features(1, 40)
@@ -15,7 +16,7 @@ SMALL, LARGE = bytes(SIZE - 1), bytes(SIZE)
 @pytest.mark.parametrize(
     ("query", "forward", "kind"),
     [
-        (Query(SMALL, FEATURES), "auto", "image"),
+        (Query(SMALL, FEATURES), "auto", "features"),
         (Query(LARGE, FEATURES), "auto", "features"),
         (Query(SMALL, FEATURES), "features", "features"),
         (Query(LARGE, FEATURES), "image", "image"),
@@ -24,17 +25,22 @@ SMALL, LARGE = bytes(SIZE - 1), bytes(SIZE)
         (Query(None, FEATURES), "image", "features"),
     ],
 )
-def test_the_cloud_gets_fewer_bytes_unless_the_setting_says_otherwise(
+def test_the_cloud_gets_what_is_answered_sooner_unless_the_setting_says_otherwise(
     query: Query, forward: str, kind: str
 ) -> None:
-    request, blobs = forwarded(query, forward)
-    assert request.WhichOneof("input") == kind
+    sent = forwarded(query, Uplink(forward, 40), None)
+    assert sent.request.WhichOneof("input") == sent.form == kind
     if kind == "image":
-        assert (blobs, request.image.size_bytes) == ([query.image], len(query.image))
+        assert (sent.blobs, sent.request.image.size_bytes) == ([query.image], len(query.image))
     else:
-        assert len(features_from_proto(request.features, blobs)) == 40
+        assert len(features_from_proto(sent.request.features, sent.blobs)) == 40
+
+
+def test_features_that_must_be_made_first_are_asked_for() -> None:
+    sent = forwarded(Query(LARGE, None), Uplink("features", 40), 5.0)
+    assert (sent.form, sent.request.WhichOneof("input")) == ("features", None)
 
 
 def test_a_query_of_nothing_is_a_bug() -> None:
     with pytest.raises(InternalError):
-        forwarded(Query(None, None), "auto")
+        forwarded(Query(None, None), Uplink("auto", 40), None)

@@ -1,0 +1,162 @@
+"""Catalogues as the edge serves them: object models for devices that prefetch, from here or the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import ClassVar, TypeVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.errors import InvalidArgument, NearsightError
+from nearsight.common.recognition.codec import object_model_to_proto
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.edge.catalogue_cache import CatalogueCache
+from nearsight.edge.catalogue_caches import CatalogueCaches
+from nearsight.edge.model_requests import ModelsAnswer
+from nearsight.protos import catalogue_pb2
+from nearsight.protos.catalogue_pb2 import (
+    AddObjectsRequest,
+    AddObjectsResponse,
+    CatalogueSummary,
+    GetObjectModelsRequest,
+    GetObjectModelsResponse,
+    ListCataloguesRequest,
+    ListCataloguesResponse,
+    ListObjectsRequest,
+    ListObjectsResponse,
+    RemoveObjectsRequest,
+    RemoveObjectsResponse,
+)
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+MAX_IDS = 10_000
+"""Ids in one request, as at the cloud."""
+
+
+class EdgeCatalogueService(Service):
+    """The Catalogue service of the edge: read-only.
+
+    Parameters
+    ----------
+    caches : CatalogueCaches
+        The recognition caches, which hold and fetch models.
+    max_response_bytes : int
+        Models beyond this are left out of a response and named.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
+
+    def __init__(self, caches: CatalogueCaches, *, max_response_bytes: int) -> None:
+        self._caches = caches
+        self._max_response_bytes = max_response_bytes
+
+    def get_object_models(
+        self, request: GetObjectModelsRequest, context: CallContext
+    ) -> Future[GetObjectModelsResponse]:
+        """Models of the revision that this edge knows, in the order asked for; see `ModelRequests`."""
+        if len(request.object_ids) > MAX_IDS:
+            raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
+        wanted = tuple(dict.fromkeys(request.object_ids))
+        cache = self._caches.admitted(context.catalogue)
+        answers = _then(cache, lambda cache: cache.models_for_device(wanted, context.deadline.remaining_s()))
+
+        def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
+            return self._response(answer, cache.result().revision, context)
+
+        return _then(_flat(answers), respond)
+
+    def list_objects(self, request: ListObjectsRequest, context: CallContext) -> Future[ListObjectsResponse]:
+        """Everything in the catalogue, as the cloud listed it last."""
+        del request
+
+        def respond(cache: CatalogueCache) -> ListObjectsResponse:
+            listing = cache.listing
+            return ListObjectsResponse(objects=listing.entries, revision=listing.revision)
+
+        return _then(self._caches.admitted(context.catalogue), respond)
+
+    def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
+        """The catalogues that somebody asked this edge about."""
+        del request, context
+        caches = sorted(self._caches.all(), key=lambda cache: cache.name)
+        return ListCataloguesResponse(
+            catalogues=[
+                CatalogueSummary(
+                    name=cache.name, objects=len(cache.listing.versions), revision=cache.revision
+                )
+                for cache in caches
+            ]
+        )
+
+    def add_objects(self, request: AddObjectsRequest, context: CallContext) -> AddObjectsResponse:
+        """Refuse: an edge has copies."""
+        del request, context
+        raise _read_only()
+
+    def remove_objects(self, request: RemoveObjectsRequest, context: CallContext) -> RemoveObjectsResponse:
+        """Refuse: an edge has copies."""
+        del request, context
+        raise _read_only()
+
+    def _response(self, answer: ModelsAnswer, revision: int, context: CallContext) -> GetObjectModelsResponse:
+        response = GetObjectModelsResponse(revision=revision, missing=answer.missing)
+        room_bytes = self._max_response_bytes
+        for model in answer.models:
+            if response.left_out or (response.models and model.size_bytes > room_bytes):
+                response.left_out.append(model.object_id)
+                continue
+            message, blobs = object_model_to_proto(model, len(context.response_blobs))
+            response.models.append(message)
+            context.response_blobs.extend(blobs)
+            room_bytes -= message.ByteSize() + sum(map(len, blobs))
+        response.left_out.extend(answer.left_out)
+        return response
+
+
+def _read_only() -> InvalidArgument:
+    return InvalidArgument("an edge does not change catalogues", advice="ask the cloud")
+
+
+def _then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
+    """A future of ``make`` applied to the outcome of another."""
+    result: Future[B] = Future()
+    result.set_running_or_notify_cancel()
+
+    def go_on(done: Future[A]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+            return
+        try:
+            result.set_result(make(done.result()))
+        except NearsightError as refused:
+            result.set_exception(refused)
+
+    first.add_done_callback(go_on)
+    return result
+
+
+def _flat(outer: Future[Future[A]]) -> Future[A]:
+    """The inner outcome of a future of a future."""
+    result: Future[A] = Future()
+    result.set_running_or_notify_cancel()
+
+    def finish(done: Future[A]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(done.result())
+
+    def unwrap(done: Future[Future[A]]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            done.result().add_done_callback(finish)
+
+    outer.add_done_callback(unwrap)
+    return result

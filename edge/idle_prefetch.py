@@ -1,0 +1,109 @@
+"""Prefetching from the cloud while nobody asks: what the present devices are likely to look at next.
+
+Popularity alone fills the cache with what many asked for. The first visitor of a section asks for what
+nobody did lately; the Markov model knows it from the visitors of other days. A few such objects join the
+snapshot as guests: they pay by the same rule as all others, recall · p · L_miss > f(k + 1) - f(k), with p
+from where the devices are now. Each is accounted for as useful, if it was asked for, or as wasted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from nearsight.edge.profiler import Costs
+
+_FAVOUR_OF_HELD = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchCount:
+    """Guests so far: how many entered, were asked for, and left without having been asked for."""
+
+    entered: int
+    useful: int
+    wasted: int
+
+
+class IdlePrefetch:
+    """Chooses guests and keeps account of them.
+
+    Parameters
+    ----------
+    most : int
+        Guests at the same time; 0 for none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._guests: frozenset[str] = frozenset()
+        self._asked: set[str] = set()
+        self._entered = self._useful = self._wasted = 0
+
+    @property
+    def guests(self) -> frozenset[str]:
+        """Objects that are in the snapshot as guests."""
+        return self._guests
+
+    @property
+    def count(self) -> PrefetchCount:
+        """The account."""
+        with self._lock:
+            return PrefetchCount(self._entered, self._useful, self._wasted)
+
+    def choose(
+        self, expected: Mapping[str, float], residents: Collection[str], costs: Costs, moving: float
+    ) -> tuple[str, ...]:
+        """The objects that should be guests, the most likely first.
+
+        Parameters
+        ----------
+        expected : mapping of str to float
+            Probability that the next step of a present device leads to an object.
+        residents : collection of str
+            Objects that are in the cache anyway.
+        costs : Costs
+            f, recall and L_miss.
+        moving : float
+            Share of the requests that are for another object than the device's last one.
+        """
+        # A guest that is here has cost its fetch already; without a favour two of equal chances would
+        # take turns.
+        weighed = {
+            name: p * (_FAVOUR_OF_HELD if name in self._guests else 1.0)
+            for name, p in expected.items()
+            if name not in residents
+        }
+        chosen: list[str] = []
+        for name in sorted(weighed, key=lambda name: (-weighed[name], name)):
+            k = len(residents) + len(chosen)
+            if len(chosen) >= self._most or k + 1 >= len(costs.lookup_ms):
+                break
+            gain_ms = float(costs.recall[k + 1]) * moving * weighed[name] * costs.miss_ms
+            if gain_ms <= float(costs.lookup_ms[k + 1] - costs.lookup_ms[k]):
+                break
+            chosen.append(name)
+        return tuple(chosen)
+
+    def built(self, guests: Collection[str], residents: Collection[str]) -> None:
+        """A snapshot with these guests answers now; former ones left, or stayed for good as residents."""
+        with self._lock:
+            new = frozenset(guests)
+            self._entered += len(new - self._guests)
+            left = self._guests - new
+            self._wasted += len([name for name in left if name not in residents and name not in self._asked])
+            self._guests = new
+            self._asked &= new
+
+    def hit(self, object_id: str) -> bool:
+        """The cache answered with this object; whether that is the first time that a guest was of use."""
+        if object_id not in self._guests:
+            return False
+        with self._lock:
+            if object_id in self._asked or object_id not in self._guests:
+                return False
+            self._asked.add(object_id)
+            self._useful += 1
+            return True

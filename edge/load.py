@@ -1,0 +1,107 @@
+"""Many users at one edge (section 3.5.1): how much it may compute, and what it gives away to the cloud.
+
+One for the daemon: all catalogues share the machine.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from nearsight.common.caching.compute_bound import ComputeBound, SizeBound
+from nearsight.common.caching.expected_latency import FloatArray
+from nearsight.common.caching.load_balancing import LoadBalancer
+from nearsight.common.caching.rolling_mean import InterArrivalTime
+from nearsight.common.clock import Clock
+from nearsight.edge.settings import LoadSettings, MultiUser
+
+
+class LoadControl:
+    """Measures the load, and applies the method that the settings choose; for all threads.
+
+    Parameters
+    ----------
+    multi_user : {"none", "bounded", "load-balanced"}
+        The method.
+    settings : LoadSettings
+        Windows, share and seed.
+    servers : int
+        Requests that the edge computes at the same time.
+    clock : Clock
+        For the times between requests.
+    """
+
+    def __init__(self, multi_user: MultiUser, settings: LoadSettings, servers: int, clock: Clock) -> None:
+        self._multi_user = multi_user
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._interarrival = InterArrivalTime(settings.window, settings.interarrival_seed_ms)
+        self._balancer = LoadBalancer(
+            self._interarrival,
+            window=settings.window,
+            compute_seed_ms=settings.compute_seed_ms,
+            share=settings.share,
+            servers=servers,
+        )
+        self._bound = ComputeBound(settings.share, servers)
+        self._rng = np.random.default_rng(settings.seed)
+        self._last_arrival_s = clock.monotonic()
+        self._given_away = 0
+        self._last_bound: SizeBound | None = None
+
+    @property
+    def given_away(self) -> int:
+        """Requests that went to the cloud without a look at the cache."""
+        return self._given_away
+
+    @property
+    def edge_probability(self) -> float:
+        """P(edge) as of now; 1 unless load is balanced."""
+        with self._lock:
+            return self._balancer.edge_probability if self._multi_user == "load-balanced" else 1.0
+
+    def arrived(self) -> bool:
+        """A request arrived; whether the edge may work on it, or must pass it on at once."""
+        now_s = self._clock.monotonic()
+        with self._lock:
+            self._last_arrival_s = now_s
+            self._interarrival.observe(now_s)
+            if self._multi_user != "load-balanced":
+                return True
+            route = self._balancer.route(self._rng)
+            self._given_away += not route.to_edge
+            return route.to_edge
+
+    def computed(self, compute_ms: float) -> None:
+        """The edge computed this long for a request."""
+        with self._lock:
+            self._balancer.observe_compute(compute_ms)
+
+    def largest_size(self, lookup_ms: FloatArray, k_max: int) -> int:
+        """How many objects a cache with this f(k) may hold, at most ``k_max``."""
+        if self._multi_user != "bounded":
+            return k_max
+        with self._lock:
+            # Rising by construction; made sure of, as the bound refuses anything else.
+            self._last_bound = self._bound.bound(np.maximum.accumulate(lookup_ms), self._interarrival.mean_ms)
+            return min(k_max, self._last_bound.k_max)
+
+    def idle_s(self) -> float:
+        """Seconds since the last request."""
+        with self._lock:
+            return self._clock.monotonic() - self._last_arrival_s
+
+    def why(self) -> str:
+        """The load in one line, for a person."""
+        with self._lock:
+            every = (
+                f"a request every {self._interarrival.mean_ms:.1f} ms, "
+                f"{self._balancer.compute_ms:.1f} ms of work each"
+            )
+            if self._multi_user == "load-balanced":
+                probability = self._balancer.edge_probability
+                return f"{every}; P(edge) = {probability:.2f}, {self._given_away} given away"
+            if self._multi_user == "bounded" and self._last_bound is not None:
+                return f"{every}; {self._last_bound.why}"
+            return every

@@ -1,0 +1,77 @@
+"""What the cloud gets on a miss: the features or the image, whichever is expected to be answered sooner."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from nearsight.common.caching.link_estimate import LinkEstimate
+from nearsight.common.caching.offload_choice import OffloadChoice, Payload
+from nearsight.common.rpc.hops import Hop
+from nearsight.edge.settings import Forward
+
+_FIRST_GUESS_MS = (("features", 20.0), ("image", 40.0))
+_BYTES_PER_FEATURE = 38
+_NEWEST_WEIGHT = 0.1
+
+
+class Uplink:
+    """Chooses what to send, and learns from the answers; for all threads.
+
+    Parameters
+    ----------
+    forward : {"auto", "features", "image"}
+        ``auto`` decides by measured bandwidth, sizes and computing times.
+    query_features : int
+        Features of a query, for the size that is assumed at first.
+    """
+
+    def __init__(self, forward: Forward, query_features: int) -> None:
+        self._forward = forward
+        self._choice = OffloadChoice(LinkEstimate(), dict(_FIRST_GUESS_MS))
+        self._features_bytes = float(query_features * _BYTES_PER_FEATURE)
+        self._lock = threading.Lock()
+        self._why = "nothing sent yet"
+
+    def sends_features(
+        self, image_bytes: int | None, features_bytes: int | None, extraction_ms: float | None
+    ) -> bool:
+        """Whether features should be sent, else the image.
+
+        Parameters
+        ----------
+        image_bytes, features_bytes : int, optional
+            What is there; at least one of them.
+        extraction_ms : float, optional
+            What features would cost that are not there; None if they must not be made.
+        """
+        if image_bytes is None:
+            return True
+        if features_bytes is None and extraction_ms is None:
+            return False
+        if self._forward != "auto":
+            return self._forward == "features"
+        with self._lock:
+            if features_bytes is None:
+                features = Payload("features", round(self._features_bytes), extraction_ms or 0.0)
+            else:
+                features = Payload("features", features_bytes)
+            decision = self._choice.choose([features, Payload("image", image_bytes)])
+            self._why = decision.why
+        return decision.form == "features"
+
+    def observe(self, form: str, size_bytes: int, round_trip_ms: float, hops: Sequence[Hop]) -> None:
+        """The cloud answered."""
+        if not hops:
+            return
+        cloud = hops[-1]
+        transfer_ms = round_trip_ms - cloud.queue_ms - cloud.compute_ms - cloud.next_tier_ms
+        with self._lock:
+            self._choice.observe(form, size_bytes, transfer_ms, cloud.compute_ms)
+            if form == "features":
+                self._features_bytes += _NEWEST_WEIGHT * (size_bytes - self._features_bytes)
+
+    def why(self) -> str:
+        """The last choice in one line, for a person."""
+        with self._lock:
+            return self._why if self._forward == "auto" else f"always {self._forward}"
