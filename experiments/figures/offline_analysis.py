@@ -142,7 +142,7 @@ def _algorithm(rows: Sequence[SubsetRow]) -> dict[str, Any]:
 
 
 def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
-    """The line a + b k over all rows, the spread of b between subsets, and the degree that validation chooses.
+    """The line a + b k over all rows, b's spread between subsets, and the degree that validation picks.
 
     Parameters
     ----------

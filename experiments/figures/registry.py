@@ -51,6 +51,11 @@ EXPERIMENTS = MappingProxyType(
             "How well Markov models of order 0 to 3 predict a visitor's next exhibit.",
             "Cachier dissertation, 6.2.5.2",
         ),
+        "crowd": Entry(
+            "nearsight.experiments.figures.crowd",
+            "Hit ratio after a crowd moves to another section, for estimates that forget and that do not.",
+            "beyond the Cachier dissertation's 3.3.2.2",
+        ),
     }
 )
 
