@@ -33,10 +33,13 @@ class EdgeCosts:
         f(k) and recall(k).
     miss_ms : float
         Median round trip to the cloud.
+    k_max : int
+        Most objects in the cache.
     """
 
     profile: CacheProfile
     miss_ms: float
+    k_max: int = 10_000
 
 
 class CrowdEdge:
@@ -67,7 +70,7 @@ class CrowdEdge:
         curves = costs.profile.curves(len(object_ids))
         self._recall = curves.recall
         self._optimizer = CacheSizeOptimizer(curves.lookup_ms, curves.recall)
-        self._miss_ms = costs.miss_ms
+        self._costs = costs
         self._rng = rng
         self._cached: frozenset[str] = frozenset()
         self._asked: Counter[str] = Counter()
@@ -94,7 +97,7 @@ class CrowdEdge:
         self.changed = False
         inside = object_id in self._cached
         if not (inside and self._rng.random() < self._recall[self.size]):
-            self._misses.observe(self._miss_ms * float(np.exp(self._rng.normal(0.0, _JITTER))))
+            self._misses.observe(self._costs.miss_ms * float(np.exp(self._rng.normal(0.0, _JITTER))))
         self.count(object_id, now_s)
         self._since_decision += 1
         arrived = any(at_s <= now_s for at_s in self._fetching.values())
@@ -105,7 +108,7 @@ class CrowdEdge:
         self._since_decision = 0
         ranking = self._distribution.ranking(now_s)
         miss_ms = self._misses.mean_ms
-        decision = self._optimizer.decide(ranking, miss_ms, ranking.seen)
+        decision = self._optimizer.decide(ranking, miss_ms, min(self._costs.k_max, ranking.seen))
         state = CacheState(self._cached, frozenset(), self._asked)
         target = frozenset(decision.object_ids)
         if not judge_change(state, target, self._optimizer, ranking, miss_ms).worthwhile:
