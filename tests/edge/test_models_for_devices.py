@@ -1,0 +1,222 @@
+"""Object models for devices: one request upstream per object, partial answers, nothing that was removed."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from nearsight.common.catalogue_answers import FetchedModels, models_of
+from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.server import ServerSettings
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings, FetchSettings
+from nearsight.protos import catalogue_pb2 as pb
+from support.edge import (
+    CATALOGUE,
+    EXHIBITS,
+    EdgeClient,
+    ScriptedCloud,
+    cache_of,
+    cached,
+    exhibit,
+    running_edge,
+    warm,
+)
+from support.objects import same_model
+from support.waiting import wait_until
+
+ALL = [f"{number:02d}" for number in range(EXHIBITS)]
+
+
+def fetch(device: EdgeClient, object_ids: list[str], timeout_s: float = 10.0) -> Future[Reply]:
+    request = pb.GetObjectModelsRequest(object_ids=object_ids)
+    future: Future[Reply] = device.catalogues.get_object_models.future(
+        request, timeout_s=timeout_s, catalogue=device.catalogue
+    )
+    return future
+
+
+def models_for(device: EdgeClient, object_ids: list[str], timeout_s: float = 10.0) -> FetchedModels:
+    return models_of(fetch(device, object_ids, timeout_s).result(timeout_s + 5), object_ids)
+
+
+def ids_of(fetched: FetchedModels) -> list[str]:
+    return [model.object_id for model in fetched.models]
+
+
+def test_a_device_gets_the_models_of_the_cloud_in_the_order_asked_for(
+    device: EdgeClient, models: list[ObjectModel]
+) -> None:
+    fetched = models_for(device, ["03", "01"])
+    assert ids_of(fetched) == ["03", "01"]
+    assert fetched.revision == 1
+    assert same_model(fetched.models[0], models[3])
+
+
+def test_however_many_devices_ask_the_cloud_is_asked_once_per_object(
+    edge: EdgeDaemon, cloud: ScriptedCloud
+) -> None:
+    devices = [EdgeClient(edge.endpoint, device_id=f"device {number}") for number in range(8)]
+    try:
+        waiting = [fetch(device, ALL[number % 3 :]) for number, device in enumerate(devices)]
+        for number, future in enumerate(waiting):
+            assert ids_of(models_of(future.result(15), ALL)) == ALL[number % 3 :]
+        for device in devices:
+            assert ids_of(models_for(device, ALL)) == ALL
+    finally:
+        for device in devices:
+            device.channel.close()
+    assert sorted(cloud.fetched_ids()) == ALL
+
+
+def test_what_the_cache_holds_is_not_fetched_again(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    warm(edge, device, [2])
+    assert ids_of(models_for(device, ["02"])) == ["02"]
+    assert cloud.fetched_ids() == ["02"]
+
+
+def test_what_a_device_asked_for_is_here_when_the_cache_wants_it(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    models_for(device, ["02"])
+    warm(edge, device, [2])
+    assert cloud.fetched_ids() == ["02"]
+
+
+def test_a_model_that_never_comes_does_not_keep_back_the_others(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    cloud.silent = {"03"}
+    quick = FetchSettings(batch=1, parallel=2, timeout_s=60.0, patience_s=0.1)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, fetch=quick) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        fetched = models_for(device, ["03", "00", "01"])
+        assert "00" in ids_of(fetched)
+        assert "03" in fetched.left_out
+        wait_until(lambda: "01" in ids_of(models_for(device, ["01", "03"])), what="the other, too")
+
+
+def test_models_that_fail_or_come_damaged_are_left_out(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    cloud.malformed = {"03"}
+    fetched = models_for(device, ["03", "00"])
+    assert (ids_of(fetched), fetched.left_out) == (["00"], ("03",))
+    cloud.malformed = set()
+    wait_until(lambda: ids_of(models_for(device, ["03"])) == ["03"], what="the model after a while")
+
+
+def test_if_nothing_can_be_fetched_the_answer_says_so_before_the_deadline(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    cloud.silent = set(ALL)
+    fetched = models_for(device, ["00"], timeout_s=0.5)
+    assert (ids_of(fetched), fetched.left_out) == ([], ("00",))
+    cloud.fetch_errors, cloud.silent = dict.fromkeys(ALL, Unavailable("no")), set()
+    assert models_for(device, ["01"]).left_out == ("01",)
+
+
+def test_unknown_objects_are_missing_and_block_nothing(device: EdgeClient, cloud: ScriptedCloud) -> None:
+    fetched = models_for(device, ["no-such", "00"])
+    assert (ids_of(fetched), fetched.missing) == (["00"], ("no-such",))
+    assert "no-such" not in cloud.fetched_ids()
+
+
+def test_a_removed_object_is_never_handed_out_after_the_next_sync(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
+) -> None:
+    warm(edge, device, [0, 1])
+    assert ids_of(models_for(device, ALL)) == ALL
+    cloud.set_models(models[1:-1])
+    wait_until(lambda: cache_of(edge).revision == 2, what="the new list")
+    fetched = models_for(device, ALL)
+    assert ids_of(fetched) == ALL[1:-1]
+    assert sorted(fetched.missing) == [ALL[0], ALL[-1]]
+    assert fetched.revision == 2
+
+
+def test_after_a_replacement_devices_get_the_new_version(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
+) -> None:
+    assert models_for(device, ["00"]).models[0].version == 1
+    cloud.set_models([exhibit(0, version=2, picture=20), *models[1:]])
+    wait_until(lambda: cache_of(edge).revision == 2, what="the new list")
+    assert models_for(device, ["00"]).models[0].version == 2
+
+
+def test_an_answer_that_would_be_too_large_names_what_it_left_out(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, models: list[ObjectModel]
+) -> None:
+    room = ServerSettings(listen="tcp://127.0.0.1:0", workers=2, max_message_bytes=5 * models[0].size_bytes)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, server=room) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        fetched = models_for(device, ALL)
+        assert 1 <= len(fetched.models) < EXHIBITS
+        assert ids_of(fetched) + list(fetched.left_out) == ALL
+        rest = models_for(device, list(fetched.left_out))
+        assert rest.models
+
+
+def test_the_catalogue_is_listed_as_the_cloud_lists_it(device: EdgeClient, models: list[ObjectModel]) -> None:
+    listed = device.catalogues.list_objects(
+        pb.ListObjectsRequest(), timeout_s=10.0, catalogue=CATALOGUE
+    ).message
+    assert [(entry.object_id, entry.label) for entry in listed.objects] == [
+        (model.object_id, model.label) for model in models
+    ]
+    catalogues = device.catalogues.list_catalogues(pb.ListCataloguesRequest(), timeout_s=10.0).message
+    assert [(one.name, one.objects) for one in catalogues.catalogues] == [(CATALOGUE, EXHIBITS)]
+
+
+def test_made_up_catalogues_are_not_found(edge: EdgeDaemon) -> None:
+    with EdgeClient(edge.endpoint, catalogue="no-such") as device, pytest.raises(NotFound):
+        models_for(device, ["00"])
+    assert edge.caches.all() == ()
+
+
+def test_an_edge_does_not_change_catalogues(device: EdgeClient) -> None:
+    with pytest.raises(InvalidArgument, match="does not change"):
+        device.catalogues.remove_objects(
+            pb.RemoveObjectsRequest(object_ids=["00"]), timeout_s=5.0, catalogue=CATALOGUE
+        )
+    with pytest.raises(InvalidArgument, match="does not change"):
+        device.catalogues.add_objects(pb.AddObjectsRequest(), timeout_s=5.0, catalogue=CATALOGUE)
+
+
+def test_more_ids_than_anybody_needs_are_refused(device: EdgeClient) -> None:
+    with pytest.raises(InvalidArgument, match="limit"):
+        models_for(device, [str(number) for number in range(10_001)])
+
+
+def test_models_for_devices_do_not_enter_the_cache_by_themselves(
+    edge: EdgeDaemon, device: EdgeClient
+) -> None:
+    models_for(device, ALL)
+    assert cached(edge) == set()
+
+
+def test_an_empty_catalogue_and_one_of_one_object(
+    cache_settings: CacheSettings, models: list[ObjectModel]
+) -> None:
+    for held in (models[:0], models[:1]):
+        cloud = ScriptedCloud(held)
+        try:
+            with (
+                running_edge(cloud.endpoint, cache=cache_settings) as edge,
+                EdgeClient(edge.endpoint) as device,
+            ):
+                fetched = models_for(device, ["00"])
+                assert ids_of(fetched) == [model.object_id for model in held]
+                if held:
+                    warm(edge, device, [0])
+                    assert device.report("00").object_ids == ()
+                cache_of(edge).improve()
+        finally:
+            cloud.stop()
