@@ -264,7 +264,10 @@ class Prefetcher:
             self._remember(found.object_id, note.prediction)
         elif not note.seen_by_edge:
             self._report(found.object_id, changed=changed)
-        self._decide()
+        if note.seen_by_edge or found.object_id in self._predictions:
+            self._decide()
+        else:  # what served until now goes on serving until the edge says more
+            self._assemble()
 
     def _take_up_snapshot(self) -> None:
         """Somebody who goes back to an object needs no new building."""
@@ -324,6 +327,7 @@ class Prefetcher:
         self._reports.clear()
         if self._edge_failures == 1:
             self._log.info("no predictions from the edge for now", reason=str(error))
+            self._assemble()
 
     def _edge_answered(self) -> None:
         if not self._edge_failures:
@@ -395,7 +399,7 @@ class Prefetcher:
         decision = self._decision
         if decision is None or self._closing.is_set():
             return
-        models = [model for name in decision.object_ids if (model := self._held.get(name)) is not None]
+        models = [model for name in self._names(decision) if (model := self._held.get(name)) is not None]
         wanted: Contents = frozenset((model.object_id, model.version) for model in models)
         if self._serves(self._cache.snapshot, wanted, decision):
             return
@@ -414,6 +418,13 @@ class Prefetcher:
         if models:
             self._snapshots.put(self._current, snapshot)
         self._cache.swap(snapshot)
+
+    def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
+        """What should answer; while the edge is away, everything that is here."""
+        if not self._edge_failures or not decision.k:
+            return decision.object_ids
+        others = [name for name in self._held.versions() if name not in decision.object_ids]
+        return (*decision.object_ids, *reversed(others))[: self._k_max]
 
     @staticmethod
     def _serves(snapshot: LocalSnapshot, wanted: Contents, decision: PrefetchDecision) -> bool:

@@ -1,0 +1,230 @@
+"""An edge in the hands of a test: a real server that recognises, predicts and hands out models.
+
+Run as a program it prints its endpoint and serves three exhibits, each followed by the next, until it is
+killed: ``python predicting_edge.py LISTEN``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from nearsight.common.caching.codec import next_objects_to_proto
+from nearsight.common.caching.next_objects import NextObjects
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.codec import (
+    features_from_proto,
+    object_model_to_proto,
+    recognized_object_to_proto,
+)
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.protos import catalogue_pb2, prediction_pb2, recognition_pb2
+from nearsight.protos.catalogue_pb2 import (
+    GetObjectModelsRequest,
+    GetObjectModelsResponse,
+    ListObjectsRequest,
+    ListObjectsResponse,
+    ObjectSummary,
+)
+from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
+from nearsight.protos.recognition_pb2 import NextObjectsMessage, RecognizeRequest, RecognizeResponse
+from support.gallery import EXTRACTOR, SETTINGS, exhibit_models
+
+Predict = Callable[[str], NextObjectsMessage]
+
+
+class PredictingEdge:
+    """One catalogue, its predictions, and what devices asked for.
+
+    Attributes
+    ----------
+    forms : list of str
+        Kind of each recognition request, "image" or "features".
+    reported : list of (str, str)
+        Device and object of each report.
+    fetched : list of str
+        Object of each request for a model.
+    silent : set of str
+        Objects whose models never come.
+    listings : int
+        How often the objects were listed.
+    delay_s : float
+        Time that each answer takes besides.
+    predict : callable
+        What follows an object; a test may replace it.
+    """
+
+    def __init__(self, models: Sequence[ObjectModel], listen: str = "tcp://127.0.0.1:0") -> None:
+        self.forms: list[str] = []
+        self.reported: list[tuple[str, str]] = []
+        self.fetched: list[str] = []
+        self.silent: set[str] = set()
+        self.listings = 0
+        self.revision = 1
+        self.delay_s = 0.1
+        self.set_models(models, bump=False)
+        self.predict: Predict = self.everything_else
+        services = [_Recognition(self), _Prediction(self), _Catalogue(self)]
+        self.server = RpcServer(services, tier="edge", settings=ServerSettings(listen=listen, workers=2))
+        self.server.start()
+
+    @property
+    def endpoint(self) -> str:
+        return self.server.endpoint
+
+    def set_models(self, models: Sequence[ObjectModel], *, bump: bool = True) -> None:
+        """Replace the catalogue."""
+        self.recognizer = ObjectRecognizer.build(models, SETTINGS)
+        self.revision += bump
+
+    def everything_else(self, current: str) -> NextObjectsMessage:
+        """All other objects, equally likely."""
+        others = [name for name in sorted(self.recognizer.models) if name != current]
+        return self.prediction({name: 0.9 / len(others) for name in others})
+
+    def prediction(self, probabilities: dict[str, float]) -> NextObjectsMessage:
+        """A message with these probabilities."""
+        values = np.array(list(probabilities.values()))
+        following = NextObjects(tuple(probabilities), values, 1.0 - float(values.sum()))
+        return next_objects_to_proto(following, self.revision)
+
+    def stop(self) -> None:
+        self.server.stop(0.0)
+
+
+class _Recognition(Service):
+    descriptor = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
+
+    def __init__(self, edge: PredictingEdge) -> None:
+        self._edge = edge
+
+    def recognize(self, request: RecognizeRequest, context: CallContext) -> Future[RecognizeResponse]:
+        """Answer after the time of a network that is not here."""
+        response = self._response(request, context)
+        later: Future[RecognizeResponse] = Future()
+        timer = threading.Timer(self._edge.delay_s, later.set_result, [response])
+        timer.daemon = True
+        timer.start()
+        return later
+
+    def _response(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
+        edge = self._edge
+        edge.forms.append(str(request.WhichOneof("input")))
+        if request.HasField("image"):
+            features = EXTRACTOR.extract(load_image(bytes(context.blobs[0])), SETTINGS.query_features)
+        else:
+            features = features_from_proto(request.features, context.blobs)
+        found = edge.recognizer.recognize(features).found
+        response = RecognizeResponse(answered_by="edge")
+        if found is not None:
+            response.object.CopyFrom(recognized_object_to_proto(found))
+            response.next_objects.CopyFrom(edge.predict(found.object_id))
+        return response
+
+
+class _Prediction(Service):
+    descriptor = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
+
+    def __init__(self, edge: PredictingEdge) -> None:
+        self._edge = edge
+
+    def get_next_objects(
+        self, request: GetNextObjectsRequest, context: CallContext
+    ) -> GetNextObjectsResponse:
+        self._edge.reported.append((context.client_id, request.current_object_id))
+        return GetNextObjectsResponse(next_objects=self._edge.predict(request.current_object_id))
+
+
+class _Catalogue(Service):
+    descriptor = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
+
+    def __init__(self, edge: PredictingEdge) -> None:
+        self._edge = edge
+
+    def get_object_models(
+        self, request: GetObjectModelsRequest, context: CallContext
+    ) -> GetObjectModelsResponse | Future[GetObjectModelsResponse]:
+        edge = self._edge
+        edge.fetched.extend(request.object_ids)
+        if not edge.silent.isdisjoint(request.object_ids):
+            return Future()
+        response = GetObjectModelsResponse(revision=edge.revision)
+        for name in request.object_ids:
+            model = edge.recognizer.models.get(name)
+            if model is None:
+                response.missing.append(name)
+                continue
+            message, blobs = object_model_to_proto(model, len(context.response_blobs))
+            response.models.append(message)
+            context.response_blobs.extend(blobs)
+        return response
+
+    def list_objects(self, request: ListObjectsRequest, context: CallContext) -> ListObjectsResponse:
+        edge = self._edge
+        edge.listings += 1
+        return ListObjectsResponse(
+            objects=[
+                ObjectSummary(object_id=model.object_id, label=model.label, version=model.version)
+                for model in edge.recognizer.models.values()
+            ],
+            revision=edge.revision,
+        )
+
+    def list_catalogues(self, request: object, context: CallContext) -> catalogue_pb2.ListCataloguesResponse:
+        raise InvalidArgument("not in this test")
+
+    def add_objects(self, request: object, context: CallContext) -> catalogue_pb2.AddObjectsResponse:
+        raise InvalidArgument("not in this test")
+
+    def remove_objects(self, request: object, context: CallContext) -> catalogue_pb2.RemoveObjectsResponse:
+        raise InvalidArgument("not in this test")
+
+
+class EdgeProcess:
+    """This module as a process of its own, so that it can be killed as a machine dies."""
+
+    def __init__(self, listen: str = "tcp://127.0.0.1:0") -> None:
+        command = [sys.executable, __file__, listen]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert self._process.stdout is not None
+        self.endpoint = self._process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to anybody."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def edge_process(listen: str = "tcp://127.0.0.1:0") -> Iterator[EdgeProcess]:
+    """An `EdgeProcess` that is gone at the end of the block."""
+    process = EdgeProcess(listen)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def _main(listen: str) -> None:
+    edge = PredictingEdge(exhibit_models(3), listen)
+    print(edge.endpoint, flush=True)  # noqa: T201  the protocol with `EdgeProcess`
+    sys.stdin.read()  # until the parent is gone or kills this process
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])
