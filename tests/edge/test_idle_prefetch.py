@@ -1,0 +1,136 @@
+"""Guests: what present devices may look at next enters the cache while nobody asks, and is accounted for."""
+
+import numpy as np
+from prometheus_client import generate_latest
+
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.idle_prefetch import IdlePrefetch, PrefetchCount
+from nearsight.edge.profiler import Costs
+from nearsight.edge.settings import CacheSettings, PrefetchSettings
+from support.edge import (
+    EdgeClient,
+    ScriptedCloud,
+    cache_of,
+    cached,
+    edge_settings,
+    make_misses_costly,
+    photo,
+    running_edge,
+)
+from support.waiting import wait_until
+
+COSTS = Costs(0.5 * np.arange(21.0), np.full(21, 0.9), 100.0)
+QUICK = PrefetchSettings(every_s=0.05, idle_s=0.05)
+
+
+def test_guests_must_pay_for_themselves() -> None:
+    expected = {"likely": 0.5, "possible": 0.02, "unlikely": 0.001}
+    prefetch = IdlePrefetch(8)
+    assert prefetch.choose(expected, {"x"}, COSTS, 1.0) == ("likely", "possible")
+    assert prefetch.choose(expected, {"x"}, COSTS, 0.1) == ("likely",), "when devices mostly stay"
+    assert prefetch.choose(expected, {"likely"}, COSTS, 1.0) == ("possible",)
+    assert IdlePrefetch(1).choose(expected, {"x"}, COSTS, 1.0) == ("likely",)
+    assert IdlePrefetch(0).choose(expected, {"x"}, COSTS, 1.0) == ()
+
+
+def test_of_two_equal_chances_the_one_that_is_here_stays() -> None:
+    prefetch = IdlePrefetch(1)
+    prefetch.built({"b"}, set())
+    assert prefetch.choose({"a": 0.5, "b": 0.45}, {"x"}, COSTS, 1.0) == ("b",)
+    assert prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0) == ("a",)
+
+
+def test_each_guest_ends_as_useful_or_wasted_or_as_a_resident() -> None:
+    prefetch = IdlePrefetch(8)
+    prefetch.built({"a", "b", "c"}, {"x"})
+    assert prefetch.hit("a")
+    assert not prefetch.hit("a"), "counted once"
+    assert not prefetch.hit("x")
+    assert prefetch.count == PrefetchCount(3, 1, 0)
+    prefetch.built({"b"}, {"x", "a"})
+    assert prefetch.count == PrefetchCount(3, 1, 1), "c left unasked for"
+    prefetch.built(set(), {"x", "a", "b"})
+    assert prefetch.count == PrefetchCount(3, 1, 1), "b stays as a resident"
+
+
+def tour(edge: EdgeDaemon, objects: list[str], visitors: int) -> None:
+    for visitor in range(visitors):
+        for name in objects:
+            cache_of(edge).markov.observe(f"former visitor {visitor}", name)
+
+
+def test_the_first_visitor_of_a_section_is_answered_at_the_edge(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    """Former visitors walked 0, 3, 5; nobody has asked for 3 and 5 since, so popularity knows neither."""
+    metrics = DaemonMetrics("edge")
+    settings = edge_settings(cloud.endpoint, cache=cache_settings, prefetch=QUICK)
+    edge = EdgeDaemon(settings, metrics)
+    edge.start()
+    try:
+        with EdgeClient(edge.endpoint, device_id="today") as device:
+            device.ask(photo(0))
+            tour(edge, ["00", "03", "05"], visitors=5)
+            make_misses_costly(edge)
+            assert device.ask(photo(0))[0] == "00"
+            wait_until(lambda: {"00", "03"} <= cached(edge), what="the next exhibit in the cache")
+            assert cache_of(edge).estimator.counts().keys() == {"00"}
+            assert device.ask(photo(3)) == ("03", "edge")
+            assert cache_of(edge).prefetch.count.useful == 1
+    finally:
+        edge.stop(2.0)
+    text = generate_latest(metrics.registry).decode()
+    assert 'nearsight_edge_prefetch_useful_total{catalogue="museum"} 1.0' in text
+    assert 'nearsight_edge_prefetched_total{catalogue="museum"}' in text
+
+
+def test_guests_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
+        EdgeClient(edge.endpoint, device_id="today") as device,
+    ):
+        device.ask(photo(0))
+        tour(edge, ["00", "03"], visitors=5)
+        make_misses_costly(edge)
+        device.ask(photo(0))
+        wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+        device.ask(photo(1))
+        wait_until(lambda: {"00", "01"} <= cached(edge), what="a new resident")
+        assert cached(edge) <= {"00", "01", "03"}
+
+
+def test_a_guest_that_leaves_the_catalogue_leaves_the_cache(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
+        EdgeClient(edge.endpoint, device_id="today") as device,
+    ):
+        device.ask(photo(0))
+        tour(edge, ["00", "03"], visitors=5)
+        make_misses_costly(edge)
+        device.ask(photo(0))
+        wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+        held = cloud.recognizer.models
+        cloud.set_models([model for name, model in held.items() if name != "03"])
+        wait_until(lambda: cached(edge) == {"00"}, what="the guest gone")
+        assert device.ask(photo(3)) == (None, "cloud")
+
+
+def test_without_guests_in_the_settings_nothing_is_fetched_for_them(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    off = PrefetchSettings(objects=0, every_s=0.05, idle_s=0.0)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, prefetch=off) as edge,
+        EdgeClient(edge.endpoint, device_id="today") as device,
+    ):
+        device.ask(photo(0))
+        tour(edge, ["00", "03", "05"], visitors=5)
+        make_misses_costly(edge)
+        device.ask(photo(0))
+        wait_until(lambda: cached(edge) == {"00"}, what="the resident")
+        assert cloud.fetched_ids() == ["00"]

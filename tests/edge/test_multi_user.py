@@ -1,0 +1,119 @@
+"""Many users at one edge: a bounded cache and explicit load balancing, as parts and in the running daemon."""
+
+import numpy as np
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.edge.load import LoadControl
+from nearsight.edge.report import details_of
+from nearsight.edge.settings import CacheSettings, LoadSettings
+from nearsight.protos import health_pb2
+from support.edge import EdgeClient, ScriptedCloud, ask_until, cache_of, cached, photo, running_edge, warm
+
+SHARE_1 = LoadSettings(share=1.0)
+
+
+def arrivals(load: LoadControl, clock: ManualClock, count: int, every_ms: float) -> int:
+    """How many of them the edge may work on."""
+    worked = 0
+    for _ in range(count):
+        clock.advance(every_ms / 1e3)
+        worked += load.arrived()
+    return worked
+
+
+def test_without_a_method_the_edge_works_on_everything_and_any_size_is_allowed() -> None:
+    clock = ManualClock()
+    load = LoadControl("none", SHARE_1, 1, clock)
+    assert arrivals(load, clock, 200, 1.0) == 200
+    assert load.largest_size(np.arange(101.0), 100) == 100
+
+
+def test_bounded_a_lookup_may_take_no_longer_than_the_time_between_requests() -> None:
+    clock = ManualClock()
+    load = LoadControl("bounded", SHARE_1, 1, clock)
+    arrivals(load, clock, 101, 30.0)
+    assert load.largest_size(np.arange(101.0), 100) in (29, 30)  # f(k) = k ms
+    assert load.largest_size(np.arange(101.0), 7) == 7
+    assert LoadControl("bounded", SHARE_1, 2, clock).largest_size(np.arange(101.0) * 100, 100) == 4
+    assert "k <= " in load.why() or "no size" in load.why()
+
+
+def test_balanced_the_edge_keeps_the_share_that_it_can_compute() -> None:
+    clock = ManualClock()
+    load = LoadControl("load-balanced", SHARE_1, 1, clock)
+    for _ in range(100):
+        load.computed(40.0)
+    arrivals(load, clock, 101, 10.0)
+    assert load.edge_probability == pytest.approx(0.25, rel=0.01)
+    assert arrivals(load, clock, 2000, 10.0) == pytest.approx(500, rel=0.12)
+    assert "given away" in load.why()
+
+
+def test_balanced_runs_with_the_same_seed_give_the_same_requests_away() -> None:
+    def routes(seed: int) -> list[bool]:
+        clock = ManualClock()
+        load = LoadControl("load-balanced", LoadSettings(seed=seed), 1, clock)
+        for _ in range(100):
+            load.computed(40.0)
+        kept = []
+        for _ in range(300):
+            clock.advance(0.01)
+            kept.append(load.arrived())
+        return kept
+
+    assert routes(7) == routes(7)
+    assert routes(7) != routes(8)
+
+
+def test_a_quiet_edge_gives_nothing_away() -> None:
+    clock = ManualClock()
+    load = LoadControl("load-balanced", SHARE_1, 1, clock)
+    assert arrivals(load, clock, 300, 500.0) == 300
+
+
+def test_a_busy_running_edge_passes_requests_on_without_a_lookup(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    # Assumed work of 10 s per request: the edge seems hopelessly slow from the start.
+    slow = LoadSettings(window=10_000, compute_seed_ms=10_000.0)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, multi_user="load-balanced", load=slow) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        warm(edge, device, [0])
+        tiers = [device.ask(photo(0))[1] for _ in range(30)]
+        assert tiers.count("cloud") > 20, "although the cache has it"
+        check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
+        assert "given away" in {fact.name: fact.value for fact in check.details}["load"]
+
+
+def test_a_bounded_running_edge_holds_no_more_than_keeps_up(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    # f(k) is about 1 + 0.05 k ms in these tests: with 0.01 ms between requests nothing keeps up.
+    crowded = LoadSettings(window=10_000, interarrival_seed_ms=0.01)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, multi_user="bounded", load=crowded) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        cache = cache_of(edge)
+        for _ in range(50):
+            cache.profiler.observe_miss(2000.0)
+        assert {device.ask(photo(0)) for _ in range(12)} == {("00", "cloud")}
+        assert cached(edge) == set()
+        cache.improve()
+        assert cache.optimizer.decision is not None
+        assert cache.optimizer.decision.k_max == 0
+        assert "load" not in details_of(cache)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, multi_user="bounded") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        cache = cache_of(edge)
+        for _ in range(50):
+            cache.profiler.observe_miss(2000.0)
+        ask_until(lambda: cached(edge) == {"00"}, lambda: device.ask(photo(0)), "a cache that keeps up")

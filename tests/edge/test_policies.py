@@ -1,0 +1,141 @@
+"""The baselines in the place of the adaptive cache, in the running edge; and the regret of its choices."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.explain import ask_explanations
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.report import details_of
+from nearsight.edge.settings import CacheSettings
+from support.edge import (
+    EXHIBITS,
+    EdgeClient,
+    ScriptedCloud,
+    ask_until,
+    cache_of,
+    cached,
+    edge_settings,
+    photo,
+    running_edge,
+    warm,
+)
+from support.waiting import wait_until
+
+
+def with_policy(settings: CacheSettings, policy: str, size: int = 2) -> CacheSettings:
+    changes = {"policy": policy, "fixed_size": size, "optimize_every": 1}
+    return settings.model_copy(update=changes)
+
+
+def visit(device: EdgeClient, numbers: list[int]) -> None:
+    for number in numbers:
+        assert device.ask(photo(number))[0] == f"{number:02d}"
+
+
+def test_without_a_cache_everything_goes_to_the_cloud(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    none = with_policy(cache_settings, "none")
+    with running_edge(cloud.endpoint, cache=none) as edge, EdgeClient(edge.endpoint) as device:
+        assert {device.ask(photo(0)) for _ in range(12)} == {("00", "cloud")}
+        assert cached(edge) == set()
+        assert cloud.fetched == []
+
+
+def test_lru_holds_the_objects_that_were_asked_for_last(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    lru = with_policy(cache_settings, "lru")
+    with running_edge(cloud.endpoint, cache=lru) as edge, EdgeClient(edge.endpoint) as device:
+        device.ask(photo(0))
+        cache_of(edge)
+        visit(device, [0, 0, 1])
+        wait_until(lambda: cached(edge) == {"00", "01"}, what="the first two")
+        visit(device, [0, 2])
+        wait_until(lambda: cached(edge) == {"00", "02"}, what="the last two")
+
+
+def test_lfu_holds_the_objects_that_were_asked_for_most_often(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    lfu = with_policy(cache_settings, "lfu")
+    with running_edge(cloud.endpoint, cache=lfu) as edge, EdgeClient(edge.endpoint) as device:
+        device.ask(photo(0))
+        cache_of(edge)
+        visit(device, [0, 0, 0, 1, 1, 1, 2])
+        wait_until(lambda: cached(edge) == {"00", "01"}, what="the two most popular")
+        visit(device, [2])
+        assert cached(edge) == {"00", "01"}
+        ask_until(lambda: "02" in cached(edge), lambda: visit(device, [2]), "the newly popular one")
+        assert len(cached(edge)) == 2
+
+
+def test_everything_is_fetched_without_being_asked_for(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    everything = with_policy(cache_settings, "everything")
+    with running_edge(cloud.endpoint, cache=everything) as edge, EdgeClient(edge.endpoint) as device:
+        device.ask(photo(0))
+        wait_until(lambda: len(cached(edge)) == EXHIBITS, what="the whole catalogue")
+        assert device.ask(photo(5)) == ("05", "edge")
+        (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
+        assert answer.decisions[0].why.startswith("everything")
+
+
+def test_a_policy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="policy"):
+        CacheSettings(policy="fifo")  # type: ignore[arg-type]
+
+
+def test_regret_is_reported_in_details_explanations_and_metrics(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    metrics = DaemonMetrics("edge")
+    daemon = EdgeDaemon(edge_settings(cloud.endpoint, cache=cache_settings), metrics)
+    daemon.start()
+    try:
+        with EdgeClient(daemon.endpoint) as device:
+            warm(daemon, device, [0, 1])
+            visit(device, [0, 1] * 10)
+            cache = cache_of(daemon)
+            report = cache.regret.report()
+            assert report.requests >= 20
+            assert 0 <= report.best_k <= 2
+            assert details_of(cache)["regret"] == report.why
+            (answer,) = ask_explanations([daemon.endpoint], timeout_s=5)
+            assert "per request over the last" in dict(answer.decisions[0].facts)["regret"]
+    finally:
+        daemon.stop(2.0)
+    assert 'nearsight_edge_regret_seconds{catalogue="museum"}' in generate_latest(metrics.registry).decode()
+
+
+def test_a_cache_held_too_small_has_a_regret_and_says_which_size_was_better(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, profile: Path
+) -> None:
+    del profile
+    small = with_policy(cache_settings, "lfu", size=1)
+    with running_edge(cloud.endpoint, cache=small) as edge, EdgeClient(edge.endpoint) as device:
+        device.ask(photo(0))
+        cache = cache_of(edge)
+        for _ in range(50):
+            cache.profiler.observe_miss(2000.0)
+        visit(device, [0, 1, 2] * 4)
+        cache.improve()
+        for _ in range(30):
+            for name, held in [("00", True), ("01", False), ("02", False)]:
+                cache.regret.observe(name, 1, held=held)
+        report = cache.regret.report()
+        assert report.best_k == 3
+        assert report.regret_ms > 500
+
+
+def test_a_wrong_setting_is_one_line() -> None:
+    from nearsight.common.config.base import load_settings
+    from nearsight.edge.settings import EdgeSettings
+
+    with pytest.raises(ConfigurationError, match="multi_user"):
+        load_settings(EdgeSettings, "edge", None, {"multi_user": "perhaps"})
