@@ -127,7 +127,7 @@ class CloudDaemon:
     def _build_server(self, trainer: ObjectTrainer, extractor: OrbExtractor) -> RpcServer:
         settings = self._settings
         services = (
-            RecognitionService(self._catalogues, settings.recognition, extractor),
+            RecognitionService(self._catalogues, extractor),
             CatalogueService(
                 self._catalogues,
                 self._intake,

@@ -24,9 +24,7 @@ from nearsight.common.recognition.codec import (
     recognized_object_to_proto,
 )
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.looks import recognize_image
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import catalogue_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (
@@ -66,33 +64,29 @@ class RecognitionService(Service):
 
     descriptor: ClassVar[ServiceDescriptor] = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 
-    def __init__(
-        self, catalogues: Catalogues, settings: RecognitionSettings, extractor: FeatureExtractor
-    ) -> None:
+    def __init__(self, catalogues: Catalogues, extractor: FeatureExtractor) -> None:
         self._catalogues = catalogues
-        self._settings = settings
         self._extractor = extractor
 
     def recognize(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
-        """Recognise the image in blob 0, or the features in the blobs that the message names."""
-        recognizer = self._catalogues.get(context.catalogue).recognizer
-        found = recognizer.recognize(self._features(request, context)).found
-        message = recognized_object_to_proto(found) if found else None
-        return RecognizeResponse(object=message, answered_by=ANSWERED_BY)
+        """Recognise the image in blob 0, or the features in the blobs that the message names.
 
-    def _features(self, request: RecognizeRequest, context: CallContext) -> Features:
+        Nobody is asked after the cloud, so it looks again at an image that is unknown at first.
+        """
+        recognizer = self._catalogues.get(context.catalogue).recognizer
         kind = request.WhichOneof("input")
         if kind == "features":
-            return features_from_proto(request.features, context.blobs).strongest(MAX_QUERY_FEATURES)
-        if kind != "image":
+            features = features_from_proto(request.features, context.blobs).strongest(MAX_QUERY_FEATURES)
+            found = recognizer.recognize(features).found
+        elif kind == "image":
+            image = _image(request, context)
+            found = recognize_image(
+                image, recognizer, self._extractor, go_on=lambda: not context.deadline.expired()
+            ).found
+        else:
             raise InvalidArgument("the request holds neither an image nor features")
-        if len(context.blobs) != 1 or len(context.blobs[0]) != request.image.size_bytes:
-            sizes = [len(blob) for blob in context.blobs]
-            raise InvalidMessage(
-                f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}"
-            )
-        image = load_image(context.blobs[0], self._settings.limits)
-        return self._extractor.extract(image, self._settings.query_features)
+        message = recognized_object_to_proto(found) if found else None
+        return RecognizeResponse(object=message, answered_by=ANSWERED_BY)
 
 
 class CatalogueService(Service):
@@ -198,6 +192,13 @@ class CatalogueService(Service):
             model_bytes=item.model_bytes,
             content_hash=item.content_hash if item.training == self._training else "",
         )
+
+
+def _image(request: RecognizeRequest, context: CallContext) -> memoryview:
+    if len(context.blobs) != 1 or len(context.blobs[0]) != request.image.size_bytes:
+        sizes = [len(blob) for blob in context.blobs]
+        raise InvalidMessage(f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}")
+    return context.blobs[0]
 
 
 def _ids(object_ids: Sequence[str]) -> list[str]:

@@ -11,17 +11,15 @@ another collection's picture counts against both. Only the pipeline is measured,
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.looks import recognize_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.common.recognition.results import RecognitionResult
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.threads import pin_threads
 from nearsight.common.recognition.training import train_object
@@ -44,7 +42,7 @@ class Outcome:
     inliers : int
         Of the answer; 0 for unknown.
     extract_ms, match_ms, verify_ms : float
-        Feature extraction (without decoding the file), classifier, verification.
+        Feature extraction (without decoding the file), classifier, verification; sums over the looks taken.
     """
 
     path: Path
@@ -229,18 +227,14 @@ def _ask(
 
 
 def _recognise(query: Query, catalogue: ObjectRecognizer, extractor: OrbExtractor) -> Outcome:
-    image = load_image(query.path, catalogue.settings.limits)
-    start_s = time.perf_counter()
-    features = extractor.extract(image, catalogue.settings.query_features)
-    extract_ms = (time.perf_counter() - start_s) * 1e3
-    result: RecognitionResult = catalogue.recognize(features)
+    result = recognize_image(query.path, catalogue, extractor)
     found = result.found
     return Outcome(
         path=query.path,
         expected=query.object_id,
         answered=found.object_id if found else None,
         inliers=found.inliers if found else 0,
-        extract_ms=extract_ms,
+        extract_ms=result.extract_ms,
         match_ms=result.match_ms,
         verify_ms=result.verify_ms,
     )

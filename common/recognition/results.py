@@ -36,7 +36,7 @@ class RecognizedObject:
 
 @dataclass(frozen=True, slots=True)
 class RecognitionResult:
-    """Outcome of one lookup in one model.
+    """Outcome of looking up one photo.
 
     Attributes
     ----------
@@ -44,8 +44,11 @@ class RecognitionResult:
         None means unknown: no object passed the verification. Never a guess.
     match_ms, verify_ms : float
         Time spent in the classifier and in the verification.
+    extract_ms : float
+        Time spent on features; 0 where they were given.
     """
 
     found: RecognizedObject | None
     match_ms: float
     verify_ms: float
+    extract_ms: float = 0.0

@@ -69,6 +69,14 @@ class RecognitionSettings(BaseModel):
     reprojection_px: Annotated[
         float, Field(gt=0, le=50, description="largest reprojection error of an inlier, pixels")
     ] = 5.0
+    further_looks: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=2,
+            description="looks at an image still unknown, where no other tier is asked (see `looks`)",
+        ),
+    ] = 2
     limits: ImageLimits = ImageLimits()
 
     @classmethod

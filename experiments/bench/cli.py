@@ -46,6 +46,9 @@ def evaluate(
     ],
     backend: BackendOption = "auto",
     query_features: FeaturesOption = None,
+    serving: Annotated[
+        bool, typer.Option("--serving", help="As the cloud does by default, instead of thoroughly.")
+    ] = False,
     failures: Annotated[bool, typer.Option("--failures", help="List missed and wrong photos too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -53,6 +56,8 @@ def evaluate(
 
     All folders share one catalogue. Only recognition is measured, without network and cache; times are
     medians. A photo of something that is not in the catalogue should be answered "unknown".
+
+    Made for high recall, with twice the features that a daemon uses: --serving measures what a daemon does.
     """
     from nearsight.common.recognition.object_recognizer import ObjectRecognizer
     from nearsight.common.recognition.settings import RecognitionSettings
@@ -60,7 +65,9 @@ def evaluate(
     from nearsight.experiments.evaluation import datasets_in, evaluate_together, reports_to_json, steps
 
     datasets = datasets_in(folders)
-    settings = RecognitionSettings(backend=backend)
+    settings = (
+        RecognitionSettings(backend=backend) if serving else RecognitionSettings.thorough(backend=backend)
+    )
     ObjectRecognizer.build((), settings)  # a backend that is not there fails now, not after the training
     if query_features is not None:
         settings = settings.model_copy(update={"query_features": query_features})

@@ -1,0 +1,125 @@
+"""Further looks: they add answers, cost nothing where the first look knows, and accept nothing wrong."""
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import GrayImage, load_image
+from nearsight.common.recognition.looks import even_contrast, looks, recognize_image
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_models
+from support.pictures import photo_jpeg
+
+OBJECTS = 8
+
+
+class CountingExtractor:
+    """The real extractor, which keeps how it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[int, int], int]] = []
+
+    def extract(self, image: GrayImage, count: int) -> Features:
+        self.calls.append((image.size, count))
+        return EXTRACTOR.extract(image, count)
+
+
+def recognizer(further_looks: int, objects: int = OBJECTS) -> ObjectRecognizer:
+    settings = SETTINGS.model_copy(update={"further_looks": further_looks})
+    return ObjectRecognizer.build(exhibit_models(objects), settings)
+
+
+def photo(seed: int) -> NDArray[np.uint8]:
+    decoded = cv2.imdecode(np.frombuffer(photo_jpeg(seed, side=SIDE), np.uint8), cv2.IMREAD_GRAYSCALE)
+    return np.asarray(decoded, np.uint8)
+
+
+def hard_photos(seed: int) -> list[NDArray[np.uint8]]:
+    """A photo of the picture of ``seed``: too dark, and small within a textured wall."""
+    rng = np.random.default_rng(seed)
+    shown = photo(seed)
+    dark = np.clip(shown * 0.12 + rng.normal(0, 1.5, shown.shape), 0, 255).astype(np.uint8)
+    wall = cv2.GaussianBlur(rng.integers(0, 256, (1200, 1600), np.uint8), (0, 0), 1.5)
+    wall = cv2.normalize(wall, None, 0, 255, cv2.NORM_MINMAX)  # type: ignore[call-overload]
+    height, width = shown.shape
+    wall[400 : 400 + height, 600 : 600 + width] = shown
+    return [dark, np.asarray(wall, np.uint8)]
+
+
+def test_further_looks_never_lose_an_answer_and_find_more_of_the_hard_photos() -> None:
+    found: list[int] = []
+    answers: list[set[tuple[int, int]]] = []
+    for further in range(3):
+        known = recognizer(further)
+        right: set[tuple[int, int]] = set()
+        for seed in range(OBJECTS):
+            for index, pixels in enumerate([photo(seed), *hard_photos(seed)]):
+                result = recognize_image(pixels, known, EXTRACTOR).found
+                assert result is None or result.object_id == f"exhibit-{seed}"
+                if result is not None:
+                    right.add((seed, index))
+        answers.append(right)
+        found.append(len(right))
+    assert answers[0] <= answers[1] <= answers[2]
+    assert found[0] < found[1]
+
+
+def test_photos_of_other_objects_stay_unknown_at_every_look() -> None:
+    known = recognizer(2)
+    for seed in range(OBJECTS, OBJECTS + 6):
+        for pixels in (photo(seed), *hard_photos(seed)):
+            assert recognize_image(pixels, known, EXTRACTOR).found is None
+
+
+def test_a_photo_known_at_first_look_is_not_looked_at_again() -> None:
+    extractor = CountingExtractor()
+    result = recognize_image(photo_jpeg(1, side=SIDE), recognizer(2), extractor)
+    assert result.found is not None
+    assert result.extract_ms > 0
+    assert len(extractor.calls) == 1
+
+
+def test_an_unknown_photo_is_seen_larger_and_with_more_features() -> None:
+    extractor = CountingExtractor()
+    wall = hard_photos(OBJECTS)[1]
+    assert recognize_image(wall, recognizer(2), extractor).found is None
+    assert extractor.calls == [((640, 480), 500), ((960, 720), 2000), ((960, 720), 2000)]
+
+
+@pytest.mark.parametrize("further", [0, 1])
+def test_the_setting_bounds_the_looks(further: int) -> None:
+    extractor = CountingExtractor()
+    recognize_image(photo(OBJECTS), recognizer(further), extractor)
+    assert len(extractor.calls) == 1 + further
+    assert len(looks(RecognitionSettings(further_looks=further))) == 1 + further
+
+
+def test_nothing_is_looked_at_again_once_nobody_waits() -> None:
+    extractor = CountingExtractor()
+    recognize_image(photo(OBJECTS), recognizer(2), extractor, go_on=lambda: False)
+    assert len(extractor.calls) == 1
+
+
+def test_the_corners_of_a_further_look_are_in_the_frame_of_the_photo() -> None:
+    wall = hard_photos(2)[1]
+    found = recognize_image(wall, recognizer(2), EXTRACTOR).found
+    assert found is not None
+    middle = np.mean(found.corners, axis=0)
+    expected = np.array([600 + photo(2).shape[1] / 2, 400 + photo(2).shape[0] / 2])
+    assert np.abs(middle - expected).max() < 40
+
+
+def test_even_contrast_brings_out_what_is_dark_and_keeps_the_frame() -> None:
+    dark = load_image((photo(1) // 8).astype(np.uint8))
+    evened = even_contrast(dark)
+    assert evened.pixels.std() > 1.5 * dark.pixels.std()
+    assert (evened.size, evened.source_size) == (dark.size, dark.source_size)
+
+
+def test_more_looks_than_there_are_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        RecognitionSettings(further_looks=3)
