@@ -37,7 +37,7 @@ _SMOKE_MUSEUM = MuseumSettings(objects=8, photos_per_object=1, unknown_photos=4)
 _SUBSETS, _SMOKE_SUBSETS = 8, 2
 _RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
 _PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
-_BRUTE_FORCE_UP_TO = 100
+_BRUTE_FORCE_UP_TO = 50
 """Beyond, brute force alone would take longer than all the others; its f(k) is a straight line."""
 
 
@@ -65,7 +65,7 @@ class OfflineAnalysis(Experiment):
         backend, subset = str(cell.parameters["backend"]), int(cell.parameters["subset"])
         settings = RecognitionSettings(backend=backend)
         if self._prepared is None:
-            self._prepared = prepare(_dataset(options), settings, _nothing)
+            self._prepared = prepare(_dataset(options), settings, nothing)
         data = self._prepared
         plan = ProfilingPlan(
             _sizes(len(data.models), backend),
@@ -74,7 +74,7 @@ class OfflineAnalysis(Experiment):
             noise=_SMOKE_QUERIES if options.smoke else _NOISE,
             seed=int(options.rng("offline analysis", subset).integers(2**31)),
         )
-        measured = measure(data, plan, settings, _nothing)
+        measured = measure(data, plan, settings, nothing)
         return [
             {"algorithm": backend, "objects": len(data.models), **asdict(replace(row, subset=subset))}
             for row in measured
@@ -83,7 +83,7 @@ class OfflineAnalysis(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per algorithm: points over k, and a + b · k for f, recall and precision."""
         found = {
-            algorithm: _algorithm([_subset_row(row) for row in rows if row["algorithm"] == algorithm])
+            algorithm: _algorithm([subset_row(row) for row in rows if row["algorithm"] == algorithm])
             for algorithm in dict.fromkeys(row["algorithm"] for row in rows)
         }
         return {"objects": int(rows[0]["objects"]), "algorithms": found}
@@ -115,11 +115,12 @@ def _sizes(objects: int, backend: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _nothing(_steps: int) -> None:
-    return
+def nothing(_steps: int) -> None:
+    """Show no progress within a cell."""
 
 
-def _subset_row(row: StoredRow) -> SubsetRow:
+def subset_row(row: StoredRow) -> SubsetRow:
+    """A row as it was measured."""
     from nearsight.experiments.profiling import SubsetRow  # noqa: PLC0415
 
     return SubsetRow(

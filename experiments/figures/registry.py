@@ -46,6 +46,16 @@ EXPERIMENTS = MappingProxyType(
             "f(k), fitted; uses the rows of fig3.4.",
             "Cachier dissertation, 3.3.1.4",
         ),
+        "fig4.4": Entry(
+            "nearsight.experiments.figures.fig4_4",
+            "Latency, recall and precision on a device, for several numbers of features.",
+            "Cachier dissertation, 4.5.2",
+        ),
+        "table4.1": Entry(
+            "nearsight.experiments.figures.table4_1",
+            "f_D(k) and recall_D(k), fitted; uses the rows of fig4.4.",
+            "Cachier dissertation, 4.5.3",
+        ),
         "fig6.3": Entry(
             "nearsight.experiments.figures.fig6_3",
             "How well Markov models of order 0 to 3 predict a visitor's next exhibit.",

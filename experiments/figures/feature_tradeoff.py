@@ -1,0 +1,112 @@
+"""Fewer features per photo: faster, but found less often (dissertation, 4.5.2); for figure 4.4 and table 4.1.
+
+As the offline analysis of the edge, with the default backend, for each number of features that is extracted
+from a photo; the models stay the same, and all numbers of features get the same subsets and photos.
+f_D(k) is the whole time on a device: decoding and extraction, match and verification, as CPU time of one
+thread of this machine. The paper measured on a Nexus 7: ratios compare, times do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow
+from nearsight.experiments.figures.museums import dataset_of
+from nearsight.experiments.figures.offline_analysis import nothing, straight_line, subset_row
+from nearsight.experiments.museum.settings import MuseumSettings
+
+if TYPE_CHECKING:
+    from nearsight.experiments.datasets.dataset import Dataset
+    from nearsight.experiments.profiling import PreparedData
+
+FEATURE_COUNTS = (200, 400, 600, 800)
+_SMOKE_FEATURE_COUNTS = (200, 800)
+_MUSEUM = MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100)
+_SMOKE_MUSEUM = MuseumSettings(objects=8, photos_per_object=1, unknown_photos=4)
+_SUBSETS, _SMOKE_SUBSETS = 8, 2
+_RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
+_SIZES = (1, 5, 10, 20, 40, 60, 80, 100)
+"""A device prefetches tens of objects, not hundreds."""
+
+
+class FeatureTradeoff(Experiment):
+    """Measures every number of features on the same random subsets of a data set."""
+
+    takes_data = True
+
+    def __init__(self) -> None:
+        self._dataset: Dataset | None = None
+        self._prepared: dict[int, PreparedData] = {}
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        subsets = _SMOKE_SUBSETS if options.smoke else _SUBSETS
+        counts = _SMOKE_FEATURE_COUNTS if options.smoke else FEATURE_COUNTS
+        return tuple(
+            Cell(f"{subset:02d}-{features}", {"features": features, "subset": subset})
+            for subset, features in product(range(subsets), counts)
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.profiling import ProfilingPlan, measure  # noqa: PLC0415
+
+        features, subset = int(cell.parameters["features"]), int(cell.parameters["subset"])
+        settings = RecognitionSettings(query_features=features)
+        data = self._data(features, options)
+        plan = ProfilingPlan(
+            tuple(size for size in _SIZES if size <= len(data.models)),
+            subsets=1,
+            relevant=_SMOKE_QUERIES if options.smoke else _RELEVANT,
+            noise=_SMOKE_QUERIES if options.smoke else _NOISE,
+            seed=int(options.rng("feature trade-off", subset).integers(2**31)),
+        )
+        rows: list[Row] = []
+        for row in measure(data, plan, settings, nothing):
+            measured = asdict(replace(row, subset=subset))
+            total_ms = data.extraction_ms + row.lookup_ms
+            extra = {"extraction_ms": data.extraction_ms, "device_ms": total_ms}
+            rows.append({"features": features, "objects": len(data.models), **measured, **extra})
+        return rows
+
+    def _data(self, features: int, options: RunOptions) -> PreparedData:
+        """Models are trained once, photos read once per number of features."""
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.profiling import extract_again, prepare  # noqa: PLC0415
+
+        if features not in self._prepared:
+            settings = RecognitionSettings(query_features=features)
+            if self._dataset is None:
+                museum = replace(_SMOKE_MUSEUM if options.smoke else _MUSEUM, seed=options.seed)
+                self._dataset = dataset_of(options, museum)
+            before = next(iter(self._prepared.values()), None)
+            self._prepared[features] = (
+                prepare(self._dataset, settings, nothing)
+                if before is None
+                else extract_again(before, self._dataset, settings, nothing)
+            )
+        return self._prepared[features]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """Per number of features: points over k, and a + b · k for f_D, recall_D and precision."""
+        from nearsight.experiments.profiling import summarize  # noqa: PLC0415
+
+        found: dict[str, Any] = {}
+        for features in sorted({int(row["features"]) for row in rows}):
+            mine = [row for row in rows if int(row["features"]) == features]
+            # f_D takes the place of the lookup time: the whole time counts on a device.
+            measured = [replace(subset_row(row), lookup_ms=float(row["device_ms"])) for row in mine]
+            points = [point.model_dump() for point in summarize(measured)]
+            for point in points:
+                point["device_ms"] = point.pop("lookup_ms")
+                point["device_ms_std"] = point.pop("lookup_ms_std")
+            found[str(features)] = {
+                "extraction_ms": float(mine[0]["extraction_ms"]),
+                "points": points,
+                "device_ms": straight_line(measured, "lookup_ms"),
+                "recall": straight_line(measured, "recall"),
+                "precision": straight_line(measured, "precision"),
+            }
+        return {"objects": int(rows[0]["objects"]), "features": found}
