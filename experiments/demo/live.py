@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nearsight.experiments.demo.session import Tally
+from nearsight.experiments.testbed.devices import Tally
 
 RECENT = 50
 

@@ -15,19 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from nearsight.cloud.database_catalogue import DatabaseCatalogue
-from nearsight.cloud.ingestion import ingest_folder
-from nearsight.cloud.settings import CloudSettings
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import ObjectTrainer
-from nearsight.common.errors import InternalError
 from nearsight.common.recognition.threads import pin_threads
-from nearsight.experiments.demo.deployment import CATALOGUE, Trace
 from nearsight.experiments.demo.profile import profile_machine
 from nearsight.experiments.demo.scenario import Scenario
 from nearsight.experiments.museum.generation import generate_museum, query_name, render_photos
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 from nearsight.experiments.testbed.plan import mix_in_unknown
+from nearsight.experiments.testbed.teaching import teach_catalogue
+from nearsight.experiments.testbed.tiers import Trace
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.requests import PhotoRequest, photo_requests, write_requests_csv
 from nearsight.experiments.traces.visits import Visit, write_visits_csv
@@ -91,7 +86,7 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     workers = os.cpu_count() or 1
     generate_museum(museum, settings, workers=workers, progress=stage("painting the museum"))
     database = museum / "cloud.db"
-    _ingest(museum, database, workers, stage("teaching the cloud"))
+    teach_catalogue(museum, database, threads=workers, progress=stage("teaching the cloud"))
     profile = profile_machine(museum, scenario.seed, stage("profiling this machine"))
     visits = generate_visits(
         np.random.default_rng([scenario.seed, 1]),
@@ -163,22 +158,6 @@ def _photograph(museum: Path, seed: int, difficulty: float, index: int, numbers:
         part = path.with_suffix(".part")
         part.write_bytes(jpeg)
         part.replace(path)
-
-
-def _ingest(museum: Path, database: Path, threads: int, progress: Progress) -> None:
-    """Teach the catalogue as ``nearsight cloud ingest`` does."""
-    pin_threads()
-    settings = CloudSettings(database=database)
-    with CatalogueStore(database, create=True) as store:
-        catalogue = DatabaseCatalogue(store, CATALOGUE, ObjectTrainer(settings.recognition))
-        report = ingest_folder(museum, catalogue, threads=threads, progress=progress)
-    if report.interrupted:
-        raise KeyboardInterrupt
-    if report.rejected:
-        raise InternalError(
-            f"{len(report.rejected)} of {report.total} exhibits could not be learnt; "
-            f"{report.problems[0].object_id}: {report.problems[0].reason}"
-        )
 
 
 def _write_traces(

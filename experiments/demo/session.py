@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import queue
-import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from nearsight.common.errors import Unavailable
-from nearsight.experiments.demo.deployment import (
-    Deployment,
-    child_environment,
-    deploy,
-    rows_path,
-    start_device,
-)
+from nearsight.experiments.demo.deployment import Deployment, deploy
 from nearsight.experiments.demo.material import Material
 from nearsight.experiments.demo.report import ConfigurationResult
 from nearsight.experiments.demo.scenario import Scenario
-from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.testbed.devices import OnTally, replay_devices
+from nearsight.experiments.testbed.processes import ProcessGroup
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
+from nearsight.experiments.testbed.tiers import DevicePlan, child_environment, rows_path, start_device
 
-QUIET_S = 15.0
-"""Beyond the deadline of a request: if no device reports anything for this long, something hangs."""
-
-CHECK_PERIOD_S = 0.5
-"""How often to look whether all daemons are alive."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """Live counts of one configuration."""
-
-    done: int = 0
-    answered_by: dict[str, int] = field(default_factory=dict)
-    failed: int = 0
-    latencies_ms: list[float] = field(default_factory=list)
-
-    def add(self, event: dict[str, object]) -> None:
-        """Count the event of one completed request."""
-        self.done += 1
-        tier = str(event.get("answered_by") or "")
-        if tier:
-            self.answered_by[tier] = self.answered_by.get(tier, 0) + 1
-        else:
-            self.failed += 1
-        latency_ms = event.get("latency_ms")
-        if isinstance(latency_ms, float):
-            self.latencies_ms.append(latency_ms)
-
-
-OnTally = Callable[[Tally], None]
+NO_PREFETCHING = {"recognizer.prefetch.enabled": "false"}
+"""The demo shows what the edge does; its devices hold nothing."""
 
 
 def play(
@@ -91,74 +53,28 @@ def play(
             group, configuration, scenario, database=material.database, profile=material.profile
         )
         on_stage("devices start")
-        devices = [
-            start_device(group, configuration, scenario, deployment, material.museum, trace)
-            for trace in material.traces
-        ]
+        plan = DevicePlan(
+            deployment.edge,
+            deployment.cloud,
+            material.museum,
+            configuration,
+            scenario.timeout_s,
+            NO_PREFETCHING,
+        )
+        devices = [start_device(group, trace, plan) for trace in material.traces]
         for device in devices:
             device.wait_ready()
         on_stage("replay")
         cpu_before_s = _cpu_s(deployment)
-        devices_cpu_s = _replay(devices, deployment, scenario.timeout_s + QUIET_S, on_tally)
+        devices_cpu_s = replay_devices(
+            devices, deployment.daemons.values(), timeout_s=scenario.timeout_s, on_tally=on_tally
+        )
         cpu_s = {name: spent - cpu_before_s[name] for name, spent in _cpu_s(deployment).items()}
-        link = deployment.stop_link()
+        link = deployment.link.stop()
         rows = tuple(row for trace in material.traces for row in read_request_rows(rows_path(group, trace)))
     return ConfigurationResult(
         configuration, rows, _bytes(link, rows, deployment), {**cpu_s, "devices": devices_cpu_s}, link
     )
-
-
-def _replay(
-    devices: Sequence[ManagedProcess], deployment: Deployment, quiet_s: float, on_tally: OnTally
-) -> float:
-    """Let all devices run to their end; returns their CPU seconds."""
-    events: queue.Queue[dict[str, object] | None] = queue.Queue()
-    readers = [
-        threading.Thread(target=_read_events, args=(device, events), daemon=True) for device in devices
-    ]
-    for reader in readers:
-        reader.start()
-    for device in devices:
-        device.tell("go")
-    tally, cpu_s, running = Tally(), 0.0, len(devices)
-    last_s = checked_s = time.monotonic()
-    while running:
-        if time.monotonic() - checked_s > CHECK_PERIOD_S:
-            _check_daemons(deployment)
-            checked_s = time.monotonic()
-        try:
-            event = events.get(timeout=CHECK_PERIOD_S)
-        except queue.Empty:
-            if time.monotonic() - last_s > quiet_s:
-                raise Unavailable(
-                    f"no device reported anything for {quiet_s:.0f} s", advice="see the logs"
-                ) from None
-            continue
-        last_s = time.monotonic()
-        if event is None:
-            running -= 1
-        elif "cpu_s" in event:
-            cpu_s += float(str(event["cpu_s"]))
-        else:
-            tally.add(event)
-            on_tally(tally)
-    for device in devices:
-        device.wait(timeout_s=10.0)
-    _check_daemons(deployment)
-    return cpu_s
-
-
-def _read_events(device: ManagedProcess, events: queue.Queue[dict[str, object] | None]) -> None:
-    try:
-        for line in device.output:
-            events.put(json.loads(line))
-    finally:
-        events.put(None)
-
-
-def _check_daemons(deployment: Deployment) -> None:
-    for daemon in deployment.daemons.values():
-        daemon.check_alive()
 
 
 def _cpu_s(deployment: Deployment) -> dict[str, float]:

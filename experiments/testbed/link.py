@@ -94,6 +94,18 @@ class LinkDirection:
         self._last_exit_s = max(exit_s, self._last_exit_s, self._port_free_at_s)
         return self._last_exit_s
 
+    def reshape(self, delay_s: float, rate_mbps: float, jitter_s: float) -> None:
+        """From now on be another link; chunks that are under way leave as they would have.
+
+        Parameters
+        ----------
+        delay_s, rate_mbps, jitter_s
+            As for a new one.
+        """
+        self._delay_s = delay_s
+        self._bytes_per_s = rate_mbps * MEGABIT / 8
+        self._jitter_s = jitter_s
+
     def serialisation_s(self, size_bytes: int) -> float:
         """Time for which a chunk occupies the port [s]."""
         return size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0

@@ -146,7 +146,8 @@ class ShapingProxy:
         self._clock = clock
         self._rng = rng
         self._shape = shape
-        delay_s = max(0.0, shape.rtt_ms / 2000 - compensation_s)
+        self._compensation_s = compensation_s
+        delay_s = self._delay_s(shape)
         self._links = {
             "up": LinkDirection(delay_s, shape.up_mbps, shape.jitter_ms / 1000, rng),
             "down": LinkDirection(delay_s, shape.down_mbps, shape.jitter_ms / 1000, rng),
@@ -195,6 +196,12 @@ class ShapingProxy:
         if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cut_all)
 
+    def reshape(self, shape: LinkShape) -> None:
+        """Be another link from now on; connections stay, and bytes never overtake each other."""
+        self._shape = shape
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._reshape, shape)
+
     def as_dict(self) -> dict[str, object]:
         """Counters for the report."""
         return {
@@ -237,6 +244,14 @@ class ShapingProxy:
         self.lost += len(self._open)
         for task in self._open:
             task.cancel()
+
+    def _reshape(self, shape: LinkShape) -> None:
+        delay_s, jitter_s = self._delay_s(shape), shape.jitter_ms / 1000
+        self._links["up"].reshape(delay_s, shape.up_mbps, jitter_s)
+        self._links["down"].reshape(delay_s, shape.down_mbps, jitter_s)
+
+    def _delay_s(self, shape: LinkShape) -> float:
+        return max(0.0, shape.rtt_ms / 2000 - self._compensation_s)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -2,7 +2,7 @@
 
 It calibrates itself, listens, announces its endpoint together with its measured error, and writes its byte
 counters to a file, once a second and at the end. SIGUSR1 breaks all connections: a link that fails for long
-enough to be noticed.
+enough to be noticed. SIGHUP makes it read another shape from the file of ``--control``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from nearsight.experiments.testbed.proxy import ShapingProxy
 
 STATS_PERIOD_S = 1.0
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
+_HANDLED = (*_STOPPING, signal.SIGUSR1, signal.SIGHUP)
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:
@@ -52,7 +53,23 @@ def write_json(path: Path, value: object) -> None:
     partial.replace(path)
 
 
-def run_shaper(
+def read_shape(path: Path) -> LinkShape:
+    """The shape in a control file: a JSON object with any of the attributes of `LinkShape`.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file is missing or says something else.
+    """
+    try:
+        return LinkShape(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"{path} is no shape of a link: {error}", advice='write {"rtt_ms": 30, "up_mbps": 5, ...}'
+        ) from error
+
+
+def run_shaper(  # noqa: PLR0913 - by name, from the entry point
     *,
     upstream: str,
     listen: str,
@@ -61,6 +78,7 @@ def run_shaper(
     calibrated: bool,
     announce: Path | None,
     stats: Path | None,
+    control: Path | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
     rng = np.random.default_rng(seed)
@@ -79,6 +97,8 @@ def run_shaper(
         while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
             if received is signal.SIGUSR1:
                 proxy.cut()
+            if received is signal.SIGHUP and control:
+                proxy.reshape(read_shape(control))
             if stats:
                 write_json(stats, proxy.as_dict())
     if stats:
@@ -101,7 +121,7 @@ def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
         ready, _, _ = select.select([reading], [], [], timeout_s)
         return signal.Signals(os.read(reading, 1)[0]) if ready else None
 
-    previous = {number: signal.signal(number, handle) for number in (*_STOPPING, signal.SIGUSR1)}
+    previous = {number: signal.signal(number, handle) for number in _HANDLED}
     try:
         yield wait
     finally:
@@ -135,6 +155,7 @@ def main(  # noqa: PLR0913 - one option per property of a link
     calibrated: Annotated[bool, typer.Option("--calibrate/--no-calibrate", help="measure first")] = True,
     announce: Annotated[Path | None, typer.Option(help="write endpoint and error here when ready")] = None,
     stats: Annotated[Path | None, typer.Option(help="write byte counters here")] = None,
+    control: Annotated[Path | None, typer.Option(help="on SIGHUP, read another shape from here")] = None,
 ) -> None:
     """Shape one link in user space."""
     try:
@@ -146,6 +167,7 @@ def main(  # noqa: PLR0913 - one option per property of a link
             calibrated=calibrated,
             announce=announce,
             stats=stats,
+            control=control,
         )
     except NearsightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the entry point of a command

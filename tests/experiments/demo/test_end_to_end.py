@@ -15,7 +15,7 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.device.recognizer import Recognizer
-from nearsight.experiments.demo.deployment import CATALOGUE, Deployment, child_environment, deploy
+from nearsight.experiments.demo.deployment import Deployment, deploy
 from nearsight.experiments.demo.material import prepare
 from nearsight.experiments.demo.run import DemoResult, run_demo
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
@@ -25,6 +25,7 @@ from nearsight.experiments.testbed.metrics import accounting_errors, summarise
 from nearsight.experiments.testbed.plan import PlannedPhoto, load_photos, plan_from_requests
 from nearsight.experiments.testbed.processes import ProcessGroup
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
+from nearsight.experiments.testbed.tiers import CATALOGUE, child_environment
 
 TINY = Scenario(
     objects=10,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nearsight.experiments.demo.deployment import child_environment
 from nearsight.experiments.demo.material import plan_photos
 from nearsight.experiments.demo.scenario import FULL
+from nearsight.experiments.testbed.tiers import child_environment
 from nearsight.experiments.traces.visits import Visit
 
 VISITS = (

@@ -94,3 +94,13 @@ def test_jitter_spreads_the_delay_by_its_standard_deviation() -> None:
 def test_an_impossible_shape_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         LinkShape(**wrong)
+
+
+def test_a_reshaped_link_delays_what_comes_next_and_lets_nothing_overtake() -> None:
+    link = LinkDirection(0.1, 0, 0.0, np.random.default_rng(1))
+    slow = link.admit(1000, 0.0)
+    link.reshape(0.01, 0, 0.0)
+    assert link.admit(1000, 0.001) == slow == pytest.approx(0.1)
+    assert link.admit(1000, 1.0) == pytest.approx(1.01)
+    link.reshape(0.01, 8.0, 0.0)
+    assert link.admit(1000, 2.0) == pytest.approx(2.011)

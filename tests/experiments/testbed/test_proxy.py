@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -138,6 +139,20 @@ def test_a_cut_resets_all_connections_and_new_ones_work(echo: EchoServer) -> Non
         with connect(proxy) as client:
             client.sendall(b"y")
             assert receive(client, 1) == b"y"
+
+
+def test_an_open_connection_feels_another_shape(echo: EchoServer) -> None:
+    with (
+        ShapingProxy(("127.0.0.1", echo.port), FAST, rng=np.random.default_rng(1)) as proxy,
+        socket.create_connection(proxy.address, timeout=5) as client,
+    ):
+        client.sendall(b"x")
+        assert client.recv(1) == b"x"
+        proxy.reshape(LinkShape(rtt_ms=200))
+        started_s = time.monotonic()
+        client.sendall(b"y")
+        assert client.recv(1) == b"y"
+        assert time.monotonic() - started_s >= 0.19
 
 
 def test_connections_are_lost_at_the_asked_rate(echo: EchoServer) -> None:

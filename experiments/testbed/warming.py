@@ -1,0 +1,156 @@
+"""Warming an edge before it is measured, as the dissertation does (6.2.7): it learns what visitors looked at.
+
+The edge is told over its own Prediction service, as by devices that recognised these objects themselves; so
+nothing is recognised, and thousands of requests take a second.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+from nearsight.common.errors import SetupError
+from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.status import ask_status
+from nearsight.experiments.testbed.tiers import CATALOGUE
+from nearsight.protos import prediction_pb2
+from nearsight.protos.prediction_pb2 import GetNextObjectsRequest
+
+CALL_TIMEOUT_S = 10.0
+POLL_S = 0.25
+_IN_FLIGHT = 16
+_HELD = re.compile(r"(\d+) of (\d+)")
+_FETCHING = re.compile(r"(\d+) objects")
+
+
+def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
+    """Tell an edge what devices recognised.
+
+    Parameters
+    ----------
+    edge : str
+        Endpoint.
+    requests : iterable of (device, object id)
+        In the order of time; each device has a history of its own.
+
+    Returns
+    -------
+    int
+        How many there were.
+
+    Raises
+    ------
+    NearsightError
+        If the edge does not take one.
+    """
+    service = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
+    count = 0
+    last: dict[str, Future[Reply]] = {}
+    with Channel(edge, client_id="warm-up") as channel:
+        stub = Stub(channel, service)
+        pending: deque[Future[Reply]] = deque()
+        for device, object_id in requests:
+            if device in last:
+                last[device].result()  # the edge serves several at a time: a device's order must be kept
+            call = stub.get_next_objects.future(
+                GetNextObjectsRequest(current_object_id=object_id),
+                timeout_s=CALL_TIMEOUT_S,
+                catalogue=CATALOGUE,
+                client_id=device,
+            )
+            last[device] = call
+            pending.append(call)
+            if len(pending) >= _IN_FLIGHT:
+                pending.popleft().result()
+            count += 1
+        for call in pending:
+            call.result()
+    return count
+
+
+def wait_admitted(edge: str, timeout_s: float = 30.0) -> None:
+    """Ask an edge for the catalogue until it has it.
+
+    Raises
+    ------
+    SetupError
+        If that takes too long.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    service = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
+    with Channel(edge, client_id="warm-up") as channel:
+        stub = Stub(channel, service)
+        while cached_objects(edge) is None:
+            if time.monotonic() > deadline_s:
+                raise SetupError(f"the edge at {edge} got no catalogue within {timeout_s:.0f} s")
+            # An object that nobody has: admits the catalogue, and counts for nothing.
+            failed = stub.get_next_objects.future(
+                GetNextObjectsRequest(current_object_id="-"), timeout_s=CALL_TIMEOUT_S, catalogue=CATALOGUE
+            ).exception()
+            del failed
+            time.sleep(POLL_S)
+
+
+def cached_objects(edge: str) -> int | None:
+    """Objects in the edge's recognition cache; None before it has the catalogue."""
+    found = _HELD.search(_fact(edge, "cached objects"))
+    return int(found.group(1)) if found else None
+
+
+def wait_settled(
+    edge: str, *, objects: int | None = None, quiet_s: float = 1.0, timeout_s: float = 60.0
+) -> int:
+    """Wait until the edge's cache does not change any more.
+
+    Parameters
+    ----------
+    edge : str
+        Endpoint.
+    objects : int, optional
+        How many objects it must hold then; without it, whatever it chooses.
+    quiet_s : float
+        So long nothing may change.
+    timeout_s : float
+        How long to wait at most.
+
+    Returns
+    -------
+    int
+        Objects in the cache. An edge that goes on changing on its own choice is taken as it is.
+
+    Raises
+    ------
+    SetupError
+        If it does not come to hold ``objects``.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    state, since_s = _state(edge), time.monotonic()
+    while True:
+        if state[1] == 0 and time.monotonic() - since_s >= quiet_s and objects in {None, state[0]}:
+            return state[0]
+        if time.monotonic() > deadline_s:
+            if objects is None:
+                return state[0]
+            raise SetupError(
+                f"the edge at {edge} holds {state[0]} objects after {timeout_s:.0f} s, not {objects}"
+            )
+        time.sleep(POLL_S)
+        before, state = state, _state(edge)
+        if state != before:
+            since_s = time.monotonic()
+
+
+def _state(edge: str) -> tuple[int, int]:
+    """Objects in the cache, and objects that are being fetched."""
+    fetching = _FETCHING.search(_fact(edge, "fetching"))
+    return cached_objects(edge) or 0, int(fetching.group(1)) if fetching else 0
+
+
+def _fact(edge: str, name: str) -> str:
+    (status,) = ask_status([edge], timeout_s=CALL_TIMEOUT_S)
+    if status.error:
+        raise SetupError(f"the edge at {edge} does not answer: {status.error}")
+    return next((value for key, value in status.details if key.endswith(name)), "")
