@@ -149,6 +149,10 @@ def replay(  # noqa: PLR0917  typer calls it by name
             "--start-after", help="Wait this many seconds first: several devices do not send in step."
         ),
     ] = 0.0,
+    prefetch: Annotated[
+        bool | None,
+        typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
+    ] = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -177,7 +181,12 @@ def replay(  # noqa: PLR0917  typer calls it by name
         start_signal,
     )
 
-    named = {"edge.endpoint": edge, "cloud.endpoint": cloud, "catalogue": catalogue}
+    named = {
+        "edge.endpoint": edge,
+        "cloud.endpoint": cloud,
+        "catalogue": catalogue,
+        "recognizer.prefetch.enabled": prefetch,
+    }
     settings = load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon="replay")
     options = ReplayOptions(

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.terminal import print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from nearsight.common.caching.device_profile import DeviceProfile
 
 app = typer.Typer()
 
@@ -33,10 +36,17 @@ def profile(
         bool, typer.Option("--quick", help="Seconds instead of minutes: 2 subsets, few photos.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+    device: Annotated[
+        bool, typer.Option("--device", help="Of a device: small caches, with several numbers of features.")
+    ] = False,
+    features: Annotated[
+        str, typer.Option(metavar="N,N,…", help="Numbers of features, with --device.")
+    ] = "200,400,600,800",
 ) -> None:
     """Measure this machine: f(k), recall(k) and precision(k) of a recognition cache of k objects.
 
-    Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`.
+    Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`; that of a
+    device to its recognizer's settings (prefetch.profile).
     """
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.common.recognition.threads import pin_threads
@@ -51,14 +61,19 @@ def profile(
     )
 
     pin_threads()
+    if device:
+        _profile_device(
+            folder, out, backend, features, sizes, (subsets, relevant, noise, seed), quick, as_json
+        )
+        return
     settings = RecognitionSettings(backend=backend, query_features=query_features)
     dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
     with progress_bar("reading images", len(dataset.references) + len(dataset.queries)) as advance:
         data = prepare(dataset, settings, advance)
-    chosen = _parse_sizes(sizes) or default_sizes(len(data.models))
+    chosen = _parse_numbers(sizes, "--sizes") or default_sizes(len(data.models))
     plan = ProfilingPlan(chosen, subsets, relevant, noise, seed)
     if quick:
-        plan = ProfilingPlan(chosen, min(subsets, 2), min(relevant, 8), min(noise, 12), seed)
+        plan = plan.shortened()
     with progress_bar("measuring subsets", plan.steps) as advance:
         rows = measure(data, plan, settings, advance)
     result = fit_profile(rows, data, settings, time.time())
@@ -89,12 +104,76 @@ def profile(
     typer.echo(f"written to {out}; use it with: nearsight edge --profile {out}")
 
 
-def _parse_sizes(text: str) -> tuple[int, ...]:
+def _profile_device(
+    folder: Path,
+    out: Path,
+    backend: str,
+    features: str,
+    sizes: str,
+    amounts: tuple[int, int, int, int],
+    quick: bool,
+    as_json: bool,
+) -> None:
+    from contextlib import ExitStack
+
+    from nearsight.common.recognition.settings import RecognitionSettings
+    from nearsight.experiments.datasets.dataset import merge_datasets
+    from nearsight.experiments.datasets.loading import load_datasets
+    from nearsight.experiments.device_profiling import analyse_device, device_sizes
+    from nearsight.experiments.profiling import ProfilingPlan, Progress
+
+    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
+
+    def plan_of(objects: int) -> ProfilingPlan:
+        chosen = _parse_numbers(sizes, "--sizes") or device_sizes(objects)
+        plan = ProfilingPlan(chosen, *amounts)
+        return plan.shortened() if quick else plan
+
+    with ExitStack() as bars:
+
+        def progress(stage: str, steps: int) -> Progress:
+            bars.close()
+            return bars.enter_context(progress_bar(stage, steps))
+
+        analysis = analyse_device(
+            dataset,
+            RecognitionSettings(backend=backend),
+            _parse_numbers(features, "--features"),
+            plan_of,
+            time.time(),
+            progress,
+        )
+    analysis.profile.save(out)
+    if as_json:
+        print_json(analysis.profile.model_dump(mode="json"))
+        return
+    for line in analysis.skipped:
+        typer.echo(f"skipped {line}", err=True)
+    _print_table_4_1(analysis.profile, out)
+
+
+def _print_table_4_1(profile: DeviceProfile, out: Path) -> None:
+    columns = ("features", "f_D(k) ms, extraction included", "recall_D(k)", "precision(k)")
+    rows = [
+        (
+            one.query_features,
+            _polynomial((one.lookup_ms[0] + one.extraction_ms, *one.lookup_ms[1:])),
+            _polynomial(one.recall),
+            _polynomial(one.precision),
+        )
+        for one in profile.profiles
+    ]
+    typer.echo(f"{profile.origin}; backend {profile.profiles[0].backend}")
+    print_table(columns, rows, title="Table 4.1 on this machine", right=("features",))
+    typer.echo(f"written to {out}; use it with: nearsight device --set recognizer.prefetch.profile={out}")
+
+
+def _parse_numbers(text: str, option: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(part) for part in text.split(",") if part.strip()}))
     except ValueError as error:
         raise InvalidArgument(
-            f"--sizes {text!r} is not a list of numbers", advice="for example --sizes 1,10,50,100"
+            f"{option} {text!r} is not a list of numbers", advice=f"for example {option} 1,10,50,100"
         ) from error
 
 

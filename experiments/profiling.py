@@ -19,7 +19,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -76,6 +76,15 @@ class ProfilingPlan:
     def steps(self) -> int:
         """Subsets to measure."""
         return len(self.sizes) * self.subsets
+
+    def shortened(self) -> ProfilingPlan:
+        """Seconds instead of minutes, for a first look."""
+        return replace(
+            self,
+            subsets=min(self.subsets, 2),
+            relevant=min(self.relevant, 8),
+            noise=min(self.noise, 12),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

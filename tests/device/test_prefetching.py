@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nearsight import ImageTooLarge, InvalidImage, NearsightError, Recognition, Recognizer, RecognizerSettings
-from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.caching.device_profile import DeviceProfile
-from nearsight.common.errors import CorruptStore, Unavailable
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.errors import CorruptStore
 from nearsight.device.recognizer_settings import BreakerSettings, PrefetchSettings
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 from support.gallery import SETTINGS, SIDE, exhibit_model, exhibit_models, photo_features
@@ -139,7 +138,7 @@ def test_staying_with_an_object_is_not_reported_again_and_again(scene: Scene) ->
 
 
 def test_only_the_probable_is_held_and_the_current_object_always(scene: Scene) -> None:
-    scene.edge.predict = lambda current: scene.edge.prediction({name(3): 0.6, name(1): 0.3})
+    scene.edge.predict = lambda _: scene.edge.prediction({name(3): 0.6, name(1): 0.3})
     device = scene.device(settings(k_max=2))
     device.recognize_blocking(photo(0))
     holds(device, 2)
@@ -205,7 +204,7 @@ def test_each_model_is_fetched_once(scene: Scene) -> None:
 
 def test_predicted_objects_without_a_model_are_left_out_and_not_asked_for_again(scene: Scene) -> None:
     ghosts = {f"ghost-{number}": 0.02 for number in range(30)}
-    scene.edge.predict = lambda current: scene.edge.prediction({**ghosts, name(1): 0.01, name(2): 0.01})
+    scene.edge.predict = lambda _: scene.edge.prediction({**ghosts, name(1): 0.01, name(2): 0.01})
     device = scene.device(settings(k_max=10))
     device.recognize_blocking(photo(0))
     holds(device, 3)
@@ -229,7 +228,7 @@ def _nonsense(kind: str) -> NextObjectsMessage:
 
 @pytest.mark.parametrize("kind", ["nan", "lengths", "too many", "many", "negative"])
 def test_predictions_that_make_no_sense_are_harmless(scene: Scene, kind: str) -> None:
-    scene.edge.predict = lambda current: _nonsense(kind)
+    scene.edge.predict = lambda _: _nonsense(kind)
     device = scene.device()
     for number in (0, 1, 0, 1):
         assert device.recognize_blocking(photo(number)).object_id == name(number)
