@@ -283,9 +283,10 @@ class EdgeTriggered(InProcessTransport):
     def __init__(self, server: Any) -> None:
         super().__init__(server)
         self._seen_empty = False
+        self._attached = False
 
     def connect(self) -> None:
-        self._seen_empty = False
+        self._attached = False
         super().connect()
 
     def receive(self, limit: int) -> list[Any]:
@@ -302,6 +303,8 @@ class EdgeTriggered(InProcessTransport):
     def send(self, frames: Any) -> bool:
         if not self._connected:
             return False
+        if not self._attached:  # only now the socket learns of its new connection, never seen empty
+            self._attached, self._seen_empty = True, False
         answered = threading.Event()
 
         def reply(answer: Any) -> None:
@@ -323,6 +326,8 @@ def test_no_answer_is_overlooked_by_a_transport_that_signals_edges_only() -> Non
         transport = EdgeTriggered(server)
         with Channel(INPROC, client_id="test", transport=transport) as channel, ThreadPoolExecutor(3) as pool:
             echo = Stub(channel, ECHO).echo
+            # Alone: no other call looks for its answer by the way.
+            assert echo.future(text("first"), timeout_s=60).result(5).message.text == "first"
             for _ in range(20):
                 futures = [echo.future(text(str(number)), timeout_s=60) for number in range(2)]
                 waiting = [pool.submit(echo, text(str(number)), timeout_s=60) for number in range(3)]
