@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import signal
 import sqlite3
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.cloud import database_file
 from nearsight.cloud.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound, Overloaded
 from support.objects import random_model, same_model
@@ -298,7 +300,8 @@ def test_own_commits_do_not_look_like_those_of_others(store: CatalogueStore) -> 
 def test_a_writer_that_does_not_finish_is_reported_as_overload(
     store: CatalogueStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearsight.cloud.database_file.BUSY_TIMEOUT_S", 0.01)
+    hasty = dataclasses.replace(database_file.FORMAT, busy_timeout_s=0.01)
+    monkeypatch.setattr(database_file, "FORMAT", hasty)
     with CatalogueStore(path) as impatient:
         blocker = sqlite3.connect(path, isolation_level=None)
         blocker.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,230 @@
+"""Database files of daemons: opened with care, their errors told in our words.
+
+A file that is damaged, belongs to another application or to a newer version is refused and left as it is: it
+is examined through a read-only connection before anything could be written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearsight.common.errors import (
+    ConfigurationError,
+    CorruptStore,
+    NearsightError,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFormat:
+    """What tells our databases from those of others.
+
+    Attributes
+    ----------
+    application_id : int
+        In the header of the file.
+    schema_version : int
+        Of the tables.
+    schema : str
+        SQL statements that create them, each ended by ";" and a line break.
+    example : str
+        A good name for such a file.
+    begin_advice, recover_advice : str
+        What to do if there is no file, and if it is damaged.
+    busy_timeout_s : float
+        How long to wait for another process that is writing.
+    exclusive : bool
+        One process at a time; the second is refused.
+    durable : bool
+        Whether a commit survives a power cut, too; it survives a killed process in any case.
+    """
+
+    application_id: int
+    schema_version: int
+    schema: str
+    example: str
+    begin_advice: str
+    recover_advice: str
+    busy_timeout_s: float = 15.0
+    exclusive: bool = False
+    durable: bool = True
+
+
+def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.Connection:
+    """Open a database of ours, or begin one.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    form : DatabaseFormat
+        What it must be.
+    create : bool
+        Begin one if there is no file.
+
+    Returns
+    -------
+    sqlite3.Connection
+        In autocommit mode, usable from any thread, with write-ahead logging.
+
+    Raises
+    ------
+    CorruptStore
+        If the file is damaged, no database of this application, or of a newer version. It is not modified.
+    NotFound
+        If there is no such file and ``create`` is false.
+    ConfigurationError
+        If the file cannot be opened or created there.
+    """
+    _check_place(path, form, create=create)
+    with translated_errors(path, form):
+        if _holds_data(path):
+            _examine(path, form)
+        connection = _connect(path, form)
+        try:
+            _set_up(connection, form)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
+    if form.exclusive:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if form.durable else 'NORMAL'}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    # The schema is committed before write-ahead logging starts: the header in the main file is then
+    # complete, whatever happens to the log.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            connection.execute(f"PRAGMA application_id = {form.application_id}")
+            connection.execute(f"PRAGMA user_version = {form.schema_version}")
+            for statement in form.schema.split(";\n"):
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _check_place(path: Path, form: DatabaseFormat, *, create: bool) -> None:
+    if path.is_dir():
+        raise ConfigurationError(
+            f"{path} is a folder", advice=f"name a database file, such as {form.example}"
+        )
+    if path.exists():
+        return
+    if not create:
+        raise NotFound(f"there is no database {path}", advice=form.begin_advice)
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {path.parent}", advice=f"mkdir -p {path.parent}")
+
+
+def _holds_data(path: Path) -> bool:
+    # SQLite creates a file of 0 bytes before its first commit: whoever died there left nothing to lose.
+    return path.exists() and path.stat().st_size > 0
+
+
+def _connect(path: Path, form: DatabaseFormat, mode: str = "rwc") -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=form.busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _examine(path: Path, form: DatabaseFormat) -> None:
+    """Raise unless the file is a sound database of ours; what is not ours is only read."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}", advice="check its permissions"
+        ) from error
+    if not header.startswith(b"SQLite format 3\0"):
+        raise corrupt(path, form, "it is not a database", advice="nothing was changed: name another file")
+    if int.from_bytes(header[68:72], "big") != form.application_id:
+        raise corrupt(
+            path, form, "it belongs to another application", advice="nothing was changed: name another file"
+        )
+    if path.with_name(path.name + "-journal").exists():
+        _finish_creation(path, form)
+    connection = _connect(path, form, mode="ro")
+    try:
+        _examine_content(path, form, connection)
+    finally:
+        connection.close()
+
+
+def _finish_creation(path: Path, form: DatabaseFormat) -> None:
+    """Let SQLite undo the set-up that was cut off: a rollback journal exists only during that."""
+    connection = _connect(path, form, mode="rw")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    finally:
+        connection.close()
+
+
+def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Connection) -> None:
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    if not pages:
+        return
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != form.schema_version:
+        raise corrupt(
+            path,
+            form,
+            f"it has schema version {version}, this nearsight reads version {form.schema_version}",
+            advice="nothing was changed: use the nearsight that wrote it, or name another file",
+        )
+    (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if problem != "ok":
+        raise corrupt(path, form, " ".join(problem.split()))
+    if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
+        raise corrupt(path, form, f"a row of {orphan[0]} belongs to nothing")
+
+
+def corrupt(path: Path, form: DatabaseFormat, reason: str, advice: str = "") -> CorruptStore:
+    """The error for a file that cannot be used; ``advice`` if it is not simply damaged."""
+    return CorruptStore(
+        f"cannot use the database {path}: {reason}",
+        advice=advice or form.recover_advice,
+    )
+
+
+@contextmanager
+def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
+    """Turn SQLite's errors into ours; what only a bug can cause passes through."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        known = _as_ours(path, form, error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _as_ours(path: Path, form: DatabaseFormat, error: sqlite3.DatabaseError) -> NearsightError | None:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the primary code
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return corrupt(path, form, str(error))
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return Overloaded(f"{path} is being written by another process", advice="try again when it is done")
+    if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}:
+        return Unavailable(f"cannot write {path}: {error}", advice="check the disk and its free space")
+    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
+        return ConfigurationError(f"cannot open {path}: {error}", advice="check the path and its permissions")
+    return None
