@@ -255,7 +255,8 @@ def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         version = values.pop("version")
-        settings = MuseumSettings(**values)
+        # Every number must be there: a default would describe another museum.
+        settings = MuseumSettings(**{field.name: values.pop(field.name) for field in fields(MuseumSettings)})
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ConfigurationError(f"{path} is damaged: {error}", advice=advice) from error
     if version != VERSION:
