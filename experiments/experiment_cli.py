@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearsight.common.terminal import print_json, print_table, progress_bar
+from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.experiments.figures.experiment import Experiment
@@ -61,6 +62,7 @@ def run(
 
     A run that was interrupted continues where it stopped when it is started again.
     """
+    require_experiments("experiment")
     from nearsight.common.recognition.threads import pin_threads
     from nearsight.experiments.figures.experiment import RunOptions
     from nearsight.experiments.figures.registry import find_experiment
@@ -94,6 +96,7 @@ def run(
 @app.command()
 def plot(name: NameArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
     """Compute the numbers and draw the figure again, from the rows of an earlier run."""
+    require_experiments("experiment")
     from nearsight.experiments.figures.registry import find_experiment
     from nearsight.experiments.figures.running import conclude
 

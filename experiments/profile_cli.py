@@ -5,16 +5,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.common.terminal import print_json, print_table, progress_bar
+from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.common.caching.device_profile import DeviceProfile
+    from nearsight.common.caching.profile import CacheProfile
 
 app = typer.Typer()
 
@@ -42,6 +45,10 @@ def profile(
     features: Annotated[
         str, typer.Option(metavar="N,N,…", help="Numbers of features, with --device.")
     ] = "200,400,600,800",
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Picture of the measurements; default: beside the profile."),
+    ] = None,
 ) -> None:
     """Measure this machine: f(k), recall(k) and precision(k) of a recognition cache of k objects.
 
@@ -60,10 +67,12 @@ def profile(
         prepare,
     )
 
+    if figure is not None:
+        require_experiments("profile --figure", ("matplotlib",))
     pin_threads()
     if device:
         _profile_device(
-            folder, out, backend, features, sizes, (subsets, relevant, noise, seed), quick, as_json
+            folder, out, backend, features, sizes, (subsets, relevant, noise, seed), quick, as_json, figure
         )
         return
     settings = RecognitionSettings(backend=backend, query_features=query_features)
@@ -78,6 +87,7 @@ def profile(
         rows = measure(data, plan, settings, advance)
     result = fit_profile(rows, data, settings, time.time())
     result.save(out)
+    _draw((result,), figure, out, with_extraction=False)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return
@@ -113,6 +123,7 @@ def _profile_device(
     amounts: tuple[int, int, int, int],
     quick: bool,
     as_json: bool,
+    figure: Path | None,
 ) -> None:
     from contextlib import ExitStack
 
@@ -144,12 +155,27 @@ def _profile_device(
             progress,
         )
     analysis.profile.save(out)
+    _draw(analysis.profile.profiles, figure, out, with_extraction=True)
     if as_json:
         print_json(analysis.profile.model_dump(mode="json"))
         return
     for line in analysis.skipped:
         typer.echo(f"skipped {line}", err=True)
     _print_table_4_1(analysis.profile, out)
+
+
+def _draw(profiles: Sequence[CacheProfile], figure: Path | None, out: Path, *, with_extraction: bool) -> None:
+    """Figure 3.4, or 4.4 for a device; says so where it cannot be drawn and was not asked for."""
+    path = figure or out.with_suffix(".png")
+    try:
+        require_experiments("profile --figure", ("matplotlib",))
+    except MissingDependency as error:
+        typer.echo(f"no picture: {error}", err=True)
+        return
+    from nearsight.experiments.figures.profile_picture import draw_profiles
+
+    draw_profiles(profiles, path, with_extraction=with_extraction)
+    typer.echo(f"picture: {path}", err=True)
 
 
 def _print_table_4_1(profile: DeviceProfile, out: Path) -> None:

@@ -79,7 +79,7 @@ def colour_of(features: int) -> str:
 
 
 def _most(summary: Mapping[str, Any]) -> str:
-    return max(summary["features"], key=int)
+    return str(max(summary["features"], key=int))
 
 
 def _draw(axes: Any, features: int, points: Sequence[Mapping[str, float]], name: str) -> None:

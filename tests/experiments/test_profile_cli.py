@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import cv2
 import pytest
 
 from nearsight.__main__ import main
@@ -34,6 +35,16 @@ def test_a_quick_profile_is_measured_printed_and_written(
     assert str(out) in shown
     profile = CacheProfile.load(out)
     assert (profile.largest_k, profile.query_features) == (4, 300)
+    picture = cv2.imread(str(folder / "profile.png"))
+    assert picture is not None, "the picture lies beside the profile"
+    assert picture.std() > 10
+
+
+def test_a_picture_that_cannot_be_written_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "profile.json"
+    command = ["profile", str(folder), "--out", str(out), "--quick", "--sizes", "2"]
+    assert main([*command, "--figure", str(folder / "figure.nonsense")]) != 0
+    assert "figure.nonsense" in capsys.readouterr().err
 
 
 def test_json_is_the_profile_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
