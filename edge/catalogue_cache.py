@@ -47,6 +47,7 @@ from nearsight.edge.profiler import Profiler
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.regret_meter import RegretMeter
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.state_store import Changes, Learnt, StateStore
 
 _SYNC_AT_MOST_EVERY_S = 1.0
 
@@ -64,6 +65,7 @@ class EdgeServices:
     clock: Clock
     profile: CacheProfile | None
     load: LoadControl
+    store: StateStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,12 @@ class CatalogueCache:
         self.estimator = DistributionEstimator(
             RequestDistribution(listing.versions, prior=cache.prior, half_life_s=cache.half_life_s),
             services.clock,
+            journal=settings.state is not None,
         )
         self.markov = MarkovEstimator(
-            markov_model(listing.versions, cache.markov, journal=False), services.clock, cache.markov
+            markov_model(listing.versions, cache.markov, journal=settings.state is not None),
+            services.clock,
+            cache.markov,
         )
         self.profiler = Profiler(
             services.profile
@@ -152,9 +157,12 @@ class CatalogueCache:
         self._sync_open = False
         self._closed = False
 
-    def start(self) -> None:
-        """Begin: an edge without a profile measures one first."""
-        if self._services.profile is None and self._settings.cache.k_max > 0:
+    def start(self, learnt: Learnt | None = None) -> None:
+        """Begin, with what an earlier run learnt; an edge without any profile measures one first."""
+        has_profile = self._services.profile is not None
+        if learnt is not None:
+            has_profile |= self._restore(learnt)
+        if not has_profile and self._settings.cache.k_max > 0:
             self._log.warning(
                 "no profile given: measuring a quick one", advice="`nearsight profile` measures a full one"
             )
@@ -163,6 +171,30 @@ class CatalogueCache:
             self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
         if self._settings.cache.policy == "everything":
             self._submit(self.improve, "improve")  # it does not wait to be asked
+
+    def _restore(self, learnt: Learnt) -> bool:
+        """Take over what an earlier run learnt; whether there was a profile in it."""
+        objects = self.estimator.restore(learnt.popularity)
+        transitions = self.markov.restore(learnt.transitions)
+        measured, ours = learnt.measured, self._settings.recognition
+        usable = measured is not None and (
+            (measured.profile.backend, measured.profile.query_features) == (ours.backend, ours.query_features)
+        )
+        if measured is not None and usable:
+            self.profiler.restore(measured, keep_profile=self._services.profile is not None)
+        self._log.info("restored", objects=objects, transitions=transitions, measured=usable)
+        if objects:
+            self._submit(self.improve, "improve")
+        return usable
+
+    def learnt(self) -> Changes:
+        """What was learnt since the last call, for a store to write."""
+        return Changes(self.estimator.changes(), self.markov.changes(), self.profiler.measured())
+
+    def not_written(self, changes: Changes) -> None:
+        """The changes could not be written: they come again."""
+        self.estimator.redo(changes.popularity)
+        self.markov.redo(changes.transitions)
 
     def close(self) -> None:
         """Stop fetching and building; requests that still hold the cache finish with its last snapshot."""

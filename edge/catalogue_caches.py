@@ -16,6 +16,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.catalogue_cache import CatalogueCache, EdgeServices
 from nearsight.edge.cloud_client import listing_of, revisions_of, when_done
+from nearsight.edge.journal import Journal
 from nearsight.edge.report import explanation_of
 from nearsight.edge.settings import EdgeSettings
 
@@ -35,16 +36,35 @@ class CatalogueCaches:
 
     def __init__(self, settings: EdgeSettings, services: EdgeServices) -> None:
         self._settings = settings
-        self._services = services
+        self.services = services
         self._log = get_logger("caches")
         self._lock = threading.Lock()
         self._caches: dict[str, CatalogueCache] = {}  # the least recently used first
         self._admitting: dict[str, list[Future[CatalogueCache]]] = {}
         self._cloud_problem = "not asked yet"
+        self._journal = (
+            Journal(services.store, self.all, services.background, settings.state_every_s)
+            if services.store is not None
+            else None
+        )
+        # Catalogues that an earlier run learnt about, until their caches are there.
+        self._remembered: tuple[str, ...] = services.store.catalogues() if services.store is not None else ()
 
     def start(self) -> None:
         """Begin to watch the cloud."""
-        self._services.background.submit(self._poll, name="poll")
+        self.services.background.submit(self._poll, name="poll")
+        if self._journal is not None:
+            self._journal.start()
+
+    def save(self) -> None:
+        """Write what was learnt, at the end, when the background thread is gone."""
+        if self._journal is not None:
+            self._journal.write(self.all())
+
+    @property
+    def journal_problem(self) -> str:
+        """Why what was learnt cannot be written; empty if it can, or is not to be."""
+        return self._journal.problem if self._journal is not None else ""
 
     @property
     def cloud_problem(self) -> str:
@@ -66,7 +86,7 @@ class CatalogueCaches:
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
-        load, clock = self._services.load.why(), self._services.clock
+        load, clock = self.services.load.why(), self.services.clock
         explained = (explanation_of(cache, clock, load) for cache in self.all())
         return tuple(one for one in explained if one is not None)
 
@@ -97,17 +117,19 @@ class CatalogueCaches:
         elif waiting is not None and error is not None:
             waiting.set_exception(error)
         if new:
-            future = self._services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
+            future = self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
             when_done(
                 future,
-                lambda outcome: self._services.background.submit(lambda: self._create(catalogue, outcome)),
+                lambda outcome: self.services.background.submit(lambda: self._create(catalogue, outcome)),
             )
 
     def _create(self, catalogue: str, outcome: Reply | NearsightError) -> None:
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
-            cache = CatalogueCache(catalogue, listing_of(outcome), self._settings, self._services)
+            cache = CatalogueCache(catalogue, listing_of(outcome), self._settings, self.services)
+            store = self.services.store
+            cache.start(store.load(catalogue) if store is not None else None)
         except NearsightError as error:
             self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))
             with self._lock:
@@ -123,9 +145,8 @@ class CatalogueCaches:
             self._caches[catalogue] = cache
         if evicted is not None:
             self._log.info("cache dropped", catalogue=evicted.name, why="unused for longest")
-            evicted.close()
+            self._close(evicted)
         self._log.info("cache created", catalogue=catalogue, revision=cache.revision)
-        cache.start()
         for waiting in admitted:
             waiting.set_result(cache)
 
@@ -134,11 +155,16 @@ class CatalogueCaches:
             cache = self._caches.pop(catalogue, None)
         if cache is not None:
             self._log.info("cache dropped", catalogue=catalogue, why=why)
-            cache.close()
+            self._close(cache)
+
+    def _close(self, cache: CatalogueCache) -> None:
+        if self._journal is not None:
+            self._journal.write([cache])
+        cache.close()
 
     def _poll(self) -> None:
-        future = self._services.cloud.list_catalogues(min(self._settings.poll_s, 5.0))
-        when_done(future, lambda outcome: self._services.background.submit(lambda: self._polled(outcome)))
+        future = self.services.cloud.list_catalogues(min(self._settings.poll_s, 5.0))
+        when_done(future, lambda outcome: self.services.background.submit(lambda: self._polled(outcome)))
 
     def _polled(self, outcome: Reply | NearsightError) -> None:
         try:
@@ -151,6 +177,10 @@ class CatalogueCaches:
             return
         self._note_cloud("")
         self._poll_again(self._settings.poll_s)
+        for catalogue in self._remembered[: self._settings.catalogues_max]:
+            if catalogue in revisions:
+                self.admit(catalogue)
+        self._remembered = ()
         for cache in self.all():
             if cache.name not in revisions:
                 self._drop(cache.name, str(NotFound("the cloud has no such catalogue any more")))
@@ -158,7 +188,7 @@ class CatalogueCaches:
                 cache.sync()
 
     def _poll_again(self, after_s: float) -> None:
-        self._services.background.submit(self._poll, name="poll", after_s=after_s)
+        self.services.background.submit(self._poll, name="poll", after_s=after_s)
 
     def _note_cloud(self, problem: str) -> None:
         if bool(problem) != bool(self._cloud_problem):

@@ -13,7 +13,7 @@ app = typer.Typer()
 
 
 @app.command()
-def edge(
+def edge(  # noqa: PLR0917  each is a flag
     cloud: Annotated[str | None, typer.Option(metavar="ENDPOINT", help="The cloud, tcp://HOST:PORT.")] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="ENDPOINT", help="Where to serve devices, tcp://HOST:PORT.")
@@ -24,6 +24,9 @@ def edge(
     ] = None,
     k_max: Annotated[
         int | None, typer.Option("--k-max", metavar="N", help="Most objects in a cache; 0: no cache.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keeps what was learnt over restarts: edge.db.")
     ] = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -44,6 +47,7 @@ def edge(
         "server.listen": listen,
         "cache.profile": str(profile) if profile is not None else None,
         "cache.k_max": k_max,
+        "state": str(state) if state is not None else None,
     }
     settings = load_settings(EdgeSettings, "edge", config, flag_overrides(assignments, named)).settings
     run_daemon("edge", settings, lambda metrics: EdgeDaemon(settings, metrics), announce=announce)

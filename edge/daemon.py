@@ -29,6 +29,7 @@ from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.report import details_of
 from nearsight.edge.service import EdgeRecognitionService, QueryReader
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.state_store import StateStore
 from nearsight.edge.uplink import Uplink
 
 
@@ -46,8 +47,9 @@ class EdgeDaemon:
 
     Raises
     ------
-    ConfigurationError, NotFound, CorruptStore, MissingDependency
-        If a setting cannot work: no cloud, no such backend, an unusable profile or key.
+    ConfigurationError, NotFound, CorruptStore, MissingDependency, Overloaded
+        If a setting cannot work: no cloud, no such backend, an unusable profile, key or file of state, or one
+        that another edge uses.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class EdgeDaemon:
         profile = _load_profile(settings)
         Recognizer(settings.recognition)  # a wrong backend fails here, before anything runs
         client_security = _client_security(settings)
+        self._store = StateStore(settings.state, clock) if settings.state is not None else None
         self._cloud = CloudClient(
             *(
                 Channel(settings.cloud, client_id=settings.client_id, security=client_security, clock=clock)
@@ -70,7 +73,9 @@ class EdgeDaemon:
         self._background = BackgroundWorker(clock)
         edge_metrics = EdgeMetrics(metrics.registry)
         self._load = LoadControl(settings.multi_user, settings.load, _parallel(settings), clock)
-        services = EdgeServices(self._cloud, self._background, edge_metrics, clock, profile, self._load)
+        services = EdgeServices(
+            self._cloud, self._background, edge_metrics, clock, profile, self._load, self._store
+        )
         self._caches = CatalogueCaches(settings, services)
         self._uplink = Uplink(settings.forward, settings.recognition.query_features)
         reader = QueryReader(OrbExtractor(settings.recognition.fast_threshold), settings.recognition)
@@ -111,6 +116,8 @@ class EdgeDaemon:
             self._server.start()
         except BaseException:
             self._cloud.close()
+            if self._store is not None:
+                self._store.close()
             raise
         self._background.start()
         self._caches.start()
@@ -120,6 +127,9 @@ class EdgeDaemon:
         self._server.stop(grace_s)
         self._background.stop(grace_s)
         self._cloud.close()
+        if self._store is not None:
+            self._caches.save()
+            self._store.close()
 
     def ready(self) -> bool:
         """Whether the cloud can be reached; cached objects are recognised without it, too."""
@@ -133,6 +143,8 @@ class EdgeDaemon:
             ("load", self._load.why()),
             ("sent to the cloud", self._uplink.why()),
         ]
+        if self._settings.state is not None:
+            facts.append(("state", f"{self._settings.state}, {self._caches.journal_problem or 'written'}"))
         for cache in self._caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in details_of(cache).items()]
         return facts

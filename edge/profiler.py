@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from nearsight.common.caching.correction import LookupCorrection
 from nearsight.common.caching.expected_latency import FloatArray
 from nearsight.common.caching.miss_latency import MissLatency
@@ -35,6 +37,18 @@ class Costs:
     lookup_ms: FloatArray
     recall: FloatArray
     miss_ms: float
+
+
+class Measured(BaseModel):
+    """What a profiler knows, for storing and for the next start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    miss_ms: float = Field(ge=0, allow_inf_nan=False)
+    correction: float = Field(gt=0, allow_inf_nan=False)
+    image_share: float = Field(ge=0, le=1)
+    extraction_ms: float = Field(ge=0, allow_inf_nan=False)
+    profile: CacheProfile
 
 
 class Profiler:
@@ -80,6 +94,41 @@ class Profiler:
         with self._lock:
             return self._correction.factor
 
+    def measured(self) -> Measured | None:
+        """What was measured, None before the first miss."""
+        with self._lock:
+            if not self._miss_latency.measured:
+                return None
+            return Measured(
+                miss_ms=self._miss_latency.mean_ms,
+                correction=self._correction.factor,
+                image_share=self._image_share(),
+                extraction_ms=self._extraction_of_an_image_ms(),
+                profile=self._profile,
+            )
+
+    def restore(self, measured: Measured, *, keep_profile: bool) -> None:
+        """Begin where an earlier run ended.
+
+        Parameters
+        ----------
+        measured : Measured
+            What it knew.
+        keep_profile : bool
+            Stay with the present profile; the correction is taken over only if it is the same.
+        """
+        with self._lock:
+            same = measured.profile.lookup_ms == self._profile.lookup_ms
+            if not keep_profile:
+                self._profile = measured.profile
+                self._curves = self._profile.curves(0)
+            if same or not keep_profile:
+                self._correction = LookupCorrection(factor=measured.correction)
+            self._miss_latency.refill(measured.miss_ms)
+            images = round(measured.image_share * _EXTRACTION_WINDOW)
+            self._brought_image.extend([True] * images + [False] * (_EXTRACTION_WINDOW - images))
+            self._extraction_ms.extend([measured.extraction_ms] * _EXTRACTION_WINDOW)
+
     def use(self, profile: CacheProfile) -> None:
         """Replace the profile; the correction starts anew."""
         with self._lock:
@@ -124,10 +173,12 @@ class Profiler:
 
     def _mean_extraction_ms(self) -> float:
         """What extraction adds to a lookup, over requests with images and requests with features."""
+        return self._image_share() * self._extraction_of_an_image_ms()
+
+    def _image_share(self) -> float:
         if not self._brought_image:
             return 0.0
-        share = sum(self._brought_image) / len(self._brought_image)
-        return share * self._extraction_of_an_image_ms()
+        return sum(self._brought_image) / len(self._brought_image)
 
     def _extraction_of_an_image_ms(self) -> float:
         if not self._extraction_ms:

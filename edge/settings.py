@@ -126,6 +126,10 @@ class EdgeSettings(DaemonSettings):
     (measured: bandwidth, sizes, computing times)."""
     poll_s: float = Field(default=10.0, gt=0, le=3600)
     """Seconds between two looks at the cloud's catalogues, for objects that were removed or replaced."""
+    state: UserPath | None = None
+    """File that keeps what was learnt over restarts, such as edge.db. Without it a restart begins anew."""
+    state_every_s: float = Field(default=2.0, gt=0, le=3600)
+    """Seconds between two writes to it: what a killed edge forgets at most."""
     catalogues_max: int = Field(default=16, ge=1, le=1000)
     """Catalogues with a cache at the same time; the one unused for longest makes room."""
     recognition: RecognitionSettings = RecognitionSettings()

@@ -24,18 +24,22 @@ class LookupCorrection:
     ----------
     weight : float
         Share of the newest ratio, in (0, 1]; 0.05 looks back over about 20 lookups.
+    factor : float
+        What it begins with, such as where an earlier run ended.
 
     Raises
     ------
     InvalidArgument
-        If ``weight`` is outside of (0, 1].
+        If ``weight`` is outside of (0, 1], or ``factor`` is not positive and finite.
     """
 
-    def __init__(self, weight: float = 0.05) -> None:
+    def __init__(self, weight: float = 0.05, factor: float = 1.0) -> None:
         if not 0 < weight <= 1:
             raise InvalidArgument(f"the weight of a new ratio must be in (0, 1], got {weight}")
+        if not 0 < factor < math.inf:
+            raise InvalidArgument(f"a factor must be positive and finite, got {factor}")
         self._weight = weight
-        self._factor = 1.0
+        self._factor = factor
 
     @property
     def factor(self) -> float:

@@ -46,6 +46,17 @@ class MissLatency:
             raise InvalidArgument(f"a round trip must be finite and not negative, got {round_trip_ms} ms")
         self._last_ms.append(round_trip_ms)
 
+    def refill(self, round_trip_ms: float) -> None:
+        """Fill the window with what an earlier run measured.
+
+        Raises
+        ------
+        InvalidArgument
+            If the time is negative or not finite.
+        """
+        for _ in range(self._last_ms.maxlen or 0):
+            self.observe(round_trip_ms)
+
     @property
     def measured(self) -> int:
         """How many misses the mean rests on; 0 means that it is the prior."""

@@ -154,6 +154,10 @@ class RequestDistribution:
         self._counts[position] += weight * weight_now
         return True
 
+    def decayed(self, count: float, age_s: float) -> float:
+        """What is left of a count after this time."""
+        return count * math.exp2(-age_s / self._half_life_s)
+
     def counts(self, now_s: float) -> dict[str, float]:
         """M_i with decay as of now, only of objects that were asked for; for storing and for `set_priors`."""
         weight_now = self._weight_of(now_s)

@@ -1,0 +1,260 @@
+"""What the edge has learnt, in one SQLite file: the next start begins where this one ends (section 3.5.2).
+
+Every few seconds the background thread writes what changed. A commit is with the operating system then: a
+killed daemon loses the last seconds, a power cut perhaps some more, and neither damages the file.
+
+Ages count the edge's time in operation. No clock of the machine is asked: it may be wrong, and be set right
+in between. And what was popular last evening is the best guess for this morning, however long the night.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nearsight.common.caching.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.clock import Clock
+from nearsight.common.database_file import DatabaseFormat, corrupt, open_database, translated_errors
+from nearsight.edge.distribution_estimator import PopularityChanges, StoredCount
+from nearsight.edge.profiler import Measured
+
+_SCHEMA = """
+CREATE TABLE operation (                 -- one row: how long edges have worked on this file
+    operated_s REAL NOT NULL
+);
+CREATE TABLE popularity (
+    catalogue TEXT NOT NULL,
+    object_id TEXT NOT NULL,
+    count REAL NOT NULL,                 -- as of operated_s; decays since
+    operated_s REAL NOT NULL,
+    PRIMARY KEY (catalogue, object_id)
+) WITHOUT ROWID;
+CREATE TABLE transitions (
+    catalogue TEXT NOT NULL,
+    history TEXT NOT NULL,               -- JSON list of object ids, the latest last
+    object_id TEXT NOT NULL,
+    count REAL NOT NULL,
+    operated_s REAL NOT NULL,
+    PRIMARY KEY (catalogue, history, object_id)
+) WITHOUT ROWID;
+CREATE TABLE measured (
+    catalogue TEXT PRIMARY KEY NOT NULL,
+    content TEXT NOT NULL                -- JSON: what lookups and misses cost
+) WITHOUT ROWID;
+"""
+
+FORMAT = DatabaseFormat(
+    application_id=0x4E53_4553,  # "NSES"
+    schema_version=1,
+    schema=_SCHEMA,
+    example="edge.db",
+    begin_advice="check the path",
+    recover_advice="nothing was changed: move it away to begin anew, or restore a backup",
+    busy_timeout_s=2.0,
+    exclusive=True,
+    durable=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What an earlier run learnt about one catalogue; ages in seconds of operation."""
+
+    popularity: tuple[StoredCount, ...] = ()
+    transitions: tuple[TransitionCount, ...] = ()
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one catalogue learnt since it was last written."""
+
+    popularity: PopularityChanges = field(default_factory=PopularityChanges)
+    transitions: MarkovChanges = field(default_factory=MarkovChanges)
+    measured: Measured | None = None
+
+
+class StateStore:
+    """The file; for one process, and all of its threads.
+
+    Parameters
+    ----------
+    path : Path
+        Created if it does not exist.
+    clock : Clock
+        For the time in operation.
+
+    Raises
+    ------
+    CorruptStore
+        If the file is damaged, none of an edge, or of a newer version. It is not modified.
+    Overloaded
+        If another edge uses it.
+    ConfigurationError
+        If it cannot be opened or created there.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._connection = open_database(path, FORMAT, create=True)
+        try:
+            with self._transaction():
+                row = self._execute("SELECT operated_s FROM operation").fetchone()
+                if row is None:
+                    self._execute("INSERT INTO operation VALUES (0)")
+        except BaseException:
+            self._connection.close()
+            raise
+        self._began_s = clock.monotonic() - (row[0] if row is not None else 0.0)
+        try:
+            for catalogue in self.catalogues():
+                self.load(catalogue)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> StateStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def catalogues(self) -> tuple[str, ...]:
+        """Catalogues about which something is known."""
+        with self._lock, translated_errors(self.path, FORMAT):
+            rows = self._execute(
+                "SELECT catalogue FROM popularity UNION SELECT catalogue FROM transitions ORDER BY 1"
+            )
+            return tuple(name for (name,) in rows)
+
+    def load(self, catalogue: str) -> Learnt:
+        """What is known about a catalogue.
+
+        Raises
+        ------
+        CorruptStore
+            If a row makes no sense.
+        """
+        now_s = self._operated_s()
+        with self._lock, translated_errors(self.path, FORMAT):
+            counts = self._execute(
+                "SELECT object_id, count, operated_s FROM popularity WHERE catalogue = ?", catalogue
+            ).fetchall()
+            transitions = self._execute(
+                "SELECT history, object_id, count, operated_s FROM transitions WHERE catalogue = ?", catalogue
+            ).fetchall()
+            row = self._execute("SELECT content FROM measured WHERE catalogue = ?", catalogue).fetchone()
+        try:
+            return Learnt(
+                tuple(StoredCount(name, _count(count), _age(now_s, at_s)) for name, count, at_s in counts),
+                tuple(
+                    TransitionCount(_history(history), name, _count(count), _age(now_s, at_s))
+                    for history, name, count, at_s in transitions
+                ),
+                Measured.model_validate_json(row[0]) if row is not None else None,
+            )
+        except (ValueError, TypeError) as error:
+            raise corrupt(self.path, FORMAT, f"what it says of {catalogue!r} makes no sense") from error
+
+    def write(self, changes: Mapping[str, Changes]) -> None:
+        """Write what all catalogues learnt, all of it or nothing.
+
+        Raises
+        ------
+        Unavailable, CorruptStore, Overloaded
+            If the file cannot be written.
+        """
+        now_s = self._operated_s()
+        with self._transaction():
+            for catalogue, changed in changes.items():
+                self._write_popularity(catalogue, changed.popularity, now_s)
+                self._write_transitions(catalogue, changed.transitions, now_s)
+                if changed.measured is not None:
+                    self._execute(
+                        "INSERT OR REPLACE INTO measured VALUES (?, ?)",
+                        catalogue,
+                        changed.measured.model_dump_json(),
+                    )
+            self._execute("UPDATE operation SET operated_s = ?", now_s)
+
+    def _write_popularity(self, catalogue: str, changes: PopularityChanges, now_s: float) -> None:
+        for name in changes.removed_objects:
+            self._execute("DELETE FROM popularity WHERE catalogue = ? AND object_id = ?", catalogue, name)
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO popularity VALUES (?, ?, ?, ?)",
+            [(catalogue, name, count, now_s) for name, count in changes.counts.items()],
+        )
+
+    def _write_transitions(self, catalogue: str, changes: MarkovChanges, now_s: float) -> None:
+        for name in changes.removed_objects:
+            self._execute(
+                "DELETE FROM transitions WHERE catalogue = ? AND (object_id = ? OR EXISTS "
+                "(SELECT 1 FROM json_each(history) WHERE value = ?))",
+                catalogue,
+                name,
+                name,
+            )
+        keys = [(catalogue, json.dumps(one.history), one.object_id) for one in changes.counts]
+        gone = [key for key, one in zip(keys, changes.counts, strict=True) if one.count <= 0]
+        self._connection.executemany(
+            "DELETE FROM transitions WHERE catalogue = ? AND history = ? AND object_id = ?", gone
+        )
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO transitions VALUES (?, ?, ?, ?, ?)",
+            [
+                (*key, one.count, now_s)
+                for key, one in zip(keys, changes.counts, strict=True)
+                if one.count > 0
+            ],
+        )
+
+    def _operated_s(self) -> float:
+        """Seconds that edges have worked on this file."""
+        return self._clock.monotonic() - self._began_s
+
+    def _execute(self, statement: str, *values: object) -> Any:
+        return self._connection.execute(statement, values)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock, translated_errors(self.path, FORMAT):
+            self._execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._execute("COMMIT")
+            except BaseException:
+                self._connection.rollback()
+                raise
+
+
+def _age(now_s: float, at_s: float) -> float:
+    return max(0.0, now_s - at_s)
+
+
+def _history(text: str) -> tuple[str, ...]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"a history of {text!r}")
+    return tuple(names)
+
+
+def _count(value: object) -> float:
+    """A count as it was read; NULL, text and what is negative make no sense."""
+    if not isinstance(value, float) or not 0 <= value < float("inf"):
+        raise ValueError(f"a count of {value!r}")
+    return value

@@ -1,0 +1,243 @@
+"""Learning from previous operations: a real edge process is killed, and the next one goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearsight.common.caching.explanation import Explanation
+from nearsight.common.errors import CorruptStore
+from nearsight.common.explain import ask_explanations
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings
+from nearsight.protos import catalogue_pb2 as pb
+from support.caching import profile_of_table_3_2
+from support.edge import (
+    CATALOGUE,
+    EdgeClient,
+    ScriptedCloud,
+    cache_of,
+    cached,
+    edge_settings,
+    photo,
+    running_edge,
+    warm,
+)
+from support.objects import random_model
+from support.waiting import wait_until
+
+OBJECTS = 200
+
+
+class EdgeProcess:
+    """An edge in a process of its own."""
+
+    def __init__(self, cloud: str, folder: Path) -> None:
+        announced = folder / "edge.json"
+        announced.unlink(missing_ok=True)
+        settings = ["metrics_listen=", "state_every_s=0.1", "cache.half_life_s=600", "poll_s=0.1"]
+        flags = [part for setting in settings for part in ("--set", setting)]
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "nearsight", "edge", "--cloud", cloud),
+                *("--listen", "tcp://127.0.0.1:0", "--announce", str(announced)),
+                *("--profile", str(folder / "profile.json"), "--state", str(folder / "edge.db"), *flags),
+            ],
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        try:
+            wait_until(announced.exists, what="the announcement", timeout_s=30)
+        except AssertionError:
+            self.kill()
+            raise
+        self.endpoint = json.loads(announced.read_text())["endpoint"]
+
+    def kill(self) -> None:
+        """SIGKILL: no chance to write anything."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(20)
+
+    def decision(self) -> Explanation | None:
+        """The last decision; None before the first."""
+        (answer,) = ask_explanations([self.endpoint], timeout_s=5)
+        return answer.decisions[0] if answer.decisions else None
+
+
+@contextmanager
+def edge_process(cloud: str, folder: Path) -> Iterator[EdgeProcess]:
+    process = EdgeProcess(cloud, folder)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def catalogues(device: EdgeClient) -> list[str]:
+    reply = device.catalogues.list_catalogues(pb.ListCataloguesRequest(), timeout_s=5.0)
+    return [one.name for one in reply.message.catalogues]
+
+
+def decided(edge: EdgeProcess) -> Explanation:
+    wait_until(lambda: edge.decision() is not None, what="a decision", timeout_s=20)
+    decision = edge.decision()
+    assert decision is not None
+    return decision
+
+
+def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp_path: Path) -> None:
+    """What is popular, and what follows what, is reported by devices: no photo is needed for it."""
+    costly = profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.4)})
+    costly.save(tmp_path / "profile.json")
+    rng = np.random.default_rng(3)
+    weights = np.arange(1, OBJECTS + 1) ** -0.8
+    popular = rng.choice(OBJECTS, size=1500, p=weights / weights.sum())
+    cloud = ScriptedCloud([random_model(f"{number:03d}", number) for number in range(OBJECTS)])
+    try:
+        with edge_process(cloud.endpoint, tmp_path) as edge:
+            with EdgeClient(edge.endpoint, device_id="visitor") as device:
+                device.report("000")
+                wait_until(lambda: bool(catalogues(device)), what="a cache", timeout_s=20)
+                for number in popular:
+                    device.report(f"{number:03d}")
+                for _ in range(30):
+                    device.report("150")
+                    following = device.report("151")
+                predicted = device.report("150")
+            before = decided(edge)
+            wait_until(lambda: (now := edge.decision()) is not None and now.age_s > 0.5, what="quiet")
+            before = decided(edge)
+            edge.kill()
+        assert following.object_ids[0] == "150"
+        with edge_process(cloud.endpoint, tmp_path) as edge:
+            first = decided(edge)
+            with EdgeClient(edge.endpoint, device_id="another") as device:
+                again = device.report("150")
+    finally:
+        cloud.stop()
+    assert before.chosen.terms.k > 20
+    assert first.chosen.terms.k == pytest.approx(before.chosen.terms.k, rel=0.1)
+    assert first.object_ids[:5] == before.object_ids[:5]
+    assert again.object_ids[0] == predicted.object_ids[0] == "151"
+    assert again.probabilities[0] == pytest.approx(predicted.probabilities[0], rel=0.05)
+
+
+def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
+) -> None:
+    state = tmp_path / "edge.db"
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0, 1, 2])
+    asked = len(cloud.received)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        wait_until(lambda: cached(edge) == {"00", "01", "02"}, what="the cache of before")
+        assert len(cloud.received) == asked
+        assert device.ask(photo(1)) == ("01", "edge")
+        assert cache_of(edge).profiler.miss_ms > 100
+
+
+def test_a_quick_profile_is_measured_once_not_at_every_start(cloud: ScriptedCloud, tmp_path: Path) -> None:
+    state = tmp_path / "edge.db"
+    with (
+        running_edge(cloud.endpoint, cache=CacheSettings(), state=state) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        profiler = cache_of(edge).profiler
+        wait_until(lambda: "quick" in profiler.profile.dataset, what="a quick profile")
+        device.ask(photo(0))
+        measured = profiler.profile
+    fetched = len(cloud.fetched)
+    with running_edge(cloud.endpoint, cache=CacheSettings(k_max=0), state=state) as edge:
+        assert cache_of(edge).profiler.profile == measured
+        assert len(cloud.fetched) == fetched
+
+
+def test_objects_that_left_the_catalogue_meanwhile_are_forgotten(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path, models: list[ObjectModel]
+) -> None:
+    state = tmp_path / "edge.db"
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0, 1])
+    cloud.set_models(models[1:])
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        wait_until(lambda: cached(edge) == {"01"}, what="what is left of the cache")
+        assert device.ask(photo(0)) == (None, "cloud")
+        assert "00" not in device.report("01").object_ids
+
+
+def test_an_edge_that_starts_before_its_cloud_remembers_once_that_is_there(
+    cache_settings: CacheSettings, tmp_path: Path, models: list[ObjectModel]
+) -> None:
+    state = tmp_path / "edge.db"
+    cloud = ScriptedCloud(models)
+    endpoint = cloud.endpoint
+    try:
+        with (
+            running_edge(endpoint, cache=cache_settings, state=state) as edge,
+            EdgeClient(edge.endpoint) as device,
+        ):
+            warm(edge, device, [0])
+    finally:
+        cloud.stop()
+    with running_edge(endpoint, cache=cache_settings, state=state) as edge:
+        wait_until(lambda: bool(edge.caches.cloud_problem), what="the cloud missed")
+        cloud = ScriptedCloud(models, listen=endpoint)
+        try:
+            wait_until(lambda: cached(edge) == {"00"}, what="the cache of before")
+        finally:
+            cloud.stop()
+
+
+def test_a_file_that_is_none_of_an_edge_stops_the_start_and_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "edge.db"
+    path.write_bytes(b"somebody's diary" * 1000)
+    with pytest.raises(CorruptStore, match=r"edge\.db"):
+        EdgeDaemon(edge_settings("tcp://127.0.0.1:1", state=path), DaemonMetrics("edge"))
+    assert path.read_bytes() == b"somebody's diary" * 1000
+
+
+def test_what_cannot_be_written_is_reported_and_written_later(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
+) -> None:
+    state = tmp_path / "edge.db"
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, state=state, state_every_s=0.05) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        cache_of(edge)
+        store = edge.caches.services.store
+        assert store is not None
+        store._connection.execute("PRAGMA query_only = ON")  # as on a disk that cannot be written
+        device.report("03")
+        wait_until(lambda: bool(edge.caches.journal_problem), what="the problem noticed")
+        assert any(name == "state" and "edge.db" in value for name, value in edge.details())
+        store._connection.execute("PRAGMA query_only = OFF")
+        wait_until(lambda: not edge.caches.journal_problem, what="written again")
+        wait_until(
+            lambda: "03" in {one.object_id for one in store.load(CATALOGUE).popularity}, what="on disk"
+        )

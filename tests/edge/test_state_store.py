@@ -1,0 +1,176 @@
+"""What the edge has learnt, on disk: survives restarts, ages with operation alone, is never overwritten."""
+
+import dataclasses
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.caching.markov import MarkovModel, MarkovSettings
+from nearsight.common.caching.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.caching.request_distribution import RequestDistribution
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import CorruptStore, Overloaded
+from nearsight.edge import state_store
+from nearsight.edge.distribution_estimator import DistributionEstimator, PopularityChanges, StoredCount
+from nearsight.edge.profiler import Measured
+from nearsight.edge.state_store import Changes, StateStore
+from support.caching import profile_of_table_3_2
+
+MEASURED = Measured(
+    miss_ms=120.0, correction=1.5, image_share=0.5, extraction_ms=9.0, profile=profile_of_table_3_2()
+)
+
+
+def changes(counts: dict[str, float], *transitions: TransitionCount) -> dict[str, Changes]:
+    return {"museum": Changes(PopularityChanges((), counts), MarkovChanges((), transitions), MEASURED)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "edge.db"
+
+
+def test_what_was_written_is_read_by_the_next_run(path: Path) -> None:
+    with StateStore(path, ManualClock()) as store:
+        store.write(changes({"a": 3.0, "b": 1.5}, TransitionCount(("a",), "b", 2.0)))
+    with StateStore(path, ManualClock()) as store:
+        assert store.catalogues() == ("museum",)
+        learnt = store.load("museum")
+        assert set(learnt.popularity) == {StoredCount("a", 3.0), StoredCount("b", 1.5)}
+        assert learnt.transitions == (TransitionCount(("a",), "b", 2.0),)
+        assert learnt.measured == MEASURED
+        assert store.load("another").popularity == ()
+
+
+def test_ages_count_operation_whatever_the_clock_of_the_machine_says(path: Path) -> None:
+    clock = ManualClock(1000.0)
+    with StateStore(path, clock) as store:
+        store.write(changes({"a": 3.0}))
+        clock.advance(60.0)
+        store.write(changes({"b": 1.0}))
+    night = ManualClock(7.0)  # a machine that started anew, long after
+    with StateStore(path, night) as store:
+        night.advance(5.0)
+        ages = {stored.object_id: stored.age_s for stored in store.load("museum").popularity}
+        assert ages == pytest.approx({"a": 65.0, "b": 5.0})
+
+
+def test_forgotten_counts_and_removed_objects_leave_the_file(path: Path) -> None:
+    with StateStore(path, ManualClock()) as store:
+        store.write(
+            changes(
+                {"a": 3.0, "b": 1.0},
+                TransitionCount(("a",), "b", 2.0),
+                TransitionCount(("b",), "a", 1.0),
+                TransitionCount((), "c", 1.0),
+                TransitionCount(("c",), "d", 1.0),
+            )
+        )
+        gone = MarkovChanges(("a",), (TransitionCount(("c",), "d", 0.0),))
+        store.write({"museum": Changes(PopularityChanges(("a",)), gone)})
+        learnt = store.load("museum")
+        assert [stored.object_id for stored in learnt.popularity] == ["b"]
+        assert [one.object_id for one in learnt.transitions] == ["c"]
+        assert learnt.measured == MEASURED
+
+
+def test_a_restored_estimate_is_the_one_that_was_stored(path: Path) -> None:
+    clock = ManualClock()
+
+    def estimator() -> DistributionEstimator:
+        distribution = RequestDistribution("abcdef", half_life_s=600.0)
+        return DistributionEstimator(distribution, clock, journal=True)
+
+    first, store = estimator(), StateStore(path, clock)
+    with store:
+        for name in "aaabbc":
+            first.count(name)
+            clock.advance(100.0)
+            store.write({"museum": Changes(first.changes())})
+        before = first.ranking().probabilities
+    with StateStore(path, clock) as store:
+        again = estimator()
+        assert again.restore(store.load("museum").popularity) == 3
+        assert again.ranking().probabilities == pytest.approx(before)
+        assert again.ranking().seen == 3
+
+
+def test_a_restored_markov_model_predicts_what_the_stored_one_did(path: Path) -> None:
+    clock = ManualClock()
+    model = MarkovModel("abcdef", MarkovSettings(order=2), journal=True)
+    with StateStore(path, clock) as store:
+        for name in "abcabdabcaf":
+            model.observe("device", name, clock.monotonic())
+            store.write({"museum": Changes(transitions=model.changes(clock.monotonic()))})
+    with StateStore(path, clock) as store:
+        again = MarkovModel("abcdef", MarkovSettings(order=2))
+        again.restore(store.load("museum").transitions, 0.0)
+        for history in ("a", "b", ("c", "a")):
+            first, second = model.next_objects(history, 0.0), again.next_objects(history, 0.0)
+            assert first.object_ids == second.object_ids
+            assert first.probabilities == pytest.approx(second.probabilities)
+
+
+def test_what_could_not_be_written_comes_again() -> None:
+    clock = ManualClock()
+    estimator = DistributionEstimator(RequestDistribution("abc"), clock, journal=True)
+    estimator.count("a")
+    lost = estimator.changes()
+    assert estimator.changes() == PopularityChanges()
+    estimator.redo(lost)
+    estimator.count("b")
+    assert estimator.changes().counts == {"a": 1.0, "b": 1.0}
+    estimator.set_objects("bc")
+    assert estimator.changes().removed_objects == ("a",)
+
+
+def test_a_second_edge_on_the_same_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hasty = dataclasses.replace(state_store.FORMAT, busy_timeout_s=0.01)
+    monkeypatch.setattr(state_store, "FORMAT", hasty)
+    with StateStore(path, ManualClock()) as store:
+        store.write(changes({"a": 3.0}))
+        with pytest.raises(Overloaded, match="another process"):
+            StateStore(path, ManualClock())
+    StateStore(path, ManualClock()).close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"this is no database" * 100,
+        lambda data: data[:100] + bytes(len(data) - 100),
+        lambda data: data[:68] + b"abcd" + data[72:],
+        lambda data: data[: len(data) // 2],
+    ],
+    ids=["another file", "zeros", "another application", "cut off"],
+)
+def test_a_damaged_file_is_refused_and_left_as_it_is(path: Path, damage: Callable[[bytes], bytes]) -> None:
+    with StateStore(path, ManualClock()) as store:
+        store.write(changes({str(number): 3.0 for number in range(2000)}))
+    path.write_bytes(damage(path.read_bytes()))
+    before = path.read_bytes()
+    with pytest.raises(CorruptStore, match=r"edge\.db"):
+        StateStore(path, ManualClock())
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE popularity SET count = -1",
+        "UPDATE transitions SET history = 'no list'",
+        "UPDATE transitions SET history = '[1]'",
+        "UPDATE measured SET content = '{}'",
+    ],
+)
+def test_nonsense_in_a_sound_file_is_refused(path: Path, statement: str) -> None:
+    with StateStore(path, ManualClock()) as store:
+        store.write(changes({"a": 3.0}, TransitionCount(("a",), "b", 2.0)))
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    with pytest.raises(CorruptStore, match="museum"):
+        StateStore(path, ManualClock())
