@@ -17,6 +17,7 @@ from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.rpc.address import is_tcp_v6
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.frames import has_message, receive_message, send_message
+from nearsight.common.rpc.greeting import mechanism_of
 from nearsight.common.rpc.security import KeyPair
 from nearsight.common.rpc.settings import ChannelSettings
 
@@ -29,6 +30,7 @@ _EVENTS = (
     | zmq.EVENT_DISCONNECTED
 )
 _NEVER_MS = 600_000
+_GREETING_TIMEOUT_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +161,8 @@ class Connection:
             return ConnectionEvent(Change.REJECTED, self._key_not_allowed())
         if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
             return self._protocol_failure(value)
-        if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._keys is not None and not self._proven:
-            return ConnectionEvent(Change.REJECTED, self._wrong_server_key())
         if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            return ConnectionEvent(Change.REFUSED, self._handshake_ended())
+            return self._handshake_ended()
         return ConnectionEvent(
             Change.REFUSED,
             Unavailable(
@@ -172,11 +172,29 @@ class Connection:
         )
 
     def _protocol_failure(self, value: int) -> ConnectionEvent:
-        if value != zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-            error: NearsightError = Unavailable(
-                f"what listens at {self._endpoint} is no nearsight daemon", advice="is the address right?"
-            )
-            return ConnectionEvent(Change.REFUSED, error)
+        if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            return self._other_mechanism()
+        error = Unavailable(
+            f"what listens at {self._endpoint} is no nearsight daemon", advice="is the address right?"
+        )
+        return ConnectionEvent(Change.REFUSED, error)
+
+    def _handshake_ended(self) -> ConnectionEvent:
+        """The server closed the connection without a word: find out why."""
+        if not self._proven:
+            mechanism = mechanism_of(self._endpoint, _GREETING_TIMEOUT_S)
+            expected = "CURVE" if self._keys is not None else "NULL"
+            if mechanism is not None and mechanism != expected:
+                return self._other_mechanism()
+            if mechanism is not None and self._keys is not None:
+                return ConnectionEvent(Change.REJECTED, self._wrong_server_key())
+        error = Unavailable(
+            f"{self._endpoint} closed the connection in the handshake",
+            advice="is the daemon behind it running?",
+        )
+        return ConnectionEvent(Change.REFUSED, error)
+
+    def _other_mechanism(self) -> ConnectionEvent:
         if self._keys is None:
             error = Unauthenticated(
                 f"{self._endpoint} lets in only clients with a key",
@@ -196,16 +214,9 @@ class Connection:
             advice="on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed",
         )
 
-    def _handshake_ended(self) -> Unavailable:
-        return Unavailable(
-            f"{self._endpoint} closed the connection in the handshake",
-            advice="is the daemon behind it running? If it uses keys, check those on both sides",
-        )
-
     def _wrong_server_key(self) -> Unauthenticated:
         key = self._keys.server_public if self._keys else ""
         return Unauthenticated(
-            f"{self._endpoint} closed the connection in the handshake: it uses no keys, or does not own the "
-            f"public key {key}",
+            f"{self._endpoint} closed the connection in the handshake: it does not own the public key {key}",
             advice="copy that server's NAME.key file again",
         )
