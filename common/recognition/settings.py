@@ -60,6 +60,9 @@ class RecognitionSettings(BaseModel):
         float, Field(gt=0, le=1, description="verification: ratio test within one view")
     ] = 0.9
     min_inliers: Annotated[int, Field(ge=8, description="places that must agree with one homography")] = 10
+    min_inlier_share: Annotated[
+        float, Field(ge=0, le=1, description="inliers among the features of the query: 25 of 2000")
+    ] = 0.0125
     min_inlier_ratio: Annotated[
         float, Field(ge=0, le=1, description="inliers among the correspondences of a view")
     ] = 0.05
@@ -81,5 +84,5 @@ class RecognitionSettings(BaseModel):
 
     @classmethod
     def thorough(cls, *, backend: str = "auto") -> RecognitionSettings:
-        """Settings for high recall: twice the features, more candidates, two to three times the time."""
-        return cls(backend=backend, query_features=2000, training_features=2000, candidates=10)
+        """Settings for high recall: twice the training features, more candidates, and all looks."""
+        return cls(backend=backend, training_features=2000, candidates=10, further_looks=2)

@@ -3,6 +3,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from nearsight.cloud import service
@@ -57,6 +59,18 @@ def test_features_are_recognised_like_the_image(client: CloudClient) -> None:
     client.add(pictures(1, 2))
     features = OrbExtractor().extract(load_image(photo_jpeg(1)), 300)
     assert client.recognize(features).object == client.recognize(photo_jpeg(1)).object
+
+
+def test_an_image_that_is_unknown_at_first_is_looked_at_again(client: CloudClient) -> None:
+    client.add(pictures(1, 2))
+    rng = np.random.default_rng(1)
+    shown = cv2.imdecode(np.frombuffer(photo_jpeg(2), np.uint8), cv2.IMREAD_GRAYSCALE)
+    small = cv2.resize(shown, None, fx=0.9, fy=0.9, interpolation=cv2.INTER_AREA)
+    wall = cv2.GaussianBlur(rng.integers(0, 256, (1200, 1600), np.uint8), (0, 0), 1.5)
+    wall[400 : 400 + small.shape[0], 600 : 600 + small.shape[1]] = small
+    photo = cv2.imencode(".png", wall)[1].tobytes()
+    assert not client.recognize(OrbExtractor().extract(load_image(photo), 300)).HasField("object")
+    assert client.shown(photo) == "p2"
 
 
 def test_a_photo_of_something_else_is_unknown(client: CloudClient) -> None:

@@ -102,4 +102,4 @@ def test_settings_refuse_what_cannot_work() -> None:
     with pytest.raises(ValueError, match="longest_side"):
         RecognitionSettings(limits={"longest_side": 5000})
     assert RecognitionSettings(limits={"longest_side": 320}).limits == ImageLimits(longest_side=320)
-    assert RecognitionSettings.thorough().query_features > RecognitionSettings().query_features
+    assert RecognitionSettings.thorough().training_features > RecognitionSettings().training_features

@@ -88,6 +88,18 @@ def test_matches_on_one_small_detail_do_not_pass() -> None:
     assert verify(EXTRACTOR.extract(load_image(wall), 500), 1) is None
 
 
+@pytest.mark.parametrize(("features", "passes"), [(800, True), (2000, False)])
+def test_a_detail_that_two_pictures_share_passes_by_its_share_of_the_features(
+    features: int, passes: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    view, query = scattered(rng, 400), scattered(rng, features)
+    shared = np.arange(16)
+    query.keypoints[shared], query.descriptors[shared] = view.keypoints[shared], view.descriptors[shared]
+    candidate = Candidate("shared", 0, 16, shared.astype(np.int32), shared.astype(np.int32))
+    assert (VERIFIER.verify(query, ObjectModel("shared", "", (view,)), candidate) is not None) == passes
+
+
 def test_a_few_votes_suffice_because_the_view_is_looked_at_again() -> None:
     found = verify(photo_features(4), 4)
     assert found is not None

@@ -34,6 +34,13 @@ def test_evaluate_takes_a_backend_and_a_number_of_features(
     assert "small" in capsys.readouterr().out
 
 
+def test_evaluate_measures_what_a_daemon_does_on_request(
+    museum: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(museum), "--serving", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["wrong"] == 0
+
+
 def test_an_unknown_backend_is_refused_before_any_work(
     museum: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
