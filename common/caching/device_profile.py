@@ -83,13 +83,13 @@ class DeviceProfile(BaseModel):
         return load_profile_file(cls, path, DEVICE_PROFILE_VERSION, advice)
 
 
-# Measured with `nearsight profile --device` on a generated museum of 96 objects, one core of a 2020s server:
-# features, extraction [ms], f(k) and recall(k).
+# Rounded from `nearsight profile --device` on a generated museum of 120 objects, one core of a 2020s server:
+# features, extraction [ms], f(k) without it and recall(k).
 _DEFAULT_TABLE = (
-    (200, 6.0, (1.0, 0.010), (0.80, -0.0010)),
-    (400, 7.0, (1.5, 0.015), (0.88, -0.0006)),
-    (600, 8.0, (2.0, 0.020), (0.91, -0.0004)),
-    (800, 9.0, (2.5, 0.025), (0.92, -0.0003)),
+    (200, 5.2, (1.2, 0.028), (0.82,)),
+    (400, 5.3, (1.6, 0.07), (0.92,)),
+    (600, 5.5, (2.1, 0.11), (0.93,)),
+    (800, 5.7, (2.6, 0.15), (0.94,)),
 )
 
 
@@ -104,7 +104,7 @@ def default_device_profile(backend: str = "auto") -> DeviceProfile:
             CacheProfile(
                 backend=backend,
                 query_features=features,
-                largest_k=96,
+                largest_k=40,
                 lookup_ms=lookup_ms,
                 recall=recall,
                 extraction_ms=extraction_ms,
