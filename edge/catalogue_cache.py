@@ -100,7 +100,12 @@ class CatalogueCache:
         cache = settings.cache
         self.recognizer = Recognizer(settings.recognition)
         self.estimator = DistributionEstimator(
-            RequestDistribution(listing.versions, prior=cache.prior, half_life_s=cache.half_life_s),
+            RequestDistribution(
+                listing.versions,
+                prior=cache.prior,
+                prior_mass=cache.prior_mass,
+                half_life_s=cache.half_life_s,
+            ),
             services.clock,
             journal=settings.state is not None,
         )

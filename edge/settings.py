@@ -48,7 +48,10 @@ class CacheSettings(SettingsGroup):
     optimize_every: int = Field(default=10, ge=1)
     """Requests between two decisions about the cache; a missed object leads to one at once."""
     prior: float = Field(default=1.0, gt=0)
-    """Dirichlet prior of each object of the catalogue, in requests."""
+    """Dirichlet prior of each object of the catalogue, in requests; 1 as in the dissertation."""
+    prior_mass: float = Field(default=100.0, gt=0, allow_inf_nan=True)
+    """Most requests that the priors of all objects together stand for; inf as in the dissertation. With one
+    per object, a catalogue of 500 takes hundreds of requests before its cache pays."""
     half_life_s: float = Field(default=3600.0, gt=0, allow_inf_nan=True)
     """Seconds in which the count of a request loses half of its weight; inf never forgets."""
     miss_prior_ms: float = Field(default=100.0, ge=0, lt=math.inf)

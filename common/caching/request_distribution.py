@@ -71,13 +71,16 @@ class RequestDistribution:
         The catalogue. N, the number of objects, is known from the start.
     prior : float
         alpha of an object without a history; 1 as in the dissertation.
+    prior_mass : float
+        Most that these alphas may sum to: in larger catalogues each gets ``prior_mass`` / N. One request per
+        object of 500 drowns the first hundreds of real ones. ``inf`` as in the dissertation.
     half_life_s : float
         Seconds in which a count loses half of its weight; ``inf`` never forgets.
 
     Raises
     ------
     InvalidArgument
-        If ``prior`` or ``half_life_s`` is not positive.
+        If ``prior``, ``prior_mass`` or ``half_life_s`` is not positive.
 
     Notes
     -----
@@ -85,13 +88,22 @@ class RequestDistribution:
     """
 
     def __init__(
-        self, object_ids: Iterable[str] = (), *, prior: float = 1.0, half_life_s: float = math.inf
+        self,
+        object_ids: Iterable[str] = (),
+        *,
+        prior: float = 1.0,
+        prior_mass: float = math.inf,
+        half_life_s: float = math.inf,
     ) -> None:
         if not 0 < prior < math.inf:
             raise InvalidArgument(f"the prior must be positive and finite, got {prior}")
+        if not prior_mass > 0:
+            raise InvalidArgument(f"the priors must sum to more than 0, got {prior_mass}")
         if not half_life_s > 0:
             raise InvalidArgument(f"the half-life must be positive, got {half_life_s} s")
-        self._prior = prior
+        self._largest_prior = prior
+        self._prior_mass = prior_mass
+        self._prior = prior  # as of the present number of objects
         self._half_life_s = half_life_s
         # Counts are kept in units of a request made at `_origin_s`: then decay touches no count, a new
         # request just weighs more than old ones.
@@ -100,6 +112,7 @@ class RequestDistribution:
         self._ids: tuple[str, ...] = ()
         self._counts = np.zeros(0)
         self._alphas = np.zeros(0)
+        self._own_priors: dict[str, float] = {}
         self.set_objects(object_ids)
 
     def __len__(self) -> int:
@@ -116,15 +129,17 @@ class RequestDistribution:
     def set_objects(self, object_ids: Iterable[str]) -> None:
         """Take over a changed catalogue: objects that left are forgotten, new ones start from the prior."""
         ids = tuple(dict.fromkeys(object_ids))
+        self._prior = min(self._largest_prior, self._prior_mass / max(1, len(ids)))
         counts = np.zeros(len(ids))
         alphas = np.full(len(ids), self._prior)
         for position, object_id in enumerate(ids):
             old = self._index.get(object_id)
             if old is not None:
                 counts[position] = self._counts[old]
-                alphas[position] = self._alphas[old]
+                alphas[position] = self._own_priors.get(object_id, self._prior)
         self._ids, self._counts, self._alphas = ids, counts, alphas
         self._index = {object_id: position for position, object_id in enumerate(ids)}
+        self._own_priors = {name: alpha for name, alpha in self._own_priors.items() if name in self._index}
 
     def set_priors(self, priors: Mapping[str, float]) -> None:
         """Give objects a history as their alpha ("learning from previous operations", section 3.5.2).
@@ -143,6 +158,7 @@ class RequestDistribution:
             position = self._index.get(object_id)
             if position is not None:
                 self._alphas[position] = alpha
+                self._own_priors[object_id] = alpha
 
     def count(self, object_id: str, now_s: float, weight: float = 1.0) -> bool:
         """Count one request; False if the catalogue has no such object (it is not counted then)."""

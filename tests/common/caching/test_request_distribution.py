@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsight.common.caching.cache_size import CacheSizeOptimizer
 from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.errors import InvalidArgument
 
@@ -107,3 +108,48 @@ def test_the_probability_of_a_set_is_the_sum_over_its_objects() -> None:
 def test_parameters_without_meaning_are_refused(arguments: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument):
         RequestDistribution(["a"], **arguments)
+
+
+def test_the_priors_of_a_large_catalogue_sum_to_no_more_than_the_bound() -> None:
+    names = [str(number) for number in range(500)]
+    distribution = RequestDistribution(names, prior_mass=100.0)
+    for _ in range(100):
+        distribution.count("7", 0.0)
+    assert distribution.ranking(0.0).probability_of(["7"]) == pytest.approx(100.2 / 200)
+    assert distribution.ranking(0.0).seen == 1
+    distribution.set_objects(names[:50])
+    assert distribution.ranking(0.0).probability_of(["7"]) == pytest.approx(101 / 150), "1 each, as they fit"
+    distribution.set_objects(names)
+    assert distribution.ranking(0.0).probability_of(["7"]) == pytest.approx(100.2 / 200)
+
+
+def test_priors_of_objects_of_their_own_survive_a_changed_catalogue() -> None:
+    distribution = RequestDistribution(["a", "b"], prior_mass=1.0)
+    distribution.set_priors({"a": 3.0})
+    distribution.set_objects(["a", "b", "c", "d"])
+    assert distribution.ranking(0.0).probability_of(["a"]) == pytest.approx(3 / 3.75)
+
+
+def test_a_bounded_prior_caches_sooner_in_a_large_catalogue() -> None:
+    """True cost of the first 200 requests, Zipf 1.2 over 500 objects: the bound is worth 5 % and more."""
+    rng = np.random.default_rng(2)
+    weights = np.arange(1, 501) ** -1.2
+    p = weights / weights.sum()
+    requests = rng.choice(500, size=200, p=p)
+    lookup_ms, recall = 5.0 + 0.2 * np.arange(501.0), np.full(501, 0.9)
+    lookup_ms[0] = 0.0
+    optimizer = CacheSizeOptimizer(lookup_ms, recall)
+
+    def mean_cost_ms(prior_mass: float) -> float:
+        distribution = RequestDistribution(map(str, range(500)), prior_mass=prior_mass)
+        cost_ms, costs = 100.0, []
+        for request in requests:
+            costs.append(cost_ms)
+            distribution.count(str(request), 0.0)
+            ranking = distribution.ranking(0.0)
+            decision = optimizer.decide(ranking, 100.0, ranking.seen)
+            hits = 0.9 * p[[int(name) for name in decision.object_ids]].sum()
+            cost_ms = decision.terms.lookup_ms + (1 - hits) * 100.0
+        return float(np.mean(costs))
+
+    assert mean_cost_ms(100.0) < 0.95 * mean_cost_ms(math.inf)
