@@ -36,7 +36,7 @@ _MUSEUM = MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100)
 _SMOKE_MUSEUM = MuseumSettings(objects=8, photos_per_object=1, unknown_photos=4)
 _SUBSETS, _SMOKE_SUBSETS = 8, 2
 _RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
-_PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
+_PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 _BRUTE_FORCE_UP_TO = 50
 """Beyond, brute force alone would take longer than all the others; its f(k) is a straight line."""
 

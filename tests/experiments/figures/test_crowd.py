@@ -1,0 +1,94 @@
+"""A crowd that moves: the edge's own decisions on a virtual clock."""
+
+import json
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.experiments.figures.crowd import HOUR, NEVER, Requests, section_requests, watch
+from nearsight.experiments.figures.crowd_edge import CrowdEdge, EdgeCosts
+
+OBJECTS = [f"{number:04d}" for number in range(100)]
+PAPER = CacheProfile(
+    backend="flann-lsh", query_features=800, largest_k=400, lookup_ms=(51.14, 1.87), recall=(0.9,)
+)
+
+
+def edge(half_life_s: float, k_max: int = 10_000) -> CrowdEdge:
+    return CrowdEdge(OBJECTS, EdgeCosts(PAPER, 370.0, k_max), half_life_s, np.random.default_rng(1))
+
+
+def requests(names: list[str], count: int, seed: int = 2) -> Requests:
+    """One request per second for one of these objects."""
+    drawn = np.random.default_rng(seed).choice(len(names), size=count)
+    return Requests(
+        np.arange(count, dtype=np.float64),
+        tuple(names[one] for one in drawn),
+        dict.fromkeys(names, 1 / len(names)),
+    )
+
+
+def test_an_edge_that_is_asked_for_few_objects_caches_these() -> None:
+    one = edge(math.inf)
+    asked = requests(OBJECTS[:5], 500)
+    for at_s, name in zip(asked.times_s, asked.object_ids, strict=True):
+        one.request(name, float(at_s))
+    assert one.size == 5
+    assert one.expected_hit_ratio(asked.shares) == pytest.approx(0.9)
+    assert one.expected_hit_ratio({OBJECTS[9]: 1.0}) == 0.0
+
+
+def test_models_arrive_after_they_are_wanted() -> None:
+    one = edge(math.inf)
+    for _ in range(60):  # enough that a cache pays
+        one.request(OBJECTS[0], 0.0)
+    assert one.size == 0
+    one.request(OBJECTS[0], 1.0)
+    assert one.size == 1
+    assert one.changed
+
+
+def test_a_bound_is_kept() -> None:
+    one = edge(math.inf, k_max=3)
+    asked = requests(OBJECTS[:10], 500)
+    for at_s, name in zip(asked.times_s, asked.object_ids, strict=True):
+        one.request(name, float(at_s))
+        assert one.size <= 3
+    assert one.size == 3
+
+
+def test_an_estimate_that_forgets_follows_the_crowd_in_a_fraction_of_the_requests() -> None:
+    before, after = requests(OBJECTS[:20], 10_000), requests(OBJECTS[50:70], 12_000, seed=3)
+    regained = {}
+    for half_life_s in (math.inf, 1000.0):
+        steady, course = watch(edge(half_life_s), before, after, 10_000.0)
+        assert steady == pytest.approx(0.9, abs=0.05)
+        assert course[0][1] == 0.0, "nobody asked for the new section before"
+        regained[half_life_s] = course[-1][3]
+    assert regained[1000.0] < 0.3 * regained[math.inf]
+
+
+def test_a_section_is_asked_for_its_own_objects_from_the_first_moment_on() -> None:
+    asked = section_requests(1, 1800.0, np.random.default_rng(4))
+    assert {int(name) for name in asked.object_ids} <= set(range(45, 89))
+    assert sum(asked.shares.values()) == pytest.approx(1.0)
+    assert asked.times_s[0] < 10
+    assert (np.diff(asked.times_s) >= 0).all()
+    per_second = len(asked.times_s) / 5400
+    assert 2 < per_second < 8, "five visitors, one photo per second each while they look"
+
+
+def test_the_command_measures_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "run", "crowd", "--smoke", "--out", str(tmp_path)]) == 0
+    assert NEVER in capsys.readouterr().out
+    found = json.loads((tmp_path / "summary.json").read_text())["metrics"]["regained"]["paper's LSH"]["0.5 h"]
+    assert found[NEVER]["share_of_paper"] == 1.0
+    assert found[HOUR]["requests"]["mean"] <= found[NEVER]["requests"]["mean"]
+    picture = cv2.imread(str(tmp_path / "crowd.png"))
+    assert picture is not None
+    assert picture.std() > 10
