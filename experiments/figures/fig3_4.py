@@ -19,7 +19,7 @@ from nearsight.experiments.figures.offline_analysis import (
     slope_ratio,
 )
 from nearsight.experiments.figures.result_files import ResultFolder
-from nearsight.experiments.figures.style import STYLE
+from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ class Figure(OfflineAnalysis):
             for axes, name in ((latency, "lookup_ms"), (recall, "recall"), (precision, "precision")):
                 draw(axes, found, name)
             latency.set(title="Time to recognise", ylabel="f(k) [ms], one thread", yscale="log")
-            latency.yaxis.set_major_formatter("{x:g}")
+            plain_logarithmic(latency.yaxis)
             for axes, title in ((recall, "Recall"), (precision, "Precision")):
                 axes.set(title=title, ylim=(0.5, 1.02))
             handles, labels = latency.get_legend_handles_labels()

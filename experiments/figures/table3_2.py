@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from nearsight.experiments.figures.experiment import Target
 from nearsight.experiments.figures.fig3_4 import slope_target
 from nearsight.experiments.figures.fitted_table import FittedTable, Line
+from nearsight.experiments.figures.style import plain_logarithmic
 
 
 class Figure(FittedTable):
@@ -31,4 +32,4 @@ class Figure(FittedTable):
 
     def _finish(self, axes: Any) -> None:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
+        plain_logarithmic(axes.yaxis)
