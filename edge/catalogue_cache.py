@@ -7,65 +7,43 @@ anything. What they note leads to jobs in the background thread::
                                           │
                                           └──> build a snapshot of what is here, swap it in
     poll, mismatch ───────> sync: list the objects, drop what is outdated ──> improve
-    a device asks ────────> models_for_device: what is here at once, the rest through the ModelFetcher
+    a device asks ────────> ModelSupply: what is here at once, the rest through the ModelFetcher
     nobody asks ──────────> prefetch: what present devices may look at next joins the snapshot as a guest
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
-from concurrent.futures import Future
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from nearsight.common.background import BackgroundWorker, Job
+from nearsight.common.background import Job
 from nearsight.common.caching.cache_change import CacheState
 from nearsight.common.caching.miss_latency import MissLatency
 from nearsight.common.caching.next_objects import NextObjects
-from nearsight.common.caching.profile import CacheProfile, default_profile
+from nearsight.common.caching.profile import default_profile
 from nearsight.common.caching.request_distribution import RequestDistribution
-from nearsight.common.clock import Clock
-from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.model_fetcher import ModelFetcher
 from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.client import Reply
-from nearsight.edge.cloud_client import CloudClient, FetchedModels, Listing, listing_of, when_done
+from nearsight.edge.cloud_client import Listing, listing_of, when_done
 from nearsight.edge.distribution_estimator import DistributionEstimator
 from nearsight.edge.idle_prefetch import IdlePrefetch
-from nearsight.edge.load import LoadControl
 from nearsight.edge.markov_estimator import MarkovEstimator, markov_model
-from nearsight.edge.metrics import EdgeMetrics
-from nearsight.edge.model_library import ModelLibrary
-from nearsight.edge.model_requests import ModelRequests, ModelsAnswer
+from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import Optimizer, Situation, policy_of
 from nearsight.edge.profile_measurement import ProfileMeasurement
 from nearsight.edge.profiler import Profiler
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.regret_meter import RegretMeter
+from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
-from nearsight.edge.state_store import Changes, Learnt, StateStore
+from nearsight.edge.state_store import Changes, Learnt
 
 _SYNC_AT_MOST_EVERY_S = 1.0
-
-# Who waits for a model decides which is fetched first.
-_FOR_DEVICES, _FOR_CACHE, _FOR_GUESTS = 2, 1, 0
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeServices:
-    """What the caches of all catalogues share."""
-
-    cloud: CloudClient
-    background: BackgroundWorker
-    metrics: EdgeMetrics
-    clock: Clock
-    profile: CacheProfile | None
-    load: LoadControl
-    store: StateStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +100,14 @@ class CatalogueCache:
         self.optimizer = Optimizer(policy_of(cache), cache.k_max)
         self.regret = RegretMeter(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
-        self.fetcher = ModelFetcher(
+        self.supply = ModelSupply(
             name,
-            services.cloud,
-            services.background,
-            settings.fetch,
-            services.clock,
-            self._models_arrived,
-            self._models_failed,
+            lambda: self._listing,
+            self.recognizer,
+            settings,
+            services,
+            arrived=lambda: self._submit(self.improve, "improve"),
+            outdated=lambda: self._submit(self.sync, "sync"),
         )
         self._measurement = ProfileMeasurement(
             name,
@@ -140,21 +118,12 @@ class CatalogueCache:
             background=services.background,
             clock=services.clock,
         )
-        self.library = ModelLibrary(cache.library_mb * 2**20)
-        self._requests = ModelRequests(
-            lambda: self._listing.versions,
-            self._held,
-            self.fetcher.holds_back,
-            services.clock,
-            settings.fetch.patience_s,
-        )
         self._counters = threading.Lock()
         self._requests_since_decision = 0
         self.hits = 0
         self.misses = 0
         # From here on only the background thread writes.
         self._listing = listing
-        self._fetched: dict[str, ObjectModel] = {}
         self._target: frozenset[str] = frozenset()
         self._next_build_s = 0.0
         self.decided_s = 0.0
@@ -205,9 +174,7 @@ class CatalogueCache:
         """Stop fetching and building; requests that still hold the cache finish with its last snapshot."""
         self._closed = True
         self._measurement.close()
-        for priority in (_FOR_DEVICES, _FOR_CACHE, _FOR_GUESTS):
-            self.fetcher.want((), priority)
-        self._requests.fail(Unavailable("the edge has dropped this catalogue", advice="try again"))
+        self.supply.close()
         self._services.metrics.forget(self.name)
 
     # On the request path
@@ -264,23 +231,27 @@ class CatalogueCache:
         self.regret.observe(object_id, self.size, held=True)
         self._count(hit=True)
 
-    def note_miss(self, answer: Known | None, round_trip_ms: float) -> None:
-        """The cloud answered, with an object or with unknown; unknown is passed on and not counted."""
+    def note_miss(self, answer: Known | None, round_trip_ms: float, *, looked: bool = True) -> None:
+        """The cloud answered, with an object or with unknown; unknown is passed on and not counted.
+
+        ``looked`` is false for requests that were given away without a look into the cache.
+        """
         metrics = self._services.metrics
         metrics.misses.labels(self.name).inc()
         self.profiler.observe_miss(round_trip_ms)
         self._count(hit=False)
         if answer is None:
             metrics.unknown.labels(self.name).inc()
-            self.regret.observe(None, self.size, held=False)
+            if looked:
+                self.regret.observe(None, self.size, held=False)
             return
         if answer.version > self._listing.versions.get(answer.object_id, -1):
             self._submit(self.sync, "sync")
         held = answer.object_id in self.recognizer.snapshot.models
-        self.regret.observe(answer.object_id, self.size, held=held)
-        if held:
-            metrics.recognition_misses.labels(self.name).inc()
-        else:
+        if looked:
+            self.regret.observe(answer.object_id, self.size, held=held)
+            metrics.recognition_misses.labels(self.name).inc(held)
+        if not held:
             self._submit(self.improve, "improve")
 
     def _count(self, *, hit: bool) -> None:
@@ -296,30 +267,7 @@ class CatalogueCache:
         if due:
             self._submit(self.improve, "improve")
 
-    def models_for_device(self, object_ids: Sequence[str], remaining_s: float) -> Future[ModelsAnswer]:
-        """Models that a device asked for; those that are not here are fetched, once for all devices."""
-        answer: Future[ModelsAnswer] = Future()
-        answer.set_running_or_notify_cancel()
-        ready = self._requests.ready(object_ids)
-        if ready is not None:
-            answer.set_result(ready)
-        else:
-            self._submit(lambda: self._enter(object_ids, remaining_s, answer))
-        return answer
-
     # In the background thread
-
-    def _enter(self, object_ids: Sequence[str], remaining_s: float, answer: Future[ModelsAnswer]) -> None:
-        if self._closed:
-            answer.set_exception(Unavailable("the edge has dropped this catalogue", advice="try again"))
-            return
-        for wait_s in self._requests.enter(object_ids, remaining_s, answer):
-            self._submit(self._requests.settle, after_s=wait_s)
-        self._fetch_for_devices()
-
-    def _fetch_for_devices(self) -> None:
-        self.fetcher.want(self._requests.wanted(), _FOR_DEVICES)
-        self._requests.settle()
 
     def improve(self) -> None:
         """Decide what belongs into the cache, fetch what is missing, build with what is here."""
@@ -340,9 +288,8 @@ class CatalogueCache:
         state = self._state(wanted)
         if self.optimizer.judge(state, wanted, situation).worthwhile:
             self._target = wanted
-            missing = [name for name in decision.object_ids if self._held(name) is None]
-            self.fetcher.want(missing, _FOR_CACHE)
-        available = frozenset(name for name in self._target if self._held(name) is not None)
+            self.supply.want_for_cache(decision.object_ids)
+        available = frozenset(name for name in self._target if self.supply.held(name) is not None)
         change = self.optimizer.judge(state, available, situation)
         if change.worthwhile:
             self._build(available, self.prefetch.guests - available, change.why)
@@ -354,23 +301,9 @@ class CatalogueCache:
     def _state(self, wanted: frozenset[str]) -> CacheState:
         """The cache as decisions see it: guests are none of their business, unless they are to stay."""
         models = self.recognizer.snapshot.models
-        outdated = {name for name, model in models.items() if not self._current(model)}
+        outdated = {name for name, model in models.items() if not self.supply.current(model)}
         residents = frozenset(models) - (self.prefetch.guests - wanted)
         return CacheState(residents, outdated, self.estimator.asked())
-
-    def _current(self, model: ObjectModel) -> bool:
-        return self._listing.versions.get(model.object_id) == model.version
-
-    def _held(self, object_id: str) -> ObjectModel | None:
-        """The current model of an object, if it is here; for any thread."""
-        for found in (
-            self._fetched.get(object_id),
-            self.recognizer.snapshot.models.get(object_id),
-            self.library.get(object_id),
-        ):
-            if found is not None and self._current(found):
-                return found
-        return None
 
     def _build(self, residents: frozenset[str], guests: Collection[str], why: str) -> None:
         """Build a snapshot of these objects, those whose models are here, and swap it in."""
@@ -379,7 +312,7 @@ class CatalogueCache:
             self._submit(self.improve, "improve", self._next_build_s - started_s)
             return
         names = sorted(residents.union(guests))
-        models = [model for name in names if (model := self._held(name)) is not None]
+        models = [model for name in names if (model := self.supply.held(name)) is not None]
         former = self.recognizer.snapshot
         snapshot = self.recognizer.build(models)
         self.recognizer.swap(snapshot)
@@ -388,17 +321,7 @@ class CatalogueCache:
         self._next_build_s = finished_s + build_s * (1 / self._settings.cache.build_share - 1)
         self.estimator.entered(snapshot.object_ids)
         self._count_guests(snapshot.object_ids & frozenset(guests), residents)
-        # What leaves may come back, or be asked for by a device.
-        self.library.put(
-            model
-            for model in former.models.values()
-            if model.object_id not in snapshot.models and self._current(model)
-        )
-        self._fetched = {
-            name: model
-            for name, model in self._fetched.items()
-            if name in self._target and name not in snapshot.models
-        }
+        self.supply.built(former, snapshot)
         self._show_build(snapshot, build_s)
         self._log.info(
             "snapshot",
@@ -416,32 +339,13 @@ class CatalogueCache:
         metrics.prefetched.labels(self.name).inc(after.entered - before.entered)
         metrics.prefetch_wasted.labels(self.name).inc(after.wasted - before.wasted)
 
-    def _models_arrived(self, fetched: FetchedModels) -> list[str]:
-        metrics = self._services.metrics
-        metrics.fetched_models.labels(self.name).inc(len(fetched.models))
-        metrics.fetched_bytes.labels(self.name).inc(fetched.size_bytes)
-        current = [model for model in fetched.models if self._current(model)]
-        self._fetched.update((model.object_id, model) for model in current if model.object_id in self._target)
-        self.library.put(model for model in current if model.object_id not in self._target)
-        self._requests.arrived(current)
-        self._requests.settle()
-        other_version = [model.object_id for model in fetched.models if not self._current(model)]
-        if other_version or fetched.missing or fetched.revision != self.revision:
-            self._submit(self.sync, "sync")
-        self._submit(self.improve, "improve")
-        return other_version
-
-    def _models_failed(self, object_ids: Collection[str]) -> None:
-        self._requests.failed(object_ids)
-        self._requests.settle()
-
     def _prefetch_round(self) -> None:
         """While nobody asks: see what the present devices may look at next, and have it here."""
         if self._closed:
             return
         settings = self._settings.prefetch
         self._submit(self._prefetch_round, "prefetch", settings.every_s)
-        if self._services.load.idle_s() < settings.idle_s or self.fetcher.in_flight:
+        if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
         residents = frozenset(self.recognizer.snapshot.models) - self.prefetch.guests
         expected = self.markov.expected_next(settings.present_s, settings.devices)
@@ -449,8 +353,8 @@ class CatalogueCache:
         bound = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
         guests = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
         guests = guests[: max(0, bound - len(residents))]
-        self.fetcher.want([name for name in guests if self._held(name) is None], _FOR_GUESTS)
-        here = frozenset(name for name in guests if self._held(name) is not None)
+        self.supply.want_for_guests(guests)
+        here = frozenset(name for name in guests if self.supply.held(name) is not None)
         if here != self.prefetch.guests and self._clock.monotonic() >= self._next_build_s:
             self._build(residents, here, f"{len(here)} guests that present devices may ask for next")
 
@@ -476,16 +380,14 @@ class CatalogueCache:
         replaced = [
             name
             for name, model in self.recognizer.snapshot.models.items()
-            if name in self._listing.versions and not self._current(model)
+            if name in self._listing.versions and not self.supply.current(model)
         ]
         self.estimator.set_objects(self._listing.versions)
         self.markov.set_objects(self._listing.versions)
         self.estimator.readmit(replaced)
-        self._fetched = {name: model for name, model in self._fetched.items() if self._current(model)}
-        self.library.keep(self._listing.versions)
         self._next_build_s = 0.0  # what is outdated goes now
         self.improve()
-        self._fetch_for_devices()
+        self.supply.listed()
 
     def _show_decision(self, k: int, expected_ms: float, miss_ms: float) -> None:
         metrics = self._services.metrics

@@ -14,10 +14,11 @@ from nearsight.common.caching.explanation import Explanation
 from nearsight.common.errors import NearsightError, NotFound, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
-from nearsight.edge.catalogue_cache import CatalogueCache, EdgeServices
+from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import listing_of, revisions_of, when_done
 from nearsight.edge.journal import Journal
 from nearsight.edge.report import explanation_of
+from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 
 _POLL_LOST_CLOUD_S = 1.0
@@ -102,20 +103,18 @@ class CatalogueCaches:
         return found
 
     def _admit(self, catalogue: str, waiting: Future[CatalogueCache] | None) -> None:
-        cache = self.get(catalogue)
-        error: NearsightError | None = None
+        cache, new = self.get(catalogue), False
         with self._lock:
-            new = cache is None and catalogue not in self._admitting
-            if new and len(self._admitting) >= self._settings.catalogues_max:
-                new, error = False, Overloaded("too many new catalogues at once", advice="try again")
-            if new:
-                self._admitting[catalogue] = []
-            if waiting is not None and cache is None and error is None:
-                self._admitting[catalogue].append(waiting)
+            cache = cache or self._caches.get(catalogue)
+            waiters = self._admitting.get(catalogue)
+            if cache is None and waiters is None and len(self._admitting) < self._settings.catalogues_max:
+                waiters, new = self._admitting.setdefault(catalogue, []), True
+            if waiting is not None and cache is None and waiters is not None:
+                waiters.append(waiting)
         if waiting is not None and cache is not None:
             waiting.set_result(cache)
-        elif waiting is not None and error is not None:
-            waiting.set_exception(error)
+        elif waiting is not None and waiters is None:
+            waiting.set_exception(Overloaded("too many new catalogues at once", advice="try again"))
         if new:
             future = self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
             when_done(

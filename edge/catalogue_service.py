@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.errors import InvalidArgument, NearsightError
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -61,7 +61,7 @@ class EdgeCatalogueService(Service):
             raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
         wanted = tuple(dict.fromkeys(request.object_ids))
         cache = self._caches.admitted(context.catalogue)
-        answers = _then(cache, lambda cache: cache.models_for_device(wanted, context.deadline.remaining_s()))
+        answers = _then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
 
         def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
             return self._response(answer, cache.result().revision, context)
@@ -132,7 +132,7 @@ def _then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
             return
         try:
             result.set_result(make(done.result()))
-        except NearsightError as refused:
+        except Exception as refused:  # noqa: BLE001  whatever it is, the caller waits for it
             result.set_exception(refused)
 
     first.add_done_callback(go_on)

@@ -18,7 +18,6 @@ from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.server import RpcServer
-from nearsight.edge.catalogue_cache import EdgeServices
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.catalogue_service import EdgeCatalogueService
 from nearsight.edge.cloud_client import CloudClient
@@ -28,6 +27,7 @@ from nearsight.edge.prediction_service import PredictionService
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.report import details_of
 from nearsight.edge.service import EdgeRecognitionService, QueryReader
+from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.state_store import StateStore
 from nearsight.edge.uplink import Uplink

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
@@ -106,16 +107,16 @@ class MarkovEstimator:
         """
         now_s = self._clock.monotonic()
         with self._lock:
-            present: list[str] = []
-            for device_id, (heard_s, _) in reversed(self._heard.items()):
-                if len(present) >= most or now_s - heard_s > within_s:
-                    break
-                present.append(device_id)
-            total: Counter[str] = Counter()
-            for device_id in present:
-                following = self._model.next_for_device(device_id, now_s, self._settings.top)
-                total.update(dict(zip(following.object_ids, following.probabilities.tolist(), strict=True)))
-        return {object_id: p / len(present) for object_id, p in total.items()}
+            present = list(itertools.islice(reversed(self._heard.items()), most))
+            present = [one for one in present if now_s - one[1][0] <= within_s]
+            histories = Counter(self._model.history_of(device_id, now_s) for device_id, _ in present)
+        total: dict[str, float] = {}
+        for history, devices in histories.items():
+            with self._lock:  # anew for each: requests must not wait for all of them
+                following = self._model.next_objects(history, now_s, self._settings.top)
+            for object_id, p in zip(following.object_ids, following.probabilities.tolist(), strict=True):
+                total[object_id] = total.get(object_id, 0.0) + devices * p / len(present)
+        return total
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
         """Take over a changed catalogue."""

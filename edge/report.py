@@ -21,10 +21,10 @@ def details_of(cache: CatalogueCache) -> Mapping[str, str]:
         "hit ratio": f"{hits / requests:.3f} of {requests} requests" if requests else "no request yet",
         "miss latency": f"{cache.profiler.miss_ms:.1f} ms",
         "lookup": f"x{cache.profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
-        "fetching": f"{cache.fetcher.in_flight} objects",
+        "fetching": f"{cache.supply.fetcher.in_flight} objects",
         "transitions": f"{cache.markov.transitions} between objects, {cache.markov.devices} devices",
         "prefetched": f"{guests.entered} objects, {guests.useful} useful, {guests.wasted} wasted",
-        "spare models": f"{len(cache.library)}, {cache.library.size_bytes / 2**20:.1f} MiB",
+        "spare models": f"{len(cache.supply.library)}, {cache.supply.library.size_bytes / 2**20:.1f} MiB",
         "regret": cache.regret.report().why,
         "decision": decision.why if decision is not None else "none yet",
     }

@@ -23,9 +23,10 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.edge.catalogue_cache import CatalogueCache, EdgeServices, Known
+from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import outcome_of
+from nearsight.edge.services import EdgeServices
 from nearsight.edge.uplink import Uplink
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest, RecognizeResponse
@@ -224,7 +225,7 @@ class EdgeRecognitionService(Service):
                 if cache is not None:
                     _learn(cache, context.client_id, response)
                 answer.set_result(response)
-                self._note(cache, context.catalogue, response, round_trip_ms)
+                self._note(cache, context.catalogue, response, round_trip_ms, looked=may_work)
             elif isinstance(response, NearsightError):
                 answer.set_exception(response)
 
@@ -232,14 +233,20 @@ class EdgeRecognitionService(Service):
         return answer
 
     def _note(
-        self, cache: CatalogueCache | None, catalogue: str, response: RecognizeResponse, round_trip_ms: float
+        self,
+        cache: CatalogueCache | None,
+        catalogue: str,
+        response: RecognizeResponse,
+        round_trip_ms: float,
+        *,
+        looked: bool,
     ) -> None:
         if cache is None:
             self._caches.admit(catalogue)
             return
         found = response.object
         known = Known(found.object_id, found.version) if response.HasField("object") else None
-        cache.note_miss(known, round_trip_ms)
+        cache.note_miss(known, round_trip_ms, looked=looked)
 
 
 def _learn(cache: CatalogueCache, device_id: str, response: RecognizeResponse) -> None:

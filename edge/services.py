@@ -1,0 +1,36 @@
+"""What the caches of all catalogues share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nearsight.common.background import BackgroundWorker
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.clock import Clock
+from nearsight.edge.cloud_client import CloudClient
+from nearsight.edge.load import LoadControl
+from nearsight.edge.metrics import EdgeMetrics
+from nearsight.edge.state_store import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeServices:
+    """Parts of the daemon that exist once.
+
+    Attributes
+    ----------
+    cloud, background, metrics, clock, load
+        Whom to ask, who works, where to count, the time, and how much is to be done.
+    profile : CacheProfile, optional
+        The profile that the settings name.
+    store : StateStore, optional
+        Where to keep what is learnt.
+    """
+
+    cloud: CloudClient
+    background: BackgroundWorker
+    metrics: EdgeMetrics
+    clock: Clock
+    profile: CacheProfile | None
+    load: LoadControl
+    store: StateStore | None = None
