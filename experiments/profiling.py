@@ -322,6 +322,9 @@ def fit_profile(
 ) -> CacheProfile:
     """Fit the polynomials; f gets the highest degree, not above the one chosen, that makes a valid profile.
 
+    A curve that bends upwards may make every line negative at k = 1. Before f is taken for constant, which
+    would make every cache size cost the same, errors are counted relative to the time: small caches matter.
+
     Raises
     ------
     InvalidArgument
@@ -330,14 +333,15 @@ def fit_profile(
     recall = fit_polynomial(rows, "recall")
     precision = fit_polynomial(rows, "precision")
     best = len(fit_polynomial(rows, "lookup_ms")) - 1
+    tries = [(degree, relative) for relative in (False, True) for degree in range(best, 0, -1)]
     problem = ""
-    for degree in range(best, -1, -1):
+    for degree, relative in (*tries, (0, False)):
         try:
             return CacheProfile(
                 backend=settings.backend,
                 query_features=settings.query_features,
                 largest_k=max(row.k for row in rows),
-                lookup_ms=fit_polynomial(rows, "lookup_ms", (degree,)),
+                lookup_ms=fit_polynomial(rows, "lookup_ms", (degree,), relative=relative),
                 recall=recall,
                 precision=precision,
                 extraction_ms=data.extraction_ms,
@@ -355,18 +359,21 @@ def fit_profile(
 
 
 def fit_polynomial(
-    rows: Sequence[SubsetRow], name: str, degrees: Sequence[int] = _DEGREES
+    rows: Sequence[SubsetRow], name: str, degrees: Sequence[int] = _DEGREES, *, relative: bool = False
 ) -> tuple[float, ...]:
     """Coefficients in k, constant term first, of the degree that cross-validation finds.
 
     Folds leave out whole subsets. Of all degrees whose error is within one standard error of the best, the
     lowest is taken: a higher one would fit the noise. A recall of two photos weighs less than one of twenty.
+    ``relative``: an error of so many per cent counts the same for every value.
     """
     known = [row for row in rows if not np.isnan(getattr(row, name))]
     if not known:
         return (1.0,)
     values = np.array([getattr(row, name) for row in known], dtype=float)
     weights = np.array([1.0 if name == "lookup_ms" else max(1, row.relevant) for row in known])
+    if relative:
+        weights /= np.maximum(np.abs(values), np.finfo(float).tiny) ** 2
     k = np.array([row.k for row in known], dtype=float)
     x = k / k.max()
     usable = [degree for degree in degrees if degree < len(np.unique(k))] or [0]

@@ -31,6 +31,11 @@ class Entry:
 
 EXPERIMENTS = MappingProxyType(
     {
+        "fig3.2": Entry(
+            "nearsight.experiments.figures.fig3_2",
+            "Latency and hit ratio over static cache sizes, and the adaptive edge; five networks.",
+            "Cachier dissertation, 3.2",
+        ),
         "fig3.4": Entry(
             "nearsight.experiments.figures.fig3_4",
             "Latency, recall and precision over the cache size, for LSH, brute force and our backends.",
@@ -65,6 +70,11 @@ EXPERIMENTS = MappingProxyType(
             "nearsight.experiments.figures.crowd",
             "Hit ratio after a crowd moves to another section, for estimates that forget and that do not.",
             "beyond the Cachier dissertation's 3.3.2.2",
+        ),
+        "prefetching": Entry(
+            "nearsight.experiments.figures.prefetching",
+            "Only cloud, edge cache, prefetching with 600 and with an adaptive number of features.",
+            "Cachier dissertation, 6.2.3 to 6.3",
         ),
     }
 )

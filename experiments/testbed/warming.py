@@ -12,16 +12,19 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 
+from nearsight.common.catalogue_answers import listing_of
 from nearsight.common.errors import SetupError
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.status import ask_status
 from nearsight.experiments.testbed.tiers import CATALOGUE
-from nearsight.protos import prediction_pb2
+from nearsight.protos import catalogue_pb2, prediction_pb2
+from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, ListObjectsRequest
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest
 
 CALL_TIMEOUT_S = 10.0
 POLL_S = 0.25
 _IN_FLIGHT = 16
+_MODELS_PER_CALL = 32
 _HELD = re.compile(r"(\d+) of (\d+)")
 _FETCHING = re.compile(r"(\d+) objects")
 
@@ -71,27 +74,39 @@ def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
     return count
 
 
-def wait_admitted(edge: str, timeout_s: float = 30.0) -> None:
-    """Ask an edge for the catalogue until it has it.
+def admit(edge: str, *, with_models: bool = False) -> tuple[str, ...]:
+    """Make an edge take up the catalogue.
+
+    Parameters
+    ----------
+    edge : str
+        Endpoint.
+    with_models : bool
+        Let it fetch all object models as well. They are kept beside its cache, so that later changes of the
+        cache put nothing on the link to the cloud.
+
+    Returns
+    -------
+    tuple of str
+        The ids of the objects.
 
     Raises
     ------
-    SetupError
-        If that takes too long.
+    NearsightError
+        If the edge cannot.
     """
-    deadline_s = time.monotonic() + timeout_s
-    service = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
+    service = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
     with Channel(edge, client_id="warm-up") as channel:
         stub = Stub(channel, service)
-        while cached_objects(edge) is None:
-            if time.monotonic() > deadline_s:
-                raise SetupError(f"the edge at {edge} got no catalogue within {timeout_s:.0f} s")
-            # An object that nobody has: admits the catalogue, and counts for nothing.
-            failed = stub.get_next_objects.future(
-                GetNextObjectsRequest(current_object_id="-"), timeout_s=CALL_TIMEOUT_S, catalogue=CATALOGUE
-            ).exception()
-            del failed
-            time.sleep(POLL_S)
+        listed = stub.list_objects(ListObjectsRequest(), timeout_s=CALL_TIMEOUT_S, catalogue=CATALOGUE)
+        ids = tuple(listing_of(listed).versions)
+        for start in range(0, len(ids) if with_models else 0, _MODELS_PER_CALL):
+            stub.get_object_models(
+                GetObjectModelsRequest(object_ids=ids[start : start + _MODELS_PER_CALL]),
+                timeout_s=CALL_TIMEOUT_S,
+                catalogue=CATALOGUE,
+            )
+    return ids
 
 
 def cached_objects(edge: str) -> int | None:

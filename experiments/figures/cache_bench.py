@@ -1,0 +1,184 @@
+"""Edges with caches of several sizes side by side: one cloud, one link, and a request to each in turn.
+
+All edges stand behind the same link and are asked about the same photos, one request at a time, so a machine
+that is busy for a while slows all of them alike, and differences between sizes are not those between photos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Self
+
+from nearsight.common.rpc.hops import Hop
+from nearsight.device.recognition import Recognition
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.networks import UNSHAPED
+from nearsight.experiments.testbed.processes import ProcessGroup
+from nearsight.experiments.testbed.tiers import (
+    CATALOGUE,
+    child_environment,
+    endpoint_of,
+    start_daemon,
+    start_link,
+)
+from nearsight.experiments.testbed.warming import admit, report_requests, wait_settled
+
+ADAPTIVE = "adaptive"
+_TIMEOUT_S = 20.0
+_NEVER_S = "3600"
+_NO_HOP = Hop(tier="", queue_ms=0.0, compute_ms=0.0, next_tier_ms=0.0, received_bytes=0, sent_bytes=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One photo, and what it shows."""
+
+    object_id: str
+    rank: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one edge made of one photo.
+
+    Attributes
+    ----------
+    size : str
+        Which edge: its cache size, or "adaptive".
+    latency_ms : float
+        At the device [ms].
+    recognition : Recognition
+        The answer with the times of the tiers.
+    """
+
+    size: str
+    latency_ms: float
+    recognition: Recognition
+
+    def hop(self, tier: str) -> Hop:
+        """What a tier spent; zeros if it took no part."""
+        return next((hop for hop in self.recognition.hops if hop.tier == tier), _NO_HOP)
+
+
+class CacheBench:
+    """Cloud, link and one edge per cache size, as processes. A context manager.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs.
+    database : Path
+        The cloud's catalogue.
+    objects : int
+        How many it has: a cache of this size is one of everything.
+    sizes : sequence of str
+        "0", "5", …, "adaptive".
+    edge_settings : mapping of str to str
+        Of all edges, as after ``--set``.
+    seed : int
+        Of the link.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        database: Path,
+        objects: int,
+        sizes: Sequence[str],
+        edge_settings: Mapping[str, str],
+        seed: int,
+    ) -> None:
+        self._group = ProcessGroup(folder, child_environment())
+        self._database = database
+        self._objects = objects
+        self._sizes = tuple(sizes)
+        self._edge_settings = edge_settings
+        self._seed = seed
+        self._open = ExitStack()
+        self._edges: dict[str, str] = {}
+        self._devices: dict[str, Recognizer] = {}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.enter_context(self._group)
+            self._start()
+            for device in self._devices.values():
+                undo.callback(device.close)
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def _start(self) -> None:
+        cloud = start_daemon(self._group, "cloud", {"database": str(self._database)})
+        self._link = start_link(self._group, endpoint_of(cloud), UNSHAPED, seed=self._seed)
+        common = {"cloud": self._link.endpoint, "poll_s": _NEVER_S, "prefetch.objects": "0"}
+        daemons = {
+            size: start_daemon(
+                self._group,
+                "edge",
+                {**common, **self._edge_settings, **policy_settings(size, self._objects)},
+                name=f"edge-{size}",
+            )
+            for size in self._sizes
+        }
+        settings = RecognizerSettings(timeout_s=_TIMEOUT_S, prefetch=PrefetchSettings(enabled=False))
+        for size, daemon in daemons.items():
+            self._edges[size] = endpoint_of(daemon)
+            self._devices[size] = Recognizer(self._edges[size], None, CATALOGUE, settings=settings)
+
+    def warm(self, requests: Sequence[tuple[str, str]]) -> None:
+        """Tell every edge what was asked for before; static caches are full of the most frequent then."""
+        for edge in self._edges.values():
+            admit(edge, with_models=True)
+            report_requests(edge, requests)
+        for size, edge in self._edges.items():
+            wait_settled(edge, objects=None if size == ADAPTIVE else int(size), timeout_s=120.0)
+
+    def reshape(self, shape: LinkShape) -> None:
+        """Another network between the edges and the cloud."""
+        self._link.reshape(shape)
+
+    def settle(self, asks: Sequence[Ask]) -> None:
+        """Let the adaptive edge see the network: a few requests, and the time to act on them."""
+        for ask in asks:
+            self._ask(ADAPTIVE, ask)
+        wait_settled(self._edges[ADAPTIVE], timeout_s=15.0)
+
+    def ask_all(self, ask: Ask, number: int) -> list[Answer]:
+        """Show one photo to every edge, in an order that changes with ``number``."""
+        turn = number % len(self._sizes)
+        return [self._ask(size, ask) for size in (*self._sizes[turn:], *self._sizes[:turn])]
+
+    def cached(self) -> dict[str, int]:
+        """Objects in each cache now."""
+        return {size: wait_settled(edge, quiet_s=0.0, timeout_s=0.0) for size, edge in self._edges.items()}
+
+    def _ask(self, size: str, ask: Ask) -> Answer:
+        photo = ask.path.read_bytes()
+        started_s = perf_counter()
+        recognition = self._devices[size].recognize_blocking(photo)
+        return Answer(size, (perf_counter() - started_s) * 1e3, recognition)
+
+
+def policy_settings(size: str, objects: int) -> dict[str, str]:
+    """The settings of an edge whose cache has this size, in a catalogue of so many objects."""
+    if size == ADAPTIVE:
+        return {}
+    if size == "0":
+        return {"cache.policy": "none"}
+    if int(size) >= objects:
+        return {"cache.policy": "everything"}
+    return {"cache.policy": "lfu", "cache.fixed_size": size}

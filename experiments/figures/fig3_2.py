@@ -1,0 +1,342 @@
+"""Figure 3.2: latency and hit ratio of an edge cache over its size (dissertation, 3.2).
+
+Requests for 400 objects follow Zipf's law with exponent 0.8, one at a time. Static caches are full of the
+most frequent objects; the adaptive edge has heard the same earlier requests and chooses by itself. All are
+real daemons behind one shaped link; the paper's network first, then those of table 6.3. With the paper's
+classifier (LSH of FLANN) a large cache takes longer to search than it saves; our default hardly grows with
+its size.
+
+A cell is one repetition of one classifier: daemons started anew, warmed over a link without limits, then
+measured in one network after the other. The offline analysis that the adaptive edge rests on is made before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from nearsight.experiments.figures.cache_bench import ADAPTIVE, Answer, Ask, CacheBench
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.museums import dataset_of, museum_folder
+from nearsight.experiments.figures.zipf import systematic_ranks, zipf_shares
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.testbed.networks import FIGURE_3_2, TABLE_6_3
+from nearsight.experiments.testbed.plan import photos_by_object
+from nearsight.experiments.testbed.processes import termination_as_interrupt
+from nearsight.experiments.testbed.teaching import teach_catalogue
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nearsight.experiments.datasets.dataset import Dataset
+
+LSH, OURS = "flann-lsh", "auto"
+BACKENDS = (LSH, OURS)
+PAPER = "figure 3.2"
+NETWORKS = {PAPER: FIGURE_3_2, **TABLE_6_3}
+EXPONENT = 0.8
+WITHIN = 0.05
+"""How much worse than the best static size the adaptive edge may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured.
+
+    Attributes
+    ----------
+    museum : MuseumSettings
+        The catalogue and its photos.
+    sizes : tuple of int
+        Static caches.
+    repetitions : int
+        Of everything, with daemons started anew.
+    earlier : int
+        Requests that all edges have heard of before.
+    networks : tuple of str
+        Of `NETWORKS`.
+    settling, rehearsed, photos : int
+        Requests per network: to the adaptive edge so that it sees the network, to each edge before it is
+        measured, and measured to each edge.
+    profile_sizes, profile_subsets, profile_queries
+        Of the offline analysis.
+    """
+
+    museum: MuseumSettings
+    sizes: tuple[int, ...]
+    repetitions: int
+    earlier: int
+    networks: tuple[str, ...]
+    settling: int
+    rehearsed: int
+    photos: int
+    profile_sizes: tuple[int, ...]
+    profile_subsets: int
+    profile_queries: int
+
+
+FULL = Plan(
+    MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100),
+    (0, 5, 10, 20, 30, 50, 80, 120, 200, 400),
+    repetitions=3,
+    earlier=1600,
+    networks=tuple(NETWORKS),
+    settling=12,
+    rehearsed=3,
+    photos=16,
+    profile_sizes=(1, 25, 50, 100, 200, 300, 400),
+    profile_subsets=3,
+    profile_queries=12,
+)
+SMOKE = Plan(
+    MuseumSettings(objects=12, photos_per_object=2, unknown_photos=2),
+    (0, 3, 12),
+    repetitions=1,
+    earlier=60,
+    networks=(PAPER, "Fast"),
+    settling=3,
+    rehearsed=2,
+    photos=4,
+    profile_sizes=(1, 6, 12),
+    profile_subsets=2,
+    profile_queries=3,
+)
+
+
+class Figure(Experiment):
+    """Static cache sizes and the adaptive edge."""
+
+    name: ClassVar[str] = "fig3.2"
+
+    def __init__(self) -> None:
+        self._profiles: dict[str, Path] = {}
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        return tuple(
+            Cell(f"{number}-{backend}", {"backend": backend, "repetition": number})
+            for number in range(_plan(options).repetitions)
+            for backend in BACKENDS
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        backend, number = str(cell.parameters["backend"]), int(cell.parameters["repetition"])
+        plan = _plan(options)
+        crowd = Crowd(dataset_of(options, plan.museum), options.rng(self.name, "ranks"))
+        museum = museum_folder(options.museums, plan.museum)
+        database = (museum / "cloud.db").resolve()
+        teach_catalogue(museum, database, threads=os.cpu_count() or 1, progress=lambda _done, _of: None)
+        settings = {
+            "recognition.backend": backend,
+            "cache.profile": str(self._profile(backend, plan, crowd.dataset, museum)),
+        }
+        rng = options.rng(self.name, "requests", number)
+        with (
+            termination_as_interrupt(),
+            CacheBench(
+                museum.parent.parent / "testbed" / self.name,
+                database=database,
+                objects=plan.museum.objects,
+                sizes=(*map(str, plan.sizes), ADAPTIVE),
+                edge_settings=settings,
+                seed=options.seed,
+            ) as bench,
+        ):
+            bench.warm(crowd.reports(plan.earlier, rng))
+            rows: list[Row] = []
+            for network in plan.networks:
+                bench.reshape(NETWORKS[network])
+                bench.settle(crowd.asks(plan.settling, rng))
+                for place, ask in enumerate(crowd.asks(plan.rehearsed, rng)):
+                    bench.ask_all(ask, place)
+                measured = _measure(bench, crowd.asks(plan.photos, rng))
+                rows += [
+                    {"backend": backend, "network": network, "repetition": number, **row} for row in measured
+                ]
+        return rows
+
+    def _profile(self, backend: str, plan: Plan, dataset: Dataset, museum: Path) -> Path:
+        """The offline analysis of a backend, made once in a run."""
+        if backend not in self._profiles:
+            self._profiles[backend] = _measure_profile(backend, plan, dataset, museum)
+        return self._profiles[backend]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """Per backend and network: every edge's latency, hit ratio and size; the best static one."""
+        groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
+        for row in rows:
+            groups[row["backend"], row["network"]].append(row)
+        found: dict[str, Any] = {}
+        for (backend, network), group in groups.items():
+            found.setdefault(backend, {})[network] = _curve(group)
+        return {"backends": found}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+        paper = summary["backends"][LSH][PAPER]
+        latency = {size: one["latency_ms"]["median"] for size, one in paper["static"].items()}
+        largest = max(latency, key=int)
+        inner = min(value for size, value in latency.items() if size not in {"0", largest})
+        falls, rises = latency["0"] / inner, latency[largest] / inner
+        targets = [
+            Target("LSH: without a cache, over the best size; the curve falls", falls, falls > 1),
+            Target("LSH: everything cached, over the best size; the curve rises", rises, rises > 1),
+        ]
+        for backend, networks in summary["backends"].items():
+            for network, curve in networks.items():
+                ratio = curve["adaptive over best"]
+                text = f"{backend}, {network}: adaptive edge over the best static size ({curve['best']})"
+                targets.append(Target(text, ratio, ratio <= 1 + WITHIN))
+        return tuple(targets)
+
+    def table(  # noqa: D102
+        self, summary: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        rows = [
+            (backend, network, size, one["cached"], _shown(one["latency_ms"]), f"{one['hit_ratio']:.2f}")
+            for backend, networks in summary["backends"].items()
+            for network, curve in networks.items()
+            for size, one in {**curve["static"], ADAPTIVE: curve[ADAPTIVE]}.items()
+        ]
+        return ("backend", "network", "size", "cached", "latency ms (least to most)", "hits"), rows
+
+    def plot(self, folder: Path) -> Path:  # noqa: D102
+        from nearsight.experiments.figures.fig3_2_picture import draw  # noqa: PLC0415  measuring draws nothing
+
+        return draw(folder, f"{self.name}.png")
+
+
+class Crowd:
+    """Visitors whose requests follow Zipf's law; which object has which rank is chance.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Objects and photos of them.
+    rng : Generator
+        Draws the ranks.
+    """
+
+    def __init__(self, dataset: Dataset, rng: np.random.Generator) -> None:
+        self.dataset = dataset
+        self._photos = photos_by_object(dataset)
+        self._objects = [str(name) for name in rng.permutation(sorted(self._photos))]
+        self._shares: NDArray[np.float64] = zipf_shares(len(self._objects), EXPONENT)
+
+    def reports(self, count: int, rng: np.random.Generator) -> list[tuple[str, str]]:
+        """Earlier requests as (device, object)."""
+        ranks = systematic_ranks(self._shares, count, rng)
+        return [
+            (f"earlier-{number % _EARLIER_DEVICES}", self._objects[rank]) for number, rank in enumerate(ranks)
+        ]
+
+    def asks(self, count: int, rng: np.random.Generator) -> list[Ask]:
+        """Photos to show now."""
+        asks = []
+        for rank in systematic_ranks(self._shares, count, rng):
+            object_id = self._objects[rank]
+            photos = self._photos[object_id]
+            asks.append(Ask(object_id, int(rank) + 1, Path(photos[int(rng.integers(len(photos)))])))
+        return asks
+
+
+_EARLIER_DEVICES = 64
+
+
+def _plan(options: RunOptions) -> Plan:
+    plan = SMOKE if options.smoke else FULL
+    return replace(plan, museum=replace(plan.museum, seed=options.seed))
+
+
+def _measure_profile(backend: str, plan: Plan, dataset: Dataset, museum: Path) -> Path:
+    import time  # noqa: PLC0415
+
+    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+    from nearsight.experiments.profiling import (  # noqa: PLC0415
+        ProfilingPlan,
+        fit_profile,
+        measure,
+        prepare,
+    )
+
+    settings = RecognitionSettings(backend=backend)
+    data = prepare(dataset, settings, lambda _steps: None)
+    profiling = ProfilingPlan(
+        plan.profile_sizes,
+        plan.profile_subsets,
+        relevant=plan.profile_queries,
+        noise=plan.profile_queries,
+        seed=plan.museum.seed,
+    )
+    rows = measure(data, profiling, settings, lambda _steps: None)
+    path = (museum / f"profile-{backend}.json").resolve()
+    fit_profile(rows, data, settings, time.time()).save(path)
+    return path
+
+
+def _measure(bench: CacheBench, asks: Iterable[Ask]) -> list[Row]:
+    measured = [
+        (number, ask, answer) for number, ask in enumerate(asks) for answer in bench.ask_all(ask, number)
+    ]
+    cached = bench.cached()
+    return [_row(number, ask, answer, cached[answer.size]) for number, ask, answer in measured]
+
+
+def _row(number: int, ask: Ask, answer: Answer, cached: int) -> Row:
+    edge, cloud = answer.hop("edge"), answer.hop("cloud")
+    return {
+        "size": answer.size,
+        "cached": cached,
+        "number": number,
+        "rank": ask.rank,
+        "expected": ask.object_id,
+        "answered": answer.recognition.object_id or "",
+        "answered_by": answer.recognition.answered_by,
+        "latency_ms": round(answer.latency_ms, 3),
+        "edge_compute_ms": round(edge.compute_ms, 3),
+        "edge_next_tier_ms": round(edge.next_tier_ms, 3),
+        "cloud_compute_ms": round(cloud.compute_ms, 3),
+    }
+
+
+def _curve(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """One backend in one network."""
+    by_size: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in rows:
+        by_size[row["size"]].append(row)
+    edges = {size: _edge(group) for size, group in by_size.items()}
+    adaptive = edges.pop(ADAPTIVE)
+    static = dict(sorted(edges.items(), key=lambda item: int(item[0])))
+    best = min(static, key=lambda size: float(static[size]["latency_ms"]["median"]))
+    ratio = adaptive["latency_ms"]["median"] / static[best]["latency_ms"]["median"]
+    return {"static": static, ADAPTIVE: adaptive, "best": best, "adaptive over best": round(ratio, 4)}
+
+
+def _edge(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """One edge: mean latency per repetition, then the median over the repetitions."""
+    per_repetition: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        per_repetition[row["repetition"]].append(float(row["latency_ms"]))
+    means = [float(np.mean(values)) for values in per_repetition.values()]
+    relevant = [row for row in rows if row["expected"]]
+    return {
+        "latency_ms": {
+            "median": round(float(np.median(means)), 3),
+            "min": round(min(means), 3),
+            "max": round(max(means), 3),
+            "repetitions": len(means),
+        },
+        "hit_ratio": round(float(np.mean([row["answered_by"] == "edge" for row in rows])), 4),
+        "recall": round(float(np.mean([row["answered"] == row["expected"] for row in relevant])), 4),
+        "edge_compute_ms": round(float(np.mean([float(row["edge_compute_ms"]) for row in rows])), 3),
+        "cached": round(float(np.median([int(row["cached"]) for row in rows]))),
+        "requests": len(rows),
+    }
+
+
+def _shown(latency: Mapping[str, float]) -> str:
+    return f"{latency['median']:.1f} ({latency['min']:.1f} to {latency['max']:.1f})"

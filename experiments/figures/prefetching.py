@@ -1,0 +1,410 @@
+"""Device prefetching and adaptive feature extraction against edge cache and cloud (dissertation, chapter 6).
+
+Visitors walk, every device sends one photo per second while its visitor looks at something, and all requests
+of a repetition are the same for all configurations: only cloud; edge cache; prefetching with 600 features per
+photo; prefetching that chooses the number of features. The building reaches the cloud over the Medium network
+of table 6.3; devices reach the edge directly.
+
+As in the paper (6.2.7) the edge knows the visitors of before: four fifths of them teach it, over its own
+Prediction service and before time counts, and devices follow some of the others. Devices know the offline
+analysis of this machine; they start with nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.museums import dataset_of, museum_folder
+from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.testbed.devices import replay_devices
+from nearsight.experiments.testbed.networks import TABLE_6_3, UNSHAPED
+from nearsight.experiments.testbed.plan import photos_by_object
+from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
+from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
+from nearsight.experiments.testbed.teaching import teach_catalogue
+from nearsight.experiments.testbed.tiers import (
+    DevicePlan,
+    Trace,
+    child_environment,
+    endpoint_of,
+    rows_path,
+    start_daemon,
+    start_device,
+    start_link,
+)
+from nearsight.experiments.testbed.warming import admit, report_requests, wait_settled
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.visits import read_visits_csv
+
+if TYPE_CHECKING:
+    from nearsight.experiments.datasets.dataset import Dataset
+
+ONLY_CLOUD, EDGE_CACHE, FIXED, ADAPTIVE = (
+    "only-cloud",
+    "edge-cache",
+    "prefetching-600",
+    "prefetching-adaptive",
+)
+CONFIGURATIONS = (ONLY_CLOUD, EDGE_CACHE, FIXED, ADAPTIVE)
+GENERATED, REAL = "generated", "real"
+NETWORK = "Medium"
+FIXED_FEATURES = 600
+FEATURE_COUNTS = (200, 400, 600, 800)
+ON_DEVICE = 0.6
+TENTH = 0.1
+_TIMEOUT_S = 5.0
+_REAL_EXHIBITS = 60
+"""Enough for a smoke run with the museums whose visitors were logged."""
+_COLUMNS = (
+    *("visitor", "number", "time_s", "late_ms", "expected", "answered", "outcome", "outcomes", "answered_by"),
+    *(
+        "latency_ms",
+        "sent_bytes",
+        "received_bytes",
+        "edge_compute_ms",
+        "edge_next_tier_ms",
+        "cloud_compute_ms",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured.
+
+    Attributes
+    ----------
+    museum : MuseumSettings
+        The cloud's catalogue, and photos.
+    sections, exhibits_per_section, visitors : int
+        Of generated visits (table 6.2, and 6.2.5).
+    following : Following
+        The devices.
+    repetitions : int
+        Each with other visitors.
+    profile_sizes, profile_subsets, profile_queries
+        Of the offline analyses.
+    """
+
+    museum: MuseumSettings
+    sections: int
+    exhibits_per_section: int
+    visitors: int
+    following: Following
+    repetitions: int
+    profile_sizes: tuple[int, ...]
+    profile_subsets: int
+    profile_queries: int
+
+
+FULL = Plan(
+    MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100),
+    sections=3,
+    exhibits_per_section=44,
+    visitors=180,
+    following=Following(devices=10, seconds=60.0, unknown_share=0.05),
+    repetitions=1,
+    profile_sizes=(1, 4, 8, 16, 32),
+    profile_subsets=4,
+    profile_queries=12,
+)
+SMOKE = Plan(
+    MuseumSettings(objects=12, photos_per_object=2, unknown_photos=2),
+    sections=1,
+    exhibits_per_section=10,
+    visitors=15,
+    following=Following(devices=2, seconds=5.0, unknown_share=0.05),
+    repetitions=1,
+    profile_sizes=(1, 4, 8),
+    profile_subsets=1,
+    profile_queries=3,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """Offline analyses: of the edge, and of devices with a fixed and a free number of features."""
+
+    edge: Path
+    fixed: Path
+    adaptive: Path
+
+
+class Figure(Experiment):
+    """Four configurations on the same visitors."""
+
+    name: ClassVar[str] = "prefetching"
+    takes_visits: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._profiles: Profiles | None = None
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        traces = [GENERATED] if options.visits is None else [GENERATED, REAL]
+        return tuple(
+            Cell(
+                f"{trace}-{number}-{configuration}",
+                {"trace": trace, "repetition": number, "configuration": configuration},
+            )
+            for number in range(_plan(options).repetitions)
+            for trace in traces
+            for configuration in CONFIGURATIONS
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        trace, configuration = str(cell.parameters["trace"]), str(cell.parameters["configuration"])
+        number = int(cell.parameters["repetition"])
+        plan = _plan(options)
+        dataset = dataset_of(options, plan.museum)
+        museum = museum_folder(options.museums, plan.museum).resolve()
+        folder = museum.parent.parent / "testbed" / self.name
+        database = museum / "cloud.db"
+        teach_catalogue(museum, database, threads=2, progress=lambda _done, _of: None)
+        if self._profiles is None:
+            self._profiles = measure_profiles(plan, dataset, folder)
+        rng = options.rng(self.name, trace, number)  # the same for all configurations
+        crowd = Crowd.divided(_visits(trace, plan, options, rng), rng)
+        photos = photos_by_object(dataset)
+        objects = crowd.mapped(list(photos))
+        unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
+        planned = follow(crowd, plan.following, objects, photos, unknown, rng)
+        session = Session(
+            folder,
+            database,
+            self._profiles,
+            write_traces(folder / "traces", planned, rng),
+            tuple(crowd.transitions(objects)),
+            options.seed,
+        )
+        with termination_as_interrupt():
+            measured = session.play(configuration)
+        return [
+            {"trace": trace, "configuration": configuration, "repetition": number, **_row(row)}
+            for row in measured
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``traces.<trace>.<configuration>``: medians over the repetitions."""
+        groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
+        for row in rows:
+            groups[row["trace"], row["configuration"]].append(row)
+        found: dict[str, Any] = {}
+        for (trace, configuration), group in groups.items():
+            found.setdefault(trace, {})[configuration] = _configuration(group)
+        return {"traces": found}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+        return tuple(
+            target for trace, found in summary["traces"].items() for target in _targets(trace, found)
+        )
+
+    def table(  # noqa: D102
+        self, summary: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        rows = [
+            (
+                trace,
+                configuration,
+                f"{one['p50_ms']['median']:.1f}",
+                f"{one['p95_ms']['median']:.1f}",
+                *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in ("device", "edge", "cloud")),
+                f"{one['recall']:.3f}",
+                f"{one['precision']:.3f}",
+                one["requests"],
+            )
+            for trace, configurations in summary["traces"].items()
+            for configuration, one in configurations.items()
+        ]
+        columns = ("visitors", "configuration", "p50 ms", "p95 ms", "device", "edge", "cloud")
+        return (*columns, "recall", "precision", "requests"), rows
+
+    def plot(self, folder: Path) -> Path:  # noqa: D102
+        from nearsight.experiments.figures.prefetching_picture import draw  # noqa: PLC0415
+
+        return draw(folder, f"{self.name}.png")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The same visitors, for one configuration after the other.
+
+    Attributes
+    ----------
+    folder : Path
+        For logs.
+    database : Path
+        The cloud's catalogue.
+    profiles : Profiles
+        What edge and devices know of this machine.
+    traces : tuple of Trace
+        One per device.
+    transitions : tuple of (visitor, object)
+        What the edge has heard of before.
+    seed : int
+        Of the link.
+    """
+
+    folder: Path
+    database: Path
+    profiles: Profiles
+    traces: tuple[Trace, ...]
+    transitions: tuple[tuple[str, str], ...]
+    seed: int
+
+    def play(self, configuration: str) -> list[RequestRow]:
+        """Run one configuration from the start of its daemons to their end."""
+        with ProcessGroup(self.folder / configuration, child_environment()) as group:
+            cloud = start_daemon(group, "cloud", {"database": str(self.database)})
+            link = start_link(group, endpoint_of(cloud), UNSHAPED, seed=self.seed)
+            daemons = [cloud, link.process]
+            edge = ""
+            if configuration != ONLY_CLOUD:
+                daemons.append(self._start_edge(group, link.endpoint))
+                edge = endpoint_of(daemons[-1])
+                self._teach(edge)
+            plan = DevicePlan(
+                edge, link.endpoint, Path(), configuration, _TIMEOUT_S, self._device_settings(configuration)
+            )
+            devices = [start_device(group, trace, plan) for trace in self.traces]
+            for device in devices:
+                device.wait_ready()
+            link.reshape(TABLE_6_3[NETWORK])
+            replay_devices(devices, daemons, timeout_s=_TIMEOUT_S)
+            return [row for trace in self.traces for row in read_request_rows(rows_path(group, trace))]
+
+    def _start_edge(self, group: ProcessGroup, cloud: str) -> ManagedProcess:
+        return start_daemon(group, "edge", {"cloud": cloud, "cache.profile": str(self.profiles.edge)})
+
+    def _teach(self, edge: str) -> None:
+        admit(edge)
+        report_requests(edge, self.transitions)
+        wait_settled(edge)
+
+    def _device_settings(self, configuration: str) -> dict[str, str]:
+        if configuration in {ONLY_CLOUD, EDGE_CACHE}:
+            return {"recognizer.prefetch.enabled": "false"}
+        profile = self.profiles.fixed if configuration == FIXED else self.profiles.adaptive
+        return {"recognizer.prefetch.enabled": "true", "recognizer.prefetch.profile": str(profile)}
+
+
+def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
+    """The offline analyses of this machine, for the edge (3.3.1) and for devices (4.5.2), from the same rows.
+
+    Devices and edge are the same machine here, so the edge uses the curve of 800 features.
+    """
+    from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+    from nearsight.experiments.device_profiling import analyse_device  # noqa: PLC0415
+    from nearsight.experiments.profiling import ProfilingPlan  # noqa: PLC0415
+
+    settings = RecognitionSettings()
+    profiling = ProfilingPlan(
+        plan.profile_sizes,
+        plan.profile_subsets,
+        plan.profile_queries,
+        plan.profile_queries,
+        seed=plan.museum.seed,
+    )
+    analysis = analyse_device(
+        dataset,
+        settings,
+        FEATURE_COUNTS,
+        lambda _objects: profiling,
+        time.time(),
+        lambda _stage, _steps: lambda _done: None,
+    )
+    profiles = {one.query_features: one for one in analysis.profile.profiles}
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Profiles(*(folder / f"profile-{name}.json" for name in ("edge", "fixed", "adaptive")))
+    profiles[settings.query_features].save(found.edge)
+    DeviceProfile(profiles=(profiles[FIXED_FEATURES],)).save(found.fixed)
+    analysis.profile.save(found.adaptive)
+    return found
+
+
+def _plan(options: RunOptions) -> Plan:
+    plan = SMOKE if options.smoke else FULL
+    if options.smoke and options.visits is not None:
+        plan = replace(plan, museum=replace(plan.museum, objects=_REAL_EXHIBITS))
+    return replace(plan, museum=replace(plan.museum, seed=options.seed))
+
+
+def _visits(trace: str, plan: Plan, options: RunOptions, rng: np.random.Generator) -> Sequence[Any]:
+    if trace == REAL and options.visits is not None:
+        return read_visits_csv(options.visits)
+    return generate_visits(
+        rng,
+        sections=plan.sections,
+        exhibits_per_section=plan.exhibits_per_section,
+        visitors=plan.visitors,
+    )
+
+
+def _row(row: RequestRow) -> Row:
+    values = asdict(row)
+    return {name: values[name] for name in _COLUMNS}
+
+
+def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    by_repetition: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in rows:
+        by_repetition[row["repetition"]].append(row)
+    latencies = [
+        [float(row["latency_ms"]) for row in group if row["answered_by"]] for group in by_repetition.values()
+    ]
+    relevant = [row for row in rows if row["expected"]]
+    named = [row for row in rows if row["answered"]]
+    correct = sum(row["answered"] == row["expected"] for row in relevant)
+    return {
+        "p50_ms": _percentile(latencies, 50),
+        "p95_ms": _percentile(latencies, 95),
+        "answered_by": {
+            tier: round(float(np.mean([row["answered_by"] == tier for row in rows])), 4)
+            for tier in ("device", "edge", "cloud")
+        },
+        "recall": round(correct / len(relevant), 4),
+        "precision": round(correct / max(1, len(named)), 4),
+        "wrong": len(named) - correct,
+        "failed": sum(not row["answered_by"] for row in rows),
+        "requests": len(rows),
+        "sent_late_p99_ms": round(float(np.percentile([float(row["late_ms"]) for row in rows], 99)), 2),
+        "sent_bytes": sum(int(row["sent_bytes"]) for row in rows),
+    }
+
+
+def _percentile(repetitions: Sequence[Sequence[float]], percent: float) -> dict[str, float]:
+    values = [float(np.percentile(latencies, percent)) for latencies in repetitions]
+    return {
+        "median": round(float(np.median(values)), 3),
+        "min": round(min(values), 3),
+        "max": round(max(values), 3),
+        "repetitions": len(values),
+    }
+
+
+def _targets(trace: str, found: Mapping[str, Any]) -> list[Target]:
+    cloud = found[ONLY_CLOUD]
+    targets = []
+    for name in (FIXED, ADAPTIVE):
+        one = found[name]
+        share = one["answered_by"]["device"]
+        ratio = one["p50_ms"]["median"] / cloud["p50_ms"]["median"]
+        recall, precision = (one[key] - cloud[key] for key in ("recall", "precision"))
+        targets += [
+            Target(f"{trace}, {name}: answered on the device, at least 0.60", share, share >= ON_DEVICE),
+            Target(f"{trace}, {name}: p50 over only-cloud's, at most 0.10", ratio, ratio <= TENTH),
+            Target(f"{trace}, {name}: recall minus only-cloud's, not below 0", recall, recall >= 0),
+            Target(f"{trace}, {name}: precision minus only-cloud's, not below 0", precision, precision >= 0),
+        ]
+    faster = found[ADAPTIVE]["p50_ms"]["median"] / found[FIXED]["p50_ms"]["median"]
+    text = f"{trace}: p50 of adaptive extraction over that of 600 features, below 1"
+    return [*targets, Target(text, faster, faster < 1)]
