@@ -103,7 +103,10 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Requests until the hit ratio is regained, by profile, stay and estimate; shares of the paper's."""
+        """Requests until the hit ratio is regained, by profile, stay and estimate; shares of the paper's.
+
+        ``never`` counts the repetitions that had not regained it when the requests ended.
+        """
         runs: dict[tuple[str, str, str], dict[str, StoredRow]] = defaultdict(dict)
         for row in rows:
             runs[row["profile"], row["stay_h"], row["estimate"]][row["repetition"]] = row
@@ -113,6 +116,7 @@ class Figure(Experiment):
             place[estimate] = {
                 "requests": mean_and_spread([int(row["regained"]) for row in repetitions.values()]),
                 "before": mean_and_spread([float(row["hit_ratio_before"]) for row in repetitions.values()]),
+                "never": sum(row["regained"] == row["requests"] for row in repetitions.values()),
             }
         for stays in found.values():
             for estimates in stays.values():
@@ -139,7 +143,7 @@ class Figure(Experiment):
                 stay,
                 estimate,
                 f"{one['before']['mean']:.3f}",
-                f"{one['requests']['mean']:.0f} ± {one['requests']['std']:.0f}",
+                f"{_at_least(one)}{one['requests']['mean']:.0f} ± {one['requests']['std']:.0f}",
                 f"{one['share_of_paper']:.2f}",
             )
             for profile, stays in summary["regained"].items()
@@ -306,6 +310,10 @@ def _draw_course(axes: Axes, rows: Sequence[StoredRow]) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
+def _at_least(found: Mapping[str, Any]) -> str:
+    return "≥ " if found["never"] else ""
+
+
 def _draw_effort(axes: Axes, stays: Mapping[str, Any]) -> None:
     hours = [float(stay.removesuffix(" h")) for stay in stays]
     for estimate, colour in _COLOURS.items():
@@ -321,5 +329,9 @@ def _draw_effort(axes: Axes, stays: Mapping[str, Any]) -> None:
             elinewidth=0.8,
             capsize=2,
         )
+        for stay_h, estimates in zip(hours, stays.values(), strict=True):
+            mean = estimates[estimate]["requests"]["mean"]
+            if estimates[estimate]["never"]:
+                axes.annotate("≥", (stay_h, mean), (-9, 3), textcoords="offset points", ha="center")
     axes.set(xlabel="hours in the other section before", ylabel="requests", ylim=(0, None), xlim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.0f}")

@@ -65,12 +65,15 @@ def test_a_bound_is_kept() -> None:
 def test_an_estimate_that_forgets_follows_the_crowd_in_a_fraction_of_the_requests() -> None:
     before, after = requests(OBJECTS[:20], 10_000), requests(OBJECTS[50:70], 12_000, seed=3)
     regained = {}
+    ends = {}
     for half_life_s in (math.inf, 1000.0):
         steady, course = watch(edge(half_life_s), before, after, 10_000.0)
         assert steady == pytest.approx(0.9, abs=0.05)
         assert course[0][1] == 0.0, "nobody asked for the new section before"
         regained[half_life_s] = course[-1][3]
+        ends[half_life_s] = course[-1][0]
     assert regained[1000.0] < 0.3 * regained[math.inf]
+    assert ends == dict.fromkeys(ends, 12_000), "the last sample tells how many requests there were"
 
 
 def test_a_section_is_asked_for_its_own_objects_from_the_first_moment_on() -> None:
