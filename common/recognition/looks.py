@@ -1,10 +1,11 @@
 """An image in, an answer out: the first look is cheap, and what it leaves unknown is looked at again.
 
-A further look sees the photo larger and with more features, once with its local contrast evened out (CLAHE,
-Zuiderveld, Graphics Gems IV, 1994): that finds dark, small and cluttered objects. Each look is verified on
-its own by the same rules, so further looks add answers and never change one, and a photo that is recognised
-at first look pays nothing for them. They are for whoever answers last and has the image (the cloud, an
-evaluation): a cache that looked again would pay at every miss.
+The second look sees the photo larger, with more features and its local contrast evened out (CLAHE,
+Zuiderveld, Graphics Gems IV, 1994): that finds dark, small and cluttered objects.
+
+It is verified by the same rules, so it adds answers and never changes one, and a photo that is recognised at
+first look pays nothing for it. It is for whoever answers last and has the image (the cloud, an evaluation): a
+cache that looked again would pay at every miss.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ class Look:
     even_contrast: bool = False
 
 
-def looks(settings: RecognitionSettings) -> tuple[Look, ...]:
-    """The first look and the further ones, in the order in which they find most for their time."""
-    side = max(settings.limits.longest_side, 960)
-    count = max(settings.query_features, 2000)
-    first = Look(settings.limits.longest_side, settings.query_features)
-    further = (Look(side, count, even_contrast=True), Look(side, count))
-    return (first, *further[: settings.further_looks])
+def looks(settings: RecognitionSettings) -> tuple[Look, Look]:
+    """The first and the second look."""
+    limits = settings.limits
+    return (
+        Look(limits.longest_side, settings.query_features),
+        Look(max(limits.longest_side, 960), max(settings.query_features, 2000), even_contrast=True),
+    )
 
 
 def recognize_image(
@@ -61,39 +62,36 @@ def recognize_image(
     *,
     go_on: Callable[[], bool] = lambda: True,
 ) -> RecognitionResult:
-    """What an image shows, by the first look that can tell; times are sums over the looks taken.
+    """What an image shows, at first or at second look; times are sums over both.
 
     Parameters
     ----------
     source : bytes, path or ndarray
         As for `load_image`.
     recognizer : ObjectRecognizer
-        Its settings say how many looks there may be.
+        Its settings say whether to look again.
     extractor : FeatureExtractor
     go_on : callable
-        Asked before each further look; False ends the search (nobody waits any more).
+        Asked before the second look; False: nobody waits any more.
 
     Raises
     ------
     InvalidImage, ImageTooLarge, NotFound
         As `load_image`.
     """
-    limits = recognizer.settings.limits
-    first, *further = looks(recognizer.settings)
-    result = _take(first, load_image(source, limits), recognizer, extractor)
-    larger: GrayImage | None = None
-    for look in further:
-        if result.found is not None or not go_on():
-            break
-        larger = larger or load_image(source, replace(limits, longest_side=look.longest_side))
-        again = _take(look, larger, recognizer, extractor)
-        result = RecognitionResult(
-            again.found,
-            result.match_ms + again.match_ms,
-            result.verify_ms + again.verify_ms,
-            result.extract_ms + again.extract_ms,
-        )
-    return result
+    settings = recognizer.settings
+    first, second = looks(settings)
+    result = _take(first, load_image(source, settings.limits), recognizer, extractor)
+    if result.found is not None or not (settings.look_again and len(recognizer) and go_on()):
+        return result
+    larger = load_image(source, replace(settings.limits, longest_side=second.longest_side))
+    again = _take(second, larger, recognizer, extractor)
+    return RecognitionResult(
+        again.found,
+        result.match_ms + again.match_ms,
+        result.verify_ms + again.verify_ms,
+        result.extract_ms + again.extract_ms,
+    )
 
 
 def even_contrast(image: GrayImage) -> GrayImage:

@@ -32,7 +32,8 @@ class RecognitionSettings(BaseModel):
 
     The defaults are for serving: 800 query and 1000 training features. More query features find more of the
     hard photos (measured on Stanford Mobile Visual Search, 1000 training features: DVD covers 0.98 with 800,
-    1.00 with 2000), for 2 ms more per lookup and twice the bytes on the wire.
+    1.00 with 2000), for 2 ms more per lookup and twice the bytes on the wire: only the second look has
+    them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,17 +73,13 @@ class RecognitionSettings(BaseModel):
     reprojection_px: Annotated[
         float, Field(gt=0, le=50, description="largest reprojection error of an inlier, pixels")
     ] = 5.0
-    further_looks: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=2,
-            description="looks at an image still unknown, where no other tier is asked (see `looks`)",
-        ),
-    ] = 2
+    look_again: Annotated[
+        bool,
+        Field(description="look again at an unknown image where no other tier is asked (see `looks`)"),
+    ] = True
     limits: ImageLimits = ImageLimits()
 
     @classmethod
     def thorough(cls, *, backend: str = "auto") -> RecognitionSettings:
-        """Settings for high recall: twice the training features, more candidates, and all looks."""
-        return cls(backend=backend, training_features=2000, candidates=10, further_looks=2)
+        """Settings for high recall: twice the training features, more candidates."""
+        return cls(backend=backend, training_features=2000, candidates=10)

@@ -47,7 +47,7 @@ def evaluate(
     backend: BackendOption = "auto",
     query_features: FeaturesOption = None,
     serving: Annotated[
-        bool, typer.Option("--serving", help="As the cloud does by default, instead of thoroughly.")
+        bool, typer.Option("--serving", help="With the default settings of the daemons.")
     ] = False,
     failures: Annotated[bool, typer.Option("--failures", help="List missed and wrong photos too.")] = False,
     as_json: JsonOption = False,
@@ -57,7 +57,7 @@ def evaluate(
     All folders share one catalogue. Only recognition is measured, without network and cache; times are
     medians. A photo of something that is not in the catalogue should be answered "unknown".
 
-    Made for high recall, with twice the features that a daemon uses: --serving measures what a daemon does.
+    Set for high recall, with twice the features learnt per picture; --serving measures what the cloud does.
     """
     from nearsight.common.recognition.object_recognizer import ObjectRecognizer
     from nearsight.common.recognition.settings import RecognitionSettings
