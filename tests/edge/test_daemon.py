@@ -511,3 +511,26 @@ def test_slow_fetches_end_by_their_timeout(cloud: ScriptedCloud, cache_settings:
         wait_until(lambda: len(cloud.fetched) >= 2, what="a second attempt")
         cloud.silent = set()
         wait_until(lambda: cached(edge) == {"00"}, what="exhibit 0 in the cache")
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "lfu", "lru", "everything"])
+def test_an_empty_catalogue_is_unknown_photos_and_one_object_is_a_cache_of_one(
+    models: list[ObjectModel], cache_settings: CacheSettings, policy: str
+) -> None:
+    settings = cache_settings.model_copy(update={"policy": policy})
+    cloud = ScriptedCloud([])
+    try:
+        with running_edge(cloud.endpoint, cache=settings) as edge, EdgeClient(edge.endpoint) as device:
+            for _ in range(12):
+                assert device.ask(photo(0)) == (None, "cloud")
+            cache = cache_of(edge)
+            cache.improve()
+            assert (cache.size, cache.optimizer.decision.k if cache.optimizer.decision else -1) == (0, 0)
+            cloud.set_models(models[:1])
+            warm(edge, device, [0])
+            assert device.ask(photo(0)) == ("00", "edge")
+            cloud.set_models([])
+            wait_until(lambda: cached(edge) == set(), what="an empty cache")
+            assert device.ask(photo(0)) == (None, "cloud")
+    finally:
+        cloud.stop()

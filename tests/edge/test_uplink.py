@@ -1,0 +1,57 @@
+"""Features or image to the cloud: decided by what the link and the cloud turn out to be."""
+
+from nearsight.common.rpc.hops import Hop
+from nearsight.edge.uplink import Uplink
+
+IMAGE, FEATURES = 120_000, 30_000
+
+
+def learn(uplink: Uplink, *, latency_ms: float, mbps: float, cloud_ms: dict[str, float]) -> None:
+    """Answers over a link like this, of a cloud that computes that long on each form."""
+    sizes = {"image": IMAGE, "features": FEATURES}
+    for number in range(200):
+        form = "image" if number % 2 else "features"
+        size = sizes[form] * (10 + number % 5) // 12
+        round_trip_ms = latency_ms + size * 8e-3 / mbps + cloud_ms[form]
+        hop = Hop("cloud", 0.0, cloud_ms[form], 0.0, size, 100)
+        uplink.observe(form, size, round_trip_ms, (hop,))
+
+
+def test_over_a_slow_link_features_are_extracted_only_to_send_less() -> None:
+    uplink = Uplink("auto", 800)
+    learn(uplink, latency_ms=40.0, mbps=5.0, cloud_ms={"image": 30.0, "features": 20.0})
+    assert uplink.sends_features(IMAGE, None, 15.0)
+    assert "features" in uplink.why()
+    assert "Mbit/s" in uplink.why()
+
+
+def test_over_a_fast_link_a_fast_cloud_extracts_the_features() -> None:
+    uplink = Uplink("auto", 800)
+    learn(uplink, latency_ms=1.0, mbps=1000.0, cloud_ms={"image": 8.0, "features": 5.0})
+    assert not uplink.sends_features(IMAGE, None, 40.0)
+    assert uplink.sends_features(IMAGE, FEATURES, None), "those that are here anyway save the cloud its work"
+
+
+def test_a_small_image_goes_over_a_slow_link_as_it_is() -> None:
+    uplink = Uplink("auto", 800)
+    learn(uplink, latency_ms=40.0, mbps=2.0, cloud_ms={"image": 30.0, "features": 20.0})
+    assert not uplink.sends_features(8_000, FEATURES, None)
+
+
+def test_an_edge_that_must_not_work_sends_what_came() -> None:
+    for forward in ("auto", "features"):
+        assert not Uplink(forward, 800).sends_features(IMAGE, None, None)
+        assert Uplink(forward, 800).sends_features(None, FEATURES, None)
+
+
+def test_settings_overrule_measurements_where_there_is_a_choice() -> None:
+    assert Uplink("features", 800).sends_features(10, None, 1000.0)
+    assert not Uplink("image", 800).sends_features(10**9, FEATURES, None)
+    assert Uplink("image", 800).sends_features(None, FEATURES, None)
+
+
+def test_an_answer_without_times_teaches_nothing() -> None:
+    uplink = Uplink("auto", 800)
+    before = uplink.sends_features(IMAGE, FEATURES, None)
+    uplink.observe("image", IMAGE, 1.0, ())
+    assert uplink.sends_features(IMAGE, FEATURES, None) == before
