@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +34,7 @@ CatalogueOption = Annotated[
 
 
 @app.command()
-def device(
+def device(  # noqa: PLR0917  typer calls it by name
     edge: EdgeOption = None,
     cloud: CloudOption = None,
     catalogue: CatalogueOption = None,
@@ -43,6 +43,13 @@ def device(
         typer.Option("--listen", metavar="ENDPOINT", help="Local endpoint. Default: tcp://127.0.0.1:7200."),
     ] = None,
     config: ConfigOption = None,
+    prefetch: Annotated[
+        bool | None,
+        typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="FILE", help="Of nearsight profile --device.")
+    ] = None,
     assignments: SetOption = None,
     announce: AnnounceOption = None,
 ) -> None:
@@ -50,7 +57,12 @@ def device(
     from nearsight.common.daemon import run_daemon
     from nearsight.device.daemon import DeviceDaemon
 
-    settings = _settings(config, assignments, edge, cloud, catalogue, {"server.listen": listen})
+    others = {
+        "server.listen": listen,
+        "recognizer.prefetch.enabled": prefetch,
+        "recognizer.prefetch.profile": profile,
+    }
+    settings = _settings(config, assignments, edge, cloud, catalogue, others)
     run_daemon("device", settings, lambda metrics: DeviceDaemon(settings, metrics), announce=announce)
 
 
@@ -84,7 +96,9 @@ def recognize(  # noqa: PLR0917  typer calls it by name
     from nearsight.common.terminal import print_error, print_json
     from nearsight.device.report import json_report, text_report
 
-    settings = _settings(config, assignments, edge, cloud, catalogue, {"recognizer.timeout_s": timeout_s})
+    # Nothing to prefetch for: the photos are here, and each is asked about once.
+    others = {"recognizer.timeout_s": timeout_s, "recognizer.prefetch.enabled": False}
+    settings = _settings(config, assignments, edge, cloud, catalogue, others)
     drawings = _drawings(photos, draw)
     outcomes: list[Recognition | NearsightError] = []
     with _recognizer(settings) as recognizer:
@@ -109,7 +123,7 @@ def _settings(
     edge: str | None,
     cloud: str | None,
     catalogue: str | None,
-    others: dict[str, object],
+    others: Mapping[str, object],
 ) -> DeviceSettings:
     from nearsight.common.config.base import load_settings
     from nearsight.device.settings import DeviceSettings

@@ -7,11 +7,14 @@ from contextlib import ExitStack
 from types import MappingProxyType
 
 from nearsight import __version__
+from nearsight.common.caching.explanation import Explanation
+from nearsight.common.explain import ExplanationService
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.server import RpcServer
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.metrics import RecognizerMetrics
+from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.service import DeviceRecognitionService
 from nearsight.device.settings import DeviceSettings
@@ -54,10 +57,12 @@ class DeviceDaemon:
             observer=recognizer_metrics,
         )
         recognizer_metrics.watch_breakers(self._recognizer.breaker_states)
+        recognizer_metrics.watch_prefetching(lambda: self._recognizer.prefetch_state)
         self._server = RpcServer(
             [
                 DeviceRecognitionService(self._recognizer),
                 HealthService("device", __version__, self.ready, self.details),
+                ExplanationService(self._explanations),
             ],
             tier="device",
             settings=settings.server,
@@ -98,4 +103,21 @@ class DeviceDaemon:
             ("device id", self._recognizer.device_id),
             *tiers,
             ("requests in flight", str(self._recognizer.pending)),
+            *_prefetch_details(self._recognizer.prefetch_state),
         ]
+
+    def _explanations(self) -> Sequence[Explanation]:
+        explanation = self._recognizer.explain()
+        return () if explanation is None else (explanation,)
+
+
+def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:
+    if state is None:
+        return [("recognition on the device", "off")]
+    account = state.account
+    return [
+        ("recognised on the device", f"{state.hits} of {state.lookups} lookups"),
+        ("held ready", f"{state.k} objects, {state.query_features} features per photo"),
+        ("prefetched", f"{account.fetched_models} models, {account.fetched_bytes / 1e6:.2f} MB"),
+        ("prefetched in vain", f"{account.wasted_models} models, {account.wasted_bytes / 1e6:.2f} MB"),
+    ]

@@ -92,14 +92,13 @@ class HeldModels:
         """Keep a model; returns the objects whose models had to leave for it, itself if it is too large."""
         self._count(fetched_models=1, fetched_bytes=wire_bytes)
         known = self._held.get(model.object_id)
-        was_used = known is not None and known.used
         self.remove([model.object_id])
-        self._held[model.object_id] = _Held(model, wire_bytes, was_used)
+        self._held[model.object_id] = _Held(model, wire_bytes, known is not None and known.used)
         self._size_bytes += model.size_bytes
-        gone = set()
         if model.size_bytes > self._limit_bytes:
-            gone.add(model.object_id)
-            self.remove(gone)
+            self.remove([model.object_id])
+            return frozenset([model.object_id])
+        gone = set()
         while self._size_bytes > self._limit_bytes:
             oldest = next(iter(self._held))
             gone.add(oldest)

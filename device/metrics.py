@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.engine import Outcome
+from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.recognition import Attempt, Recognition
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -64,6 +66,10 @@ class RecognizerMetrics:
         """Export the state of the circuit breakers, read when the metrics are."""
         self._registry.register(_BreakerCollector(states))
 
+    def watch_prefetching(self, state: Callable[[], PrefetchState | None]) -> None:
+        """Export what the device's own cache is and did, read when the metrics are."""
+        self._registry.register(_PrefetchCollector(state))
+
 
 class _BreakerCollector(Collector):
     def __init__(self, states: Callable[[], Mapping[str, BreakerState]]) -> None:
@@ -76,3 +82,34 @@ class _BreakerCollector(Collector):
         for tier, state in self._states().items():
             gauge.add_metric([tier], state)
         yield gauge
+
+
+class _PrefetchCollector(Collector):
+    def __init__(self, state: Callable[[], PrefetchState | None]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state()
+        if state is None:
+            return
+        account = state.account
+        counters: dict[str, tuple[str, float]] = {
+            "lookups": ("Photos looked up on the device.", state.lookups),
+            "hits": ("Photos recognised on the device.", state.hits),
+            "prefetched_models": ("Object models fetched ahead.", account.fetched_models),
+            "prefetched_bytes": ("Bytes of object models fetched ahead.", account.fetched_bytes),
+            "wasted_models": ("Models that left without having recognised anything.", account.wasted_models),
+            "wasted_bytes": ("Bytes of such models.", account.wasted_bytes),
+        }
+        gauges: dict[str, tuple[str, float]] = {
+            "objects": ("k: objects that the device recognises now.", state.k),
+            "query_features": ("Features extracted from a photo.", state.query_features),
+            "held_models": ("Object models in memory.", state.held_models),
+            "held_bytes": ("Bytes of object models in memory.", state.held_bytes),
+            "expected_seconds": ("E[L] of the last decision.", state.expected_ms / 1e3),
+            "miss_seconds": ("Mean time of an answer of a tier.", state.miss_ms / 1e3),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"nearsight_device_{name}", text, value=value)
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"nearsight_device_{name}", text, value=value)

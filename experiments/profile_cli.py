@@ -52,8 +52,8 @@ def profile(
 ) -> None:
     """Measure this machine: f(k), recall(k) and precision(k) of a recognition cache of k objects.
 
-    Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`; that of a
-    device to its recognizer's settings (prefetch.profile).
+    Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`, or with
+    --device to `nearsight device --profile FILE`.
     """
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.common.recognition.threads import pin_threads
@@ -191,7 +191,7 @@ def _print_table_4_1(profile: DeviceProfile, out: Path) -> None:
     ]
     typer.echo(f"{profile.origin}; backend {profile.profiles[0].backend}")
     print_table(columns, rows, title="Table 4.1 on this machine", right=("features",))
-    typer.echo(f"written to {out}; use it with: nearsight device --set recognizer.prefetch.profile={out}")
+    typer.echo(f"written to {out}; use it with: nearsight device --profile {out}")
 
 
 def _parse_numbers(text: str, option: str) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nearsight.device.handle import RequestHandle
     from nearsight.device.recognition import Attempt, Recognition
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
-    from nearsight.device.recognizer_settings import RecognizerSettings
+    from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 
 __all__ = [
     "Attempt",
@@ -54,6 +54,7 @@ __all__ = [
     "NotFound",
     "Overloaded",
     "PeerError",
+    "PrefetchSettings",
     "Recognition",
     "RecognizedObject",
     "Recognizer",
@@ -71,6 +72,7 @@ _ELSEWHERE = MappingProxyType(
         "Attempt": "nearsight.device.recognition",
         "ClientSecurity": "nearsight.common.rpc.security",
         "Hop": "nearsight.common.rpc.client",
+        "PrefetchSettings": "nearsight.device.recognizer_settings",
         "Recognition": "nearsight.device.recognition",
         "RecognizedObject": "nearsight.common.recognition.results",
         "Recognizer": "nearsight.device.recognizer",

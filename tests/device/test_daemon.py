@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument, NotFound, Overloaded
+from nearsight.common.explain import ask_explanations
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -20,10 +21,14 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.device.daemon import DeviceDaemon
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.device.settings import DeviceSettings, TierSettings
 from nearsight.protos import health_pb2, recognition_pb2
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
-from support.pictures import broken_images, jpeg, picture
+from support.gallery import SETTINGS as GALLERY_SETTINGS
+from support.gallery import SIDE, exhibit_models
+from support.pictures import broken_images, jpeg, photo_jpeg, picture
+from support.predicting_edge import PredictingEdge
 from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, serve
 from support.waiting import wait_until
 
@@ -114,6 +119,46 @@ def test_metrics_count_outcomes_attempts_and_breakers(scene: Scene) -> None:
     assert scene.sample("nearsight_recognitions_total", answered_by="none", outcome="Overloaded") == 3
     assert scene.sample("nearsight_tier_attempts_total", tier="edge", outcome="OVERLOADED") == 3
     assert scene.sample("nearsight_breaker_state", tier="edge") == 2
+
+
+def test_a_device_that_recognises_by_itself_says_so_everywhere() -> None:
+    edge = PredictingEdge(exhibit_models(3))
+    photo = photo_jpeg(1, side=SIDE)
+    prefetch = PrefetchSettings(recognition=GALLERY_SETTINGS)
+    settings = DeviceSettings(
+        edge=TierSettings(endpoint=edge.endpoint),
+        server=ServerSettings(listen="tcp://127.0.0.1:0"),
+        recognizer=RecognizerSettings(prefetch=prefetch),
+    )
+    metrics = DaemonMetrics("device")
+    daemon = DeviceDaemon(settings, metrics)
+    daemon.start()
+    request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
+    try:
+        with Channel(daemon.endpoint, client_id="app") as channel:
+            recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+            recognition.recognize(request, timeout_s=5.0, blobs=[photo])
+            wait_until(lambda: metrics.registry.get_sample_value("nearsight_device_objects") == 3)
+            reply = recognition.recognize(request, timeout_s=5.0, blobs=[photo])
+            assert reply.message.answered_by == "device"
+            assert [hop.tier for hop in reply.hops] == ["device"]
+            assert ("held ready", f"3 objects, {_features(metrics)} features per photo") in daemon.details()
+            for counter, value in (("hits", 1), ("lookups", 1), ("prefetched_models", 3)):
+                assert metrics.registry.get_sample_value(f"nearsight_device_{counter}_total") == value
+            here = {"answered_by": "device", "outcome": "known"}
+            wait_until(lambda: metrics.registry.get_sample_value("nearsight_recognitions_total", here) == 1)
+            (answer,) = ask_explanations([daemon.endpoint], timeout_s=5.0)
+            (decision,) = answer.decisions
+            assert decision.chosen.terms.k == 3
+            assert decision.chosen.query_features in (200, 400, 600, 800)
+            assert decision.object_ids[0] == "exhibit-1"
+    finally:
+        daemon.stop(0.0)
+        edge.stop()
+
+
+def _features(metrics: DaemonMetrics) -> int:
+    return int(metrics.registry.get_sample_value("nearsight_device_query_features") or 0)
 
 
 def test_a_daemon_without_any_tier_does_not_start() -> None:

@@ -23,6 +23,7 @@ PUBLIC = {
     "NotFound",
     "Overloaded",
     "PeerError",
+    "PrefetchSettings",
     "Recognition",
     "RecognizedObject",
     "Recognizer",

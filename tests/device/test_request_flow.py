@@ -237,3 +237,19 @@ def test_every_order_of_events_gives_at_most_one_outcome_and_the_deadline_forces
     finished += isinstance(flow.expired(now_s + 10), Finish)
     assert finished == 1
     assert flow.phase is Phase.DONE
+
+
+def test_what_the_device_recognises_itself_asks_nobody() -> None:
+    flow = new_flow()
+    flow.preparing(0.1)
+    recognition = outcome(flow.recognized_here(TierAnswer(None, "device"), 0.3))
+    assert isinstance(recognition, Recognition)
+    assert (recognition.answered_by, recognition.attempts) == ("device", ())
+    (own,) = recognition.hops
+    assert (own.queue_ms, own.compute_ms, own.next_tier_ms) == (pytest.approx(100), pytest.approx(200), 0)
+
+
+def test_a_lookup_on_the_device_that_ends_too_late_changes_nothing() -> None:
+    flow = new_flow()
+    assert isinstance(outcome(flow.expired(5.0)), DeadlineExceeded)
+    assert flow.recognized_here(TierAnswer(None, "device"), 5.1) is None

@@ -8,6 +8,7 @@ import cv2
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.caching.device_profile import DeviceProfile
 from nearsight.common.caching.profile import CacheProfile
 from support.pictures import photo_jpeg, picture_jpeg
 
@@ -68,3 +69,27 @@ def test_wrong_options_are_named(
     assert main(["profile", str(folder), "--out", str(folder / "p.json"), *flags]) != 0
     assert message in capsys.readouterr().err
     assert not (folder / "p.json").exists()
+
+
+def test_a_device_is_measured_with_several_numbers_of_features(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = folder / "device.json"
+    command = ["profile", str(folder), "--out", str(out), "--quick", "--device", "--features", "300,100"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "Table 4.1" in shown
+    assert "nearsight device --profile" in shown
+    profile = DeviceProfile.load(out)
+    assert profile.feature_counts == (100, 300)
+    for one in profile.profiles:
+        assert [point.k for point in one.measurements] == [1, 2, 4]
+        assert one.extraction_ms > 0
+
+
+@pytest.mark.parametrize("features", ["", "10", "few"])
+def test_numbers_of_features_that_cannot_be_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], features: str
+) -> None:
+    assert main(["profile", str(folder), "--device", "--features", features]) == 2
+    assert "--features" in capsys.readouterr().err
