@@ -176,6 +176,11 @@ class Figure(Experiment):
                 course.set_title(f"{profile[0].upper()}{profile[1:]}: after {shown:g} h in another section")
                 _draw_effort(effort, regained[profile])
                 effort.set_title("Requests until it is regained")
+            runs = len({row["repetition"] for row in rows})
+            caption = (
+                f"means of {runs} runs, with the least and the most; ≥: not regained when the requests ended"
+            )
+            picture.suptitle(caption, fontsize=8, color="#555555")
             handles, labels = panels[0][0].get_legend_handles_labels()
             picture.legend(handles, labels, loc="outside lower center", ncols=4)
             path = folder / f"{self.name}.png"

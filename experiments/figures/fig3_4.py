@@ -74,6 +74,12 @@ class Figure(OfflineAnalysis):
             plain_logarithmic(latency.yaxis)
             for axes, title in ((recall, "Recall"), (precision, "Precision")):
                 axes.set(title=title, ylim=(0.5, 1.02))
+            picture.suptitle(
+                f"{found['objects']} objects; means of random subsets of k, and their deviation; CPU "
+                "times of one thread, after extraction",
+                fontsize=8,
+                color="#555555",
+            )
             handles, labels = latency.get_legend_handles_labels()
             picture.legend(handles, labels, loc="outside lower center", ncols=4)
             path = folder / f"{self.name}.png"

@@ -43,7 +43,8 @@ class Figure(FeatureTradeoff):
         import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
         from matplotlib.figure import Figure as Picture  # noqa: PLC0415
 
-        found = self.metrics(ResultFolder(folder).rows())["features"]
+        summary = self.metrics(ResultFolder(folder).rows())
+        found = summary["features"]
         with mpl.rc_context(STYLE):
             picture = Picture(figsize=(10.5, 3.9), layout="constrained")
             latency, recall, precision = picture.subplots(1, 3)
@@ -54,6 +55,12 @@ class Figure(FeatureTradeoff):
             latency.set(title="Time to recognise", ylabel="f_D(k) [ms], extraction included", ylim=(0, None))
             for axes, title in ((recall, "Recall"), (precision, "Precision")):
                 axes.set(title=title, ylim=(0.5, 1.02))
+            picture.suptitle(
+                f"{summary['objects']} objects; means of random subsets of k, and their deviation; CPU "
+                "times of one thread of this machine",
+                fontsize=8,
+                color="#555555",
+            )
             handles, labels = latency.get_legend_handles_labels()
             picture.legend(handles, labels, loc="outside lower center", ncols=4)
             path = folder / f"{self.name}.png"
