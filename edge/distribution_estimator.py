@@ -28,6 +28,9 @@ class PopularityChanges:
     removed_objects: tuple[str, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.removed_objects or self.counts)
+
 
 class DistributionEstimator:
     """The request distribution of one catalogue, shared by the threads of the daemon.

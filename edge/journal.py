@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nearsight.common.background import BackgroundWorker
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
-from nearsight.edge.state_store import StateStore
+from nearsight.edge.profiler import Measured
+from nearsight.edge.state_store import Changes, StateStore
+
+_QUIET_ROUNDS = 30
+"""After so many rounds without changes one is written anyway: how long the edge has been in operation."""
 
 
 class Journal:
@@ -39,6 +44,9 @@ class Journal:
         self._every_s = every_s
         self._log = get_logger("journal")
         self._problem = ""
+        # What is in the file already, so that an idle edge does not wear out its disk.
+        self._measured: dict[str, Measured | None] = {}
+        self._rounds_without_changes = 0
 
     @property
     def problem(self) -> str:
@@ -51,7 +59,10 @@ class Journal:
 
     def write(self, caches: Sequence[CatalogueCache]) -> None:
         """Write now what these learnt."""
-        changes = {cache.name: cache.learnt() for cache in caches}
+        changes = {cache.name: self._news(cache.name, cache.learnt()) for cache in caches}
+        if not any(changes.values()) and self._rounds_without_changes < _QUIET_ROUNDS:
+            self._rounds_without_changes += 1
+            return
         try:
             self._store.write(changes)
         except NearsightError as error:
@@ -60,10 +71,20 @@ class Journal:
             if not self._problem:
                 self._log.warning("what was learnt cannot be written", error=str(error))
             self._problem = str(error)
+            self._measured = {}
+            self._rounds_without_changes = _QUIET_ROUNDS
             return
         if self._problem:
             self._log.info("what was learnt is written again")
         self._problem = ""
+        self._rounds_without_changes = 0
+
+    def _news(self, catalogue: str, changes: Changes) -> Changes:
+        """Without measurements that are in the file already."""
+        if changes.measured == self._measured.get(catalogue):
+            return replace(changes, measured=None)
+        self._measured[catalogue] = changes.measured
+        return changes
 
     def _round(self) -> None:
         try:

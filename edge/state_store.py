@@ -79,6 +79,9 @@ class Changes:
     transitions: MarkovChanges = field(default_factory=MarkovChanges)
     measured: Measured | None = None
 
+    def __bool__(self) -> bool:
+        return bool(self.popularity or self.transitions or self.measured is not None)
+
 
 class StateStore:
     """The file; for one process, and all of its threads.

@@ -20,6 +20,7 @@ from nearsight.common.explain import ask_explanations
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.journal import Journal
 from nearsight.edge.settings import CacheSettings
 from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
@@ -241,3 +242,26 @@ def test_what_cannot_be_written_is_reported_and_written_later(
         wait_until(
             lambda: "03" in {one.object_id for one in store.load(CATALOGUE).popularity}, what="on disk"
         )
+
+
+def test_an_edge_that_learns_nothing_new_writes_nothing(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, state=tmp_path / "edge.db") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        cache_of(edge)
+        store = edge.caches.services.store
+        assert store is not None
+        journal = Journal(store, edge.caches.all, edge.caches.services.background, 3600.0)
+        device.report("03")
+        journal.write(edge.caches.all())
+        written = store._connection.total_changes
+        for _ in range(20):
+            journal.write(edge.caches.all())
+        assert store._connection.total_changes == written
+        device.report("04")
+        journal.write(edge.caches.all())
+        assert store._connection.total_changes > written
