@@ -124,9 +124,9 @@ SMOKE = Plan(
     visitors=15,
     following=Following(devices=2, seconds=5.0, unknown_share=0.05),
     repetitions=1,
-    profile_sizes=(1, 4, 8),
-    profile_subsets=1,
-    profile_queries=3,
+    profile_sizes=(3, 6, 9),
+    profile_subsets=2,
+    profile_queries=6,
 )
 
 
@@ -188,15 +188,14 @@ class Figure(Experiment):
         with termination_as_interrupt():
             measured = session.play(configuration)
         return [
-            {"trace": trace, "configuration": configuration, "repetition": number, **_row(row)}
-            for row in measured
+            {"trace": trace, "tiers": configuration, "repetition": number, **_row(row)} for row in measured
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``traces.<trace>.<configuration>``: medians over the repetitions."""
         groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
         for row in rows:
-            groups[row["trace"], row["configuration"]].append(row)
+            groups[row["trace"], row["tiers"]].append(row)
         found: dict[str, Any] = {}
         for (trace, configuration), group in groups.items():
             found.setdefault(trace, {})[configuration] = _configuration(group)

@@ -48,9 +48,9 @@ def draw(folder: Path, name: str) -> Path:
     latencies: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in results.rows():
         if row["answered_by"]:
-            latencies[row["trace"], row["configuration"]].append(float(row["latency_ms"]))
+            latencies[row["trace"], row["tiers"]].append(float(row["latency_ms"]))
     with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
-        picture = Picture(figsize=(10.5, 0.6 + 3.4 * len(found)), layout="constrained")
+        picture = Picture(figsize=(10.5, 0.6 + 3.6 * len(found)), layout="constrained")
         panels = picture.subplots(len(found), 2, squeeze=False, width_ratios=[1.25, 1])
         for (distribution, tiers), (trace, one) in zip(panels, found.items(), strict=True):
             _distribution(distribution, {name: latencies[trace, name] for name in CONFIGURATIONS}, one)
@@ -81,7 +81,7 @@ def _distribution(axes: Axes, latencies: Mapping[str, Sequence[float]], found: M
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.legend(loc="upper left", fontsize=7.5)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)
 
 
 def _answered_by(axes: Axes, found: Mapping[str, Any]) -> None:
@@ -98,7 +98,6 @@ def _answered_by(axes: Axes, found: Mapping[str, Any]) -> None:
         text = f"recall {one['recall']:.3f}\nprecision {one['precision']:.3f}"
         axes.text(103, place, text, va="center", fontsize=7.5)
     axes.set(xlim=(0, 100), xlabel="share of requests [%]")
-    axes.set_ylim(-0.5, len(names) + 0.1)
     axes.invert_yaxis()
     axes.grid(visible=False)
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=3, fontsize=7.5, borderaxespad=0)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, fontsize=8)

@@ -143,3 +143,16 @@ def test_measurements_without_any_recall_make_no_profile(data: PreparedData) -> 
 def test_default_sizes_span_the_data_set() -> None:
     assert default_sizes(400) == (1, 12, 25, 50, 100, 150, 200, 300, 400)
     assert default_sizes(1) == (1,)
+
+
+def test_a_curve_that_bends_upwards_is_not_taken_for_constant() -> None:
+    measured = {1: 3.0, 25: 29.0, 50: 43.0, 100: 66.0, 200: 93.0, 300: 171.0, 400: 331.0}
+    rows = [
+        SubsetRow(k, subset, "flann-lsh", 12, 12, lookup_ms * (1 + 0.02 * subset), 0.95, 1.0)
+        for subset in range(3)
+        for k, lookup_ms in measured.items()
+    ]
+    data = PreparedData("bent", (), (), 5.0)
+    profile = fit_profile(rows, data, RecognitionSettings(backend="flann-lsh"), 0.0)
+    lookup_ms = profile.curves(400).lookup_ms
+    assert lookup_ms[10] < 0.5 * lookup_ms[100] < 0.5 * lookup_ms[300]
