@@ -5,13 +5,15 @@ On a connection of its own, so that a model on its way never stands before an an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from nearsight.common.background import BackgroundWorker
 from nearsight.common.caching.codec import next_objects_from_proto
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.catalogue_answers import message_of
+from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, ListObjectsRequest
@@ -98,3 +100,17 @@ def predicted_by(reply: Reply) -> Prediction:
         If it is none.
     """
     return prediction_of(message_of(reply, GetNextObjectsResponse).next_objects)
+
+
+def when_done(
+    future: Future[Reply], background: BackgroundWorker, do: Callable[[Reply | NearsightError], None]
+) -> None:
+    """Call ``do`` with the outcome, in the background thread."""
+    future.add_done_callback(lambda done: background.submit(lambda: do(_outcome(done))))
+
+
+def _outcome(done: Future[Reply]) -> Reply | NearsightError:
+    error = done.exception()
+    if error is None:
+        return done.result()
+    return error if isinstance(error, NearsightError) else Unavailable(f"unexpected {type(error).__name__}")

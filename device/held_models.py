@@ -74,6 +74,11 @@ class HeldModels:
         """Object id → version of the model."""
         return {object_id: held.model.version for object_id, held in self._held.items()}
 
+    def version(self, object_id: str) -> int | None:
+        """Version of one object's model; None if it is not here."""
+        held = self._held.get(object_id)
+        return held.model.version if held is not None else None
+
     def get(self, object_id: str) -> ObjectModel | None:
         """The model, which counts as wanted now; None if it is not here."""
         held = self._held.get(object_id)

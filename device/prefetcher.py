@@ -15,9 +15,7 @@ While the edge is away, remembered predictions serve, and what is held answers.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,34 +24,29 @@ from nearsight.common.background import BackgroundWorker, Job
 from nearsight.common.caching.explanation import Explanation
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.caching.prefetch_decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
-from nearsight.common.caching.snapshot_lru import SnapshotLru
 from nearsight.common.catalogue_answers import FetchedModels, listing_of
 from nearsight.common.clock import Clock
-from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.model_fetcher import ModelFetcher
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.client import Reply
-from nearsight.device.edge_client import EdgeClient, Prediction, predicted_by
+from nearsight.device.edge_client import EdgeClient, Prediction, when_done
+from nearsight.device.forecasts import Forecasts
 from nearsight.device.held_models import HeldModels, PrefetchAccount
-from nearsight.device.local_cache import Contents, LocalCache, LocalSnapshot
+from nearsight.device.local_cache import LocalCache
 from nearsight.device.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings
+from nearsight.device.snapshots import Snapshots
 
-MOST_PREDICTIONS = 64
-"""Objects whose last known prediction is kept."""
-MOST_NOTES = 64
-MOST_REPORTS = 16
-"""Recognised objects that wait to be reported to an edge that is slow."""
-
+_MOST_NOTES = 64
+_MOST_ABSENT = 1000
 _TOLERANCE = 0.15
 """A decision stands until what it rests on has changed by more than this share."""
 _GATHER_S = 0.05
 """Models that arrive within this time of each other are built into one snapshot."""
-_BUILD_SHARE = 0.25
 _SYNC_AT_MOST_EVERY_S = 1.0
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
+_SYNC_RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,29 +139,23 @@ class Prefetcher:
         self._clock = clock
         self._log = get_logger("device.prefetcher").bind(catalogue=catalogue)
         self._background = BackgroundWorker(clock, "nearsight-prefetch")
-        self._notes: deque[_Note] = deque(maxlen=MOST_NOTES)
+        self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
         self._closing = threading.Event()
         # From here on only the background thread writes.
         self._fetcher = ModelFetcher(
             catalogue, client, self._background, settings, clock, self._models_arrived
         )
         self._held = HeldModels(settings.memory_bytes)
-        self._snapshots: SnapshotLru[LocalSnapshot] = SnapshotLru(settings.snapshots)
-        self._predictions: OrderedDict[str, Prediction] = OrderedDict()
-        self._absent: dict[str, None] = {}
+        self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock)
+        self._forecasts = Forecasts(client, self._background, settings, clock, self._heard)
+        self._edge_away = False
+        self._absent: set[str] = set()
         self._current = ""
         self._basis: _Basis | None = None
         self._decision: PrefetchDecision | None = None
         self._decided_s = 0.0
         self._k_max = settings.k_max
-        self._next_build_s = 0.0
-        self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
-        self._report_open = False
-        self._predicted_s = -np.inf
-        self._edge_failures = 0
-        self._edge_retry_s = -np.inf
         self._revision: int | None = None
-        self._listed_revision: int | None = None
         self._sync_open = False
         self._last_sync_s = -np.inf
         self._background.start()
@@ -220,7 +207,8 @@ class Prefetcher:
     def _facts(self) -> list[tuple[str, str]]:
         state = self.state
         account = state.account
-        edge = "answers" if not self._edge_failures else f"away, {self._edge_failures} failures in a row"
+        failures = self._forecasts.failures
+        edge = "answers" if not failures else f"away, {failures} failures in a row"
         return [
             ("current object", self._current),
             ("in use", f"{state.k} objects, {state.query_features} features"),
@@ -247,98 +235,39 @@ class Prefetcher:
             self._follow(self._notes.popleft())
 
     def _follow(self, note: _Note) -> None:
-        found = note.found
-        changed = found.object_id != self._current
+        name = note.found.object_id
         if self._current:
-            self._profiler.observe_step(same_object=not changed)
+            self._profiler.observe_step(same_object=name == self._current)
         if not self._cache.snapshot:
             self._profiler.relax()
-        self._held.used(found.object_id)
-        self._current = found.object_id
-        if changed:
-            self._take_up_snapshot()
-        if self._held.versions().get(found.object_id, found.version) < found.version:
-            self._sync()  # a tier knows a newer version
-        if note.prediction is not None:
-            self._edge_answered()
-            self._remember(found.object_id, note.prediction)
-        elif not note.seen_by_edge:
-            self._report(found.object_id, changed=changed)
-        if note.seen_by_edge or found.object_id in self._predictions:
-            self._decide()
-        else:  # what served until now goes on serving until the edge says more
-            self._assemble()
-
-    def _take_up_snapshot(self) -> None:
-        """Somebody who goes back to an object needs no new building."""
-        snapshot = self._snapshots.get(self._current)
-        if snapshot is not None:
-            self._cache.swap(snapshot)
-
-    def _remember(self, object_id: str, prediction: Prediction) -> None:
-        self._predictions[object_id] = prediction
-        self._predictions.move_to_end(object_id)
-        if len(self._predictions) > MOST_PREDICTIONS:
-            self._predictions.popitem(last=False)
-        if object_id == self._current:
-            self._predicted_s = self._clock.monotonic()
-        self._see_revision(prediction.revision)
-
-    # Asking the edge
-
-    def _report(self, object_id: str, *, changed: bool) -> None:
-        """Tell the edge what the device recognised itself; it answers with what may follow."""
-        recent = self._clock.monotonic() < self._predicted_s + self._settings.refresh_s
-        if changed or not recent:
-            self._reports.append(object_id)
-            self._predicted_s = self._clock.monotonic()
-            self._send_report()
-
-    def _send_report(self) -> None:
-        if self._report_open or not self._reports:
-            return
-        if self._clock.monotonic() < self._edge_retry_s:
-            self._reports.clear()  # it is away; old steps are of no use to it later
-            return
-        object_id = self._reports.popleft()
-        self._report_open = True
-        future = self._client.get_next_objects(object_id, self._settings.timeout_s)
-        self._when_done(future, lambda outcome: self._predicted(object_id, outcome))
-
-    def _predicted(self, object_id: str, outcome: Reply | NearsightError) -> None:
-        self._report_open = False
-        try:
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            prediction = predicted_by(outcome)
-        except NearsightError as error:
-            self._edge_failed(error)
-            return
-        self._edge_answered()
-        self._remember(object_id, prediction)
-        self._decide()
-        self._send_report()
-
-    def _edge_failed(self, error: NearsightError) -> None:
-        self._edge_failures += 1
-        wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self._edge_failures - 1, 16))
-        self._edge_retry_s = self._clock.monotonic() + wait_s
-        self._predicted_s = -np.inf
-        self._reports.clear()
-        if self._edge_failures == 1:
-            self._log.info("no predictions from the edge for now", reason=str(error))
-            self._assemble()
-
-    def _edge_answered(self) -> None:
-        if not self._edge_failures:
-            return
-        self._log.info("the edge predicts again")
-        self._edge_failures = 0
-        self._edge_retry_s = -np.inf
-        self._fetcher.want(())  # what failed while it was away need not wait any longer
-        self._basis = None
-        if self._listed_revision != self._revision:
+        self._held.used(name)
+        if name != self._current:
+            self._current = name
+            self._snapshots.take_up(name)
+        held = self._held.version(name)
+        if held is not None and held < note.found.version:
             self._sync()
+        if note.prediction is not None:
+            self._forecasts.remember(name, note.prediction)
+            self._heard(note.prediction)
+        elif not note.seen_by_edge:
+            self._forecasts.report(name)
+        if note.seen_by_edge or self._forecasts.get(name) is not None:
+            self._decide()
+        # Otherwise what served until now goes on serving until the edge says more.
+
+    def _heard(self, prediction: Prediction | None) -> None:
+        """The edge predicted something, or did not answer."""
+        away = self._forecasts.failures > 0
+        if away != self._edge_away:
+            self._edge_away = away
+            self._fetcher.want(())  # what failed while it was away need not wait any longer
+            self._basis = None
+            self._assemble()
+        if self._forecasts.get(self._current) is not None:
+            self._decide()
+        if prediction is not None:
+            self._see_revision(prediction.revision)
 
     # Deciding
 
@@ -346,9 +275,8 @@ class Prefetcher:
         """Minimise equation 4.1, if what it rests on has changed."""
         if not self._current:
             return
-        remembered = self._predictions.get(self._current)
-        following = remembered.following if remembered else NextObjects.nothing()
-        following = self._without_absent(following)
+        predicted = self._forecasts.get(self._current)
+        following = self._without_absent(predicted.following if predicted else NextObjects.nothing())
         miss_ms, correction, stays = self._profiler.miss_ms, self._profiler.correction, self._profiler.stays
         basis = _Basis(self._current, following, (miss_ms, correction, stays))
         if self._basis is not None and self._basis.still_holds(basis):
@@ -383,62 +311,37 @@ class Prefetcher:
         gone: set[str] = set()
         for model in fetched.models:
             gone |= self._held.put(model, wire_bytes)
-        if gone:
-            self._snapshots.drop(lambda snapshot: not gone.isdisjoint(snapshot.recognizer.object_ids))
-        for name in fetched.missing:
-            if len(self._absent) < 10 * MOST_PREDICTIONS:
-                self._absent[name] = None
-        self._see_revision(fetched.revision)
-        if fetched.missing:
+        self._snapshots.forget(gone)
+        if fetched.missing and len(self._absent) < _MOST_ABSENT:
+            self._absent.update(fetched.missing)
             self._submit(self._decide, "decide")
+        self._see_revision(fetched.revision)
         self._submit(self._assemble, "assemble", after_s=_GATHER_S if self._fetcher.in_flight > 1 else 0.0)
-        return [name for name in gone if name in {model.object_id for model in fetched.models}]
+        return [model.object_id for model in fetched.models if model.object_id in gone]
 
     def _assemble(self) -> None:
-        """Build what was decided from the models that are here, and swap it in."""
+        """Answer with what was decided, as far as it is here."""
         decision = self._decision
         if decision is None or self._closing.is_set():
             return
         models = [model for name in self._names(decision) if (model := self._held.get(name)) is not None]
-        wanted: Contents = frozenset((model.object_id, model.version) for model in models)
-        if self._serves(self._cache.snapshot, wanted, decision):
-            return
-        kept = self._snapshots.get(self._current)
-        if kept is not None and self._serves(kept, wanted, decision):
-            self._cache.swap(kept)
-            return
-        started_s = self._clock.monotonic()
-        if started_s < self._next_build_s:
-            self._submit(self._assemble, "assemble", after_s=self._next_build_s - started_s)
-            return
-        recognizer = ObjectRecognizer.build(models, self._settings.recognition)
-        snapshot = LocalSnapshot(recognizer, decision.query_features)
-        finished_s = self._clock.monotonic()
-        self._next_build_s = finished_s + (finished_s - started_s) * (1 / _BUILD_SHARE - 1)
-        if models:
-            self._snapshots.put(self._current, snapshot)
-        self._cache.swap(snapshot)
+        wait_s = self._snapshots.serve(self._current, models, decision.query_features)
+        if wait_s > 0:
+            self._submit(self._assemble, "assemble", after_s=wait_s)
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
         """What should answer; while the edge is away, everything that is here."""
-        if not self._edge_failures or not decision.k:
+        if not self._edge_away or not decision.k:
             return decision.object_ids
         others = [name for name in self._held.versions() if name not in decision.object_ids]
         return (*decision.object_ids, *reversed(others))[: self._k_max]
-
-    @staticmethod
-    def _serves(snapshot: LocalSnapshot, wanted: Contents, decision: PrefetchDecision) -> bool:
-        if not wanted:
-            return not snapshot
-        return snapshot.contents == wanted and snapshot.query_features == decision.query_features
 
     # Versions
 
     def _see_revision(self, revision: int) -> None:
         if self._revision is None:
-            self._revision = self._listed_revision = revision
-        elif revision != self._revision:
             self._revision = revision
+        elif revision != self._revision:
             self._sync()
 
     def _sync(self) -> None:
@@ -449,7 +352,7 @@ class Prefetcher:
         elif not self._sync_open:
             self._sync_open = True
             future = self._client.list_objects(self._settings.timeout_s)
-            self._when_done(future, self._synced)
+            when_done(future, self._background, self._synced)
 
     def _synced(self, outcome: Reply | NearsightError) -> None:
         self._sync_open = False
@@ -460,39 +363,18 @@ class Prefetcher:
             listing = listing_of(outcome)
         except NearsightError as error:
             self._log.warning("objects not listed", error=str(error))
-            self._submit(self._sync, "sync", after_s=_LONGEST_RETRY_S)
+            self._submit(self._sync, "sync", after_s=_SYNC_RETRY_S)
             return
-        self._revision = self._listed_revision = listing.revision
+        self._revision = listing.revision
         self._absent.clear()
         versions = listing.versions
         outdated = {name for name, version in self._held.versions().items() if versions.get(name) != version}
-        self._drop(outdated)
+        self._held.remove(outdated)
+        self._snapshots.banish(outdated)
         self._basis = None
         self._decide()
-
-    def _drop(self, outdated: set[str]) -> None:
-        """Nothing answers with these any more."""
-        if not outdated:
-            return
-        self._held.remove(outdated)
-        self._snapshots.drop(lambda snapshot: not outdated.isdisjoint(snapshot.recognizer.object_ids))
-        answering = self._cache.snapshot
-        if not outdated.isdisjoint(answering.recognizer.object_ids):
-            left = [model for name, model in answering.recognizer.models.items() if name not in outdated]
-            recognizer = ObjectRecognizer.build(left, self._settings.recognition)
-            self._cache.swap(LocalSnapshot(recognizer, answering.query_features))
 
     # Jobs
 
     def _submit(self, job: Job, name: str = "", after_s: float = 0.0) -> None:
         self._background.submit(job, name=name, after_s=after_s)
-
-    def _when_done(self, future: Future[Reply], do: Callable[[Reply | NearsightError], None]) -> None:
-        future.add_done_callback(lambda done: self._submit(lambda: do(_outcome(done))))
-
-
-def _outcome(done: Future[Reply]) -> Reply | NearsightError:
-    error = done.exception()
-    if error is None:
-        return done.result()
-    return error if isinstance(error, NearsightError) else Unavailable(f"unexpected {type(error).__name__}")
