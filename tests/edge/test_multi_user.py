@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from nearsight.common.clock import ManualClock
-from nearsight.edge.load import LoadControl
+from nearsight.common.errors import StatusCode
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.edge.load import LoadControl, LoadObserver
 from nearsight.edge.report import details_of
 from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
@@ -70,6 +72,29 @@ def test_a_quiet_edge_gives_nothing_away() -> None:
     clock = ManualClock()
     load = LoadControl("load-balanced", SHARE_1, 1, clock)
     assert arrivals(load, clock, 300, 500.0) == 300
+
+
+def test_requests_that_queue_count_when_they_came_not_when_their_turn_comes() -> None:
+    clock = ManualClock()
+    load = LoadControl("load-balanced", SHARE_1, 1, clock)
+    for number in range(200):  # 5 ms apart; one is worked on in 10 ms, so the queue grows by 5 ms each
+        clock.advance(0.010)
+        load.arrived(queue_ms=5.0 * (number + 1))
+        load.computed(10.0)
+    assert load.edge_probability == pytest.approx(0.5, rel=0.05)
+
+
+def test_requests_that_waited_in_vain_are_load_too() -> None:
+    clock = ManualClock()
+    load, told = LoadControl("none", SHARE_1, 1, clock), DaemonMetrics("edge")
+    observer = LoadObserver(load, told)
+    for _ in range(200):
+        clock.advance(0.010)
+        load.arrived()
+        observer.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OVERLOADED, 0.0, 0.0, 9, 0)
+        observer.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OK, 0.0, 3.0, 9, 9)
+        observer.on_call("nearsight.v1.Health", "Check", StatusCode.OVERLOADED, 0.0, 0.0, 9, 0)
+    assert "a request every 5.0 ms" in load.why()
 
 
 def test_a_busy_running_edge_passes_requests_on_without_a_lookup(

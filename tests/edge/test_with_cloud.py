@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
+from nearsight.common.catalogue_answers import FetchedModels, models_of
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
+from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
 from support.cloud import CloudClient, running_cloud
 from support.edge import EdgeClient, ask_until, cache_of, cached, photo, running_edge
+from support.objects import same_model
 from support.pictures import picture_jpeg
 from support.waiting import wait_until
 
@@ -85,6 +88,26 @@ def test_objects_replaced_and_removed_in_the_cloud_follow_at_the_edge(
         wait_until(holds_the_new_version, what="the new version cached")
         assert device.ask(photo(60)) == ("00", "edge")
         assert device.ask(photo(0)) == (None, "cloud")
+
+
+def test_devices_get_the_models_of_the_cloud_through_the_edge_until_they_are_removed(
+    edge: EdgeDaemon, cloud: CloudDaemon
+) -> None:
+    names = [f"{number:02d}" for number in range(4)]
+    request = pb.GetObjectModelsRequest(object_ids=names)
+
+    def fetched(device: EdgeClient) -> FetchedModels:
+        reply = device.catalogues.get_object_models(request, timeout_s=10.0, catalogue="museum")
+        return models_of(reply, names)
+
+    with EdgeClient(edge.endpoint) as device, CloudClient(cloud.endpoint) as curator:
+        ours, theirs = fetched(device), models_of(curator.models(*names), names)
+        for mine, other in zip(ours.models, theirs.models, strict=True):
+            assert same_model(mine, other)
+            assert mine.version == other.version
+        curator.remove("01")
+        wait_until(lambda: fetched(device).missing == ("01",), what="the removed object missing")
+        assert [model.object_id for model in fetched(device).models] == ["00", "02", "03"]
 
 
 def test_catalogues_are_kept_apart(edge: EdgeDaemon) -> None:
