@@ -1,7 +1,8 @@
-"""Edges with caches of several sizes side by side: one cloud, one link, and a request to each in turn.
+"""Edges with caches of several sizes side by side: one cloud, one link, and requests to each in turn.
 
-All edges stand behind the same link and are asked about the same photos, one request at a time, so a machine
-that is busy for a while slows all of them alike, and differences between sizes are not those between photos.
+All edges stand behind the same link and are asked about the same photos, one request at a time and a few
+photos before it is the next one's turn: a machine that is busy for a while slows all of them alike, and
+differences between sizes are not those between photos.
 """
 
 from __future__ import annotations
@@ -157,10 +158,14 @@ class CacheBench:
             self._ask(ADAPTIVE, ask)
         wait_settled(self._edges[ADAPTIVE], timeout_s=15.0)
 
-    def ask_all(self, ask: Ask, number: int) -> list[Answer]:
-        """Show one photo to every edge, in an order that changes with ``number``."""
-        turn = number % len(self._sizes)
-        return [self._ask(size, ask) for size in (*self._sizes[turn:], *self._sizes[:turn])]
+    def ask_all(self, asks: Sequence[Ask], turn: int) -> list[tuple[Ask, Answer]]:
+        """Show photos to every edge, all to one before the next; ``turn`` changes the order of the edges.
+
+        An edge that was asked a moment ago finds its index in the processor's caches.
+        """
+        turn %= len(self._sizes)
+        order = (*self._sizes[turn:], *self._sizes[:turn])
+        return [(ask, self._ask(size, ask)) for size in order for ask in asks]
 
     def cached(self) -> dict[str, int]:
         """Objects in each cache now."""

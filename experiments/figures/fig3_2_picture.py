@@ -56,7 +56,8 @@ def _caption(found: Mapping[str, Any]) -> str:
     repetitions = one["latency_ms"]["repetitions"]
     return (
         f"Zipf 0.8; {one['requests'] // repetitions} requests per cache size and network, one at a time, "
-        f"the same for all sizes; points: median of {repetitions} repetitions, bars: least and most"
+        "the same for all sizes; hits and misses at their medians; bars: least and most of "
+        f"{repetitions} repetitions"
     )
 
 

@@ -111,7 +111,7 @@ FULL = Plan(
     sections=3,
     exhibits_per_section=44,
     visitors=180,
-    following=Following(devices=10, seconds=60.0, unknown_share=0.05),
+    following=Following(devices=10, seconds=45.0, unknown_share=0.05),
     repetitions=1,
     profile_sizes=(1, 4, 8, 16, 32),
     profile_subsets=4,

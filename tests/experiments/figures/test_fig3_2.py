@@ -11,7 +11,16 @@ import pytest
 from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
 from nearsight.experiments.figures.cache_bench import policy_settings
 from nearsight.experiments.figures.experiment import RunOptions
-from nearsight.experiments.figures.fig3_2 import ADAPTIVE, BACKENDS, LSH, OURS, PAPER, Crowd, Figure
+from nearsight.experiments.figures.fig3_2 import (
+    ADAPTIVE,
+    BACKENDS,
+    LSH,
+    OURS,
+    PAPER,
+    Crowd,
+    Figure,
+    typical_mean_ms,
+)
 from nearsight.experiments.figures.registry import find_experiment
 
 LATENCY = {"0": 120.0, "20": 80.0, "400": 250.0}
@@ -32,7 +41,6 @@ def rows(adaptive_ms: float, networks: tuple[str, ...] = (PAPER, "Fast")) -> lis
                             "repetition": repetition,
                             "size": size,
                             "cached": 25 if size == ADAPTIVE else size,
-                            "number": number,
                             "rank": 1,
                             "expected": "0001",
                             "answered": "0001" if number else "",
@@ -54,6 +62,12 @@ def test_a_size_is_judged_by_the_median_of_its_repetitions() -> None:
     assert (one["hit_ratio"], one["recall"], one["requests"]) == (0.5, 0.5, 6)
     assert curve[ADAPTIVE]["cached"] == 25
     assert curve["adaptive over best"] == pytest.approx(82.5 / 80.5, abs=1e-4)
+
+
+def test_one_slow_request_does_not_move_a_tier() -> None:
+    latencies = [("edge", 20.0), ("edge", 22.0), ("edge", 900.0), ("cloud", 120.0)]
+    asked = [{"answered_by": tier, "latency_ms": str(latency)} for tier, latency in latencies]
+    assert typical_mean_ms(asked) == pytest.approx((3 * 22.0 + 120.0) / 4)
 
 
 @pytest.mark.parametrize(("adaptive_ms", "reached"), [(83.0, True), (60.0, True), (86.0, False)])
