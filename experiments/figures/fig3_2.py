@@ -13,6 +13,7 @@ measured in one network after the other. The offline analysis that the adaptive 
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nearsight.experiments.datasets.dataset import Dataset
+    from nearsight.experiments.profiling import PreparedData
 
 LSH, OURS = "flann-lsh", "auto"
 BACKENDS = (LSH, OURS)
@@ -91,7 +93,7 @@ FULL = Plan(
     rehearsed=3,
     photos=16,
     profile_sizes=(1, 25, 50, 100, 200, 300, 400),
-    profile_subsets=3,
+    profile_subsets=2,
     profile_queries=12,
 )
 SMOKE = Plan(
@@ -116,6 +118,7 @@ class Figure(Experiment):
 
     def __init__(self) -> None:
         self._profiles: dict[str, Path] = {}
+        self._prepared: PreparedData | None = None
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         return tuple(
@@ -162,7 +165,12 @@ class Figure(Experiment):
     def _profile(self, backend: str, plan: Plan, dataset: Dataset, museum: Path) -> Path:
         """The offline analysis of a backend, made once in a run."""
         if backend not in self._profiles:
-            self._profiles[backend] = _measure_profile(backend, plan, dataset, museum)
+            from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+            from nearsight.experiments.profiling import prepare  # noqa: PLC0415
+
+            if self._prepared is None:
+                self._prepared = prepare(dataset, RecognitionSettings(), lambda _steps: None)
+            self._profiles[backend] = _measure_profile(backend, plan, self._prepared, museum)
         return self._profiles[backend]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -255,19 +263,11 @@ def _plan(options: RunOptions) -> Plan:
     return replace(plan, museum=replace(plan.museum, seed=options.seed))
 
 
-def _measure_profile(backend: str, plan: Plan, dataset: Dataset, museum: Path) -> Path:
-    import time  # noqa: PLC0415
-
+def _measure_profile(backend: str, plan: Plan, data: PreparedData, museum: Path) -> Path:
     from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-    from nearsight.experiments.profiling import (  # noqa: PLC0415
-        ProfilingPlan,
-        fit_profile,
-        measure,
-        prepare,
-    )
+    from nearsight.experiments.profiling import ProfilingPlan, fit_profile, measure  # noqa: PLC0415
 
     settings = RecognitionSettings(backend=backend)
-    data = prepare(dataset, settings, lambda _steps: None)
     profiling = ProfilingPlan(
         plan.profile_sizes,
         plan.profile_subsets,
