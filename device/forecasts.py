@@ -22,6 +22,7 @@ MOST_PREDICTIONS = 64
 MOST_REPORTS = 16
 """Recognised objects that wait to be reported to an edge that is slow."""
 
+_NOTHING = ("", -math.inf)
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
 
 
@@ -61,7 +62,7 @@ class Forecasts:
         self._predictions: OrderedDict[str, Prediction] = OrderedDict()
         self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
         self._open = False
-        self._newest: tuple[str, float] = ("", -math.inf)
+        self._newest: tuple[str, float] = _NOTHING
         self._failures = 0
         self._retry_s = -math.inf
 
@@ -103,6 +104,7 @@ class Forecasts:
             return
         if self._clock.monotonic() < self._retry_s:
             self._reports.clear()  # it is away; old steps are of no use to it later
+            self._newest = _NOTHING
             return
         object_id = self._reports.popleft()
         self._open = True
@@ -130,7 +132,7 @@ class Forecasts:
         self._failures += 1
         wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 16))
         self._retry_s = self._clock.monotonic() + wait_s
-        self._newest = ("", -math.inf)
+        self._newest = _NOTHING
         self._reports.clear()
         if self._failures == 1:
             self._log.info("no predictions from the edge for now", reason=str(error))

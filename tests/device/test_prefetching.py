@@ -126,6 +126,49 @@ def test_hits_are_reported_in_their_order_with_the_identity_of_the_device(scene:
     assert scene.edge.reported == [("phone-1", name(number)) for number in walk]
 
 
+def test_a_slow_prediction_for_an_object_left_behind_takes_nothing_away(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    go_on = threading.Event()
+
+    def slowly(current: str) -> NextObjectsMessage:
+        assert go_on.wait(10)
+        return scene.edge.everything_else(current)
+
+    scene.edge.predict = slowly
+    for number in (1, 2, 3):
+        assert device.recognize_blocking(photo(number)).answered_by == "device"
+    go_on.set()
+    wait_until(lambda: len(scene.edge.reported) == 3, what="reports")
+    assert [object_id for _, object_id in scene.edge.reported] == [name(1), name(2), name(3)]
+    assert device.recognize_blocking(photo(4)).answered_by == "device"
+
+
+@pytest.mark.parametrize(("few_ms", "many_ms", "chosen"), [(5.0, 40.0, 200), (5.0, 5.1, 400)])
+def test_the_number_of_features_follows_the_decision(
+    scene: Scene, tmp_path: Path, few_ms: float, many_ms: float, chosen: int
+) -> None:
+    rows = [
+        CacheProfile(
+            backend="auto", query_features=features, largest_k=10, lookup_ms=(spent_ms,), recall=(recall,)
+        )
+        for features, spent_ms, recall in ((200, few_ms, 0.8), (400, many_ms, 0.95))
+    ]
+    DeviceProfile(profiles=tuple(rows)).save(tmp_path / "device.json")
+    device = scene.device(settings(profile=tmp_path / "device.json"))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    state = device.prefetch_state
+    assert state is not None
+    assert state.query_features == chosen
+    explanation = device.explain()
+    assert explanation is not None
+    assert explanation.chosen.query_features == chosen
+    assert {terms.query_features for terms in explanation.alternatives} == {200, 400}
+    assert device.recognize_blocking(photo(1)).answered_by == "device"
+
+
 def test_staying_with_an_object_is_not_reported_again_and_again(scene: Scene) -> None:
     device = scene.device(settings(refresh_s=60.0))
     device.recognize_blocking(photo(0))

@@ -1,0 +1,150 @@
+"""Predictions: asked for in order, remembered, and not asked for while the edge is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from nearsight.common.background import BackgroundWorker
+from nearsight.common.caching.codec import next_objects_to_proto
+from nearsight.common.caching.next_objects import NextObjects
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import Unavailable
+from nearsight.common.rpc.client import Reply
+from nearsight.device.edge_client import EdgeClient, Prediction
+from nearsight.device.forecasts import MOST_PREDICTIONS, MOST_REPORTS, Forecasts
+from nearsight.device.recognizer_settings import PrefetchSettings
+from nearsight.protos.prediction_pb2 import GetNextObjectsResponse
+
+FOLLOWING = NextObjects(("b", "c"), np.array([0.6, 0.3]), 0.1)
+
+
+class ManualEdge(EdgeClient):
+    """An edge whose answers a test gives by hand."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.calls: list[Future[Reply]] = []
+
+    def get_next_objects(self, current: str, timeout_s: float) -> Future[Reply]:
+        self.asked.append(current)
+        self.calls.append(Future())
+        return self.calls[-1]
+
+    def answer(self, revision: int = 1) -> None:
+        message = GetNextObjectsResponse(next_objects=next_objects_to_proto(FOLLOWING, revision))
+        self.calls[-1].set_result(Reply(message, (), (), 10, 20))
+
+    def fail(self) -> None:
+        self.calls[-1].set_exception(Unavailable("gone"))
+
+
+class Inline(BackgroundWorker):
+    """Runs jobs at once, in the thread of the test."""
+
+    def submit(self, job: Callable[[], None], *, name: str = "", after_s: float = 0.0) -> None:
+        del name, after_s
+        job()
+
+
+class Scene:
+    """Forecasts with a clock and an edge in the hands of the test."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.edge = ManualEdge()
+        self.heard: list[Prediction | None] = []
+        settings = PrefetchSettings(refresh_s=10.0)
+        self.forecasts = Forecasts(self.edge, Inline(self.clock), settings, self.clock, self.heard.append)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_report_is_answered_with_what_may_follow(scene: Scene) -> None:
+    scene.forecasts.report("a")
+    scene.edge.answer(revision=7)
+    (prediction,) = scene.heard
+    assert prediction is not None
+    assert (prediction.following.object_ids, prediction.revision) == (("b", "c"), 7)
+    assert scene.forecasts.get("a") is prediction
+    assert scene.forecasts.get("b") is None
+
+
+def test_steps_are_reported_one_at_a_time_in_their_order(scene: Scene) -> None:
+    for name in "abca":
+        scene.forecasts.report(name)
+    assert scene.edge.asked == ["a"]
+    for _ in range(4):
+        scene.edge.answer()
+    assert scene.edge.asked == ["a", "b", "c", "a"]
+
+
+def test_the_same_object_is_reported_again_only_after_a_while(scene: Scene) -> None:
+    scene.forecasts.report("a")
+    scene.edge.answer()
+    scene.clock.advance(9.0)
+    scene.forecasts.report("a")
+    assert scene.edge.asked == ["a"]
+    scene.clock.advance(2.0)
+    scene.forecasts.report("a")
+    assert scene.edge.asked == ["a", "a"]
+
+
+def test_reports_that_wait_for_a_slow_edge_are_bounded(scene: Scene) -> None:
+    for number in range(100):
+        scene.forecasts.report(f"x{number}")
+    asked = 0
+    while len(scene.edge.calls) > asked:
+        asked = len(scene.edge.calls)
+        scene.edge.answer()
+    assert asked == 1 + MOST_REPORTS
+    assert scene.edge.asked[-1] == "x99"
+
+
+def test_an_edge_that_is_away_is_asked_more_and_more_rarely_until_it_is_back(scene: Scene) -> None:
+    for expected_wait_s in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
+        before = len(scene.edge.asked)
+        scene.forecasts.report("a")
+        assert len(scene.edge.asked) == before + 1
+        scene.edge.fail()
+        scene.clock.advance(expected_wait_s - 0.1)
+        scene.forecasts.report("a")
+        assert len(scene.edge.asked) == before + 1
+        scene.clock.advance(0.2)
+    assert scene.forecasts.failures == 7
+    assert scene.heard == [None] * 7
+    scene.forecasts.report("a")
+    scene.edge.answer()
+    assert scene.forecasts.failures == 0
+    scene.forecasts.report("b")
+    assert scene.edge.asked[-1] == "b"
+
+
+def test_what_was_predicted_stays_known_while_the_edge_is_away(scene: Scene) -> None:
+    scene.forecasts.report("a")
+    scene.edge.answer()
+    scene.forecasts.report("b")
+    scene.edge.fail()
+    assert scene.forecasts.get("a") is not None
+
+
+def test_remembered_predictions_are_bounded(scene: Scene) -> None:
+    for number in range(3 * MOST_PREDICTIONS):
+        scene.forecasts.remember(f"x{number}", Prediction(FOLLOWING, 1))
+    known = [number for number in range(3 * MOST_PREDICTIONS) if scene.forecasts.get(f"x{number}")]
+    assert known == list(range(2 * MOST_PREDICTIONS, 3 * MOST_PREDICTIONS))
+
+
+def test_an_answer_that_makes_no_sense_counts_as_none(scene: Scene) -> None:
+    scene.forecasts.report("a")
+    message = GetNextObjectsResponse()
+    message.next_objects.object_ids.append("b")
+    scene.edge.calls[-1].set_result(Reply(message, (), (), 10, 20))
+    assert scene.heard == [None]
+    assert scene.forecasts.failures == 1
