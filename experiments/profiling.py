@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,6 +203,24 @@ def _with_queries(
             advice="a profile needs references and photos of them",
         )
     return PreparedData(dataset.name, models, tuple(queries), float(np.mean(times_s)) * 1e3, tuple(problems))
+
+
+def extraction_time(paths: Sequence[Path], settings: RecognitionSettings) -> float:
+    """Mean CPU time in ms to decode a photo and extract its features; broken ones are passed over.
+
+    `PreparedData` has the same of all photos. This measures some of them again: to compare settings, measure
+    all of them at the same time, as a machine's speed changes with its load.
+    """
+    extractor = OrbExtractor(settings.fast_threshold)
+    times_s = []
+    for path in paths:
+        started_s = time.thread_time()
+        try:
+            extractor.extract(load_image(path, settings.limits), settings.query_features)
+        except InvalidImage:
+            continue
+        times_s.append(time.thread_time() - started_s)
+    return float(np.mean(times_s)) * 1e3 if times_s else 0.0
 
 
 def measure(

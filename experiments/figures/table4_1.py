@@ -47,7 +47,7 @@ class Figure(FeatureTradeoff):
             rows.append(
                 (
                     features,
-                    f"{found['extraction_ms']:.2f}",
+                    f"{found['extraction_ms']['mean']:.2f} ± {found['extraction_ms']['std']:.2f}",
                     line(found["device_ms"], 4),
                     line({"a": time[0], "b": time[1]}, 2),
                     f"{found['device_ms']['a'] / most:.2f}",

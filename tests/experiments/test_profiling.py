@@ -17,6 +17,7 @@ from nearsight.experiments.profiling import (
     ProfilingPlan,
     SubsetRow,
     default_sizes,
+    extraction_time,
     fit_polynomial,
     fit_profile,
     measure,
@@ -62,6 +63,12 @@ def test_broken_photos_are_skipped_and_named(data: PreparedData) -> None:
     assert len(data.queries) == 9
     assert [line.split(":")[0] for line in data.skipped] == ["broken.png"]
     assert data.extraction_ms > 0
+
+
+def test_extraction_is_timed_on_the_photos_that_can_be_read(folder: Path) -> None:
+    photos = folder / "queries"
+    assert extraction_time([photos / "0_a.png", photos / "broken.png"], SETTINGS) > 0
+    assert extraction_time([photos / "broken.png"], SETTINGS) == 0.0
 
 
 def test_every_subset_is_asked_with_relevant_and_noise_photos(data: PreparedData) -> None:

@@ -68,7 +68,7 @@ def test_figure_and_table_are_measured_once_and_drawn(
         folder = tmp_path / f"results/experiments/{name}-smoke"
         found = json.loads((folder / "summary.json").read_text())["metrics"]["features"]
         assert set(found) == {"200", "800"}
-        assert all(one["extraction_ms"] < one["points"][0]["device_ms"] for one in found.values())
+        assert all(0 < one["extraction_ms"]["mean"] < one["points"][0]["device_ms"] for one in found.values())
         picture = cv2.imread(str(folder / f"{name}.png"))
         assert picture is not None
         assert picture.std() > 10
