@@ -286,12 +286,15 @@ class CatalogueCache:
         self._show_decision(decision.k, decision.terms.expected_ms, costs.miss_ms)
         wanted = frozenset(decision.object_ids)
         state = self._state(wanted)
-        if self.optimizer.judge(state, wanted, situation).worthwhile:
+        too_large = len(state.cached) > k_max
+        if too_large or self.optimizer.judge(state, wanted, situation).worthwhile:
             self._target = wanted
             self.supply.want_for_cache(decision.object_ids)
         available = frozenset(name for name in self._target if self.supply.held(name) is not None)
         change = self.optimizer.judge(state, available, situation)
-        if change.worthwhile:
+        if too_large:
+            self._build(available, (), f"more than {k_max} objects are too slow for so many requests")
+        elif change.worthwhile:
             self._build(available, self.prefetch.guests - available, change.why)
 
     def _situation(self) -> Situation:

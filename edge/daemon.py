@@ -21,7 +21,7 @@ from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.catalogue_service import EdgeCatalogueService
 from nearsight.edge.cloud_client import CloudClient
-from nearsight.edge.load import LoadControl, LoadObserver
+from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.prediction_service import PredictionService
 from nearsight.edge.recognizer import Recognizer
@@ -91,7 +91,8 @@ class EdgeDaemon:
             settings=settings.server,
             security=settings.security.for_server(),
             clock=clock,
-            observer=LoadObserver(self._load, metrics),
+            observer=metrics,
+            arrived=self._load.arrived,
         )
 
     @property

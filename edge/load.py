@@ -14,9 +14,10 @@ from nearsight.common.caching.expected_latency import FloatArray
 from nearsight.common.caching.load_balancing import LoadBalancer
 from nearsight.common.caching.rolling_mean import InterArrivalTime
 from nearsight.common.clock import Clock
-from nearsight.common.errors import StatusCode
-from nearsight.common.rpc.server import ServerObserver
 from nearsight.edge.settings import LoadSettings, MultiUser
+
+RECOGNIZE = "nearsight.v1.Recognition.Recognize"
+"""The method whose calls are load."""
 
 
 class LoadControl:
@@ -63,29 +64,25 @@ class LoadControl:
         with self._lock:
             return self._balancer.edge_probability if self._multi_user == "load-balanced" else 1.0
 
-    def arrived(self, queue_ms: float = 0.0) -> bool:
-        """A request arrived, and waited ``queue_ms``; whether the edge may work on it, or must pass it on.
+    def arrived(self, method: str) -> None:
+        """A call arrived; it may still have to wait for its turn.
 
-        What counts is when it arrived: requests leave a queue as fast as they are worked on, however many
-        there are.
+        That is when it counts: requests leave a queue as fast as they are worked on, however many there are.
         """
+        if method != RECOGNIZE:
+            return
         with self._lock:
-            self._note_arrival(queue_ms)
-            if self._multi_user != "load-balanced":
-                return True
+            self._last_arrival_s = self._clock.monotonic()
+            self._interarrival.observe(self._last_arrival_s)
+
+    def may_work(self) -> bool:
+        """Whether the edge may work on a request, or must pass it on at once."""
+        if self._multi_user != "load-balanced":
+            return True
+        with self._lock:
             route = self._balancer.route(self._rng)
             self._given_away += not route.to_edge
             return route.to_edge
-
-    def turned_away(self, queue_ms: float) -> None:
-        """A request waited ``queue_ms`` in vain: nobody worked on it, but it arrived."""
-        with self._lock:
-            self._note_arrival(queue_ms)
-
-    def _note_arrival(self, queue_ms: float) -> None:
-        arrived_s = self._clock.monotonic() - queue_ms / 1e3
-        self._last_arrival_s = max(self._last_arrival_s, arrived_s)
-        self._interarrival.observe(self._last_arrival_s)
 
     def computed(self, compute_ms: float) -> None:
         """The edge computed this long for a request."""
@@ -119,34 +116,3 @@ class LoadControl:
             if self._multi_user == "bounded" and self._last_bound is not None:
                 return f"{every}; {self._last_bound.why}"
             return every
-
-
-class LoadObserver:
-    """Tells the load of requests that no handler saw; everything goes on to the next observer.
-
-    Parameters
-    ----------
-    load : LoadControl
-        Is told.
-    following : ServerObserver
-        Is told, too.
-    """
-
-    def __init__(self, load: LoadControl, following: ServerObserver) -> None:
-        self._load = load
-        self._following = following
-
-    def on_call(
-        self,
-        service: str,
-        method: str,
-        code: StatusCode,
-        queue_ms: float,
-        compute_ms: float,
-        received_bytes: int,
-        sent_bytes: int,
-    ) -> None:
-        """See `ServerObserver`."""
-        self._following.on_call(service, method, code, queue_ms, compute_ms, received_bytes, sent_bytes)
-        if method == "Recognize" and code is not StatusCode.OK and compute_ms <= 0:
-            self._load.turned_away(queue_ms)

@@ -155,7 +155,7 @@ class EdgeRecognitionService(Service):
         """Say what the image shows."""
         query = self._reader.read(request, context)
         cache = self._caches.get(context.catalogue)
-        may_work = self._load.arrived(context.queue_ms)
+        may_work = self._load.may_work()
         if cache is not None:
             cache.profiler.observe_query(image=query.image is not None)
             if may_work:

@@ -83,6 +83,9 @@ class RpcServer:
         Times of queue and deadlines.
     observer : ServerObserver or None
         Told of every call.
+    arrived : callable, optional
+        Takes the full name of the method of each call that arrives, before anybody works on it or turns it
+        away; must not wait.
 
     Raises
     ------
@@ -99,6 +102,7 @@ class RpcServer:
         security: ServerSecurity | None = None,
         clock: Clock = SYSTEM_CLOCK,
         observer: ServerObserver | None = None,
+        arrived: Callable[[str], None] | None = None,
     ) -> None:
         self._dispatcher = Dispatcher(services)
         self._tier = tier
@@ -106,6 +110,7 @@ class RpcServer:
         self._security = security
         self._clock = clock
         self._observer = observer
+        self._arrived = arrived
         self._log = get_logger("rpc.server")
         self._stopping = threading.Event()
         self._finished = threading.Event()
@@ -247,6 +252,8 @@ class RpcServer:
         peer_key: str | None,
     ) -> Crew:
         endpoint = self._dispatcher.find(request.service, request.method)
+        if self._arrived is not None:
+            self._arrived(endpoint.method.full_name)
         if self._stopping.is_set():
             raise _stopping_error()
         if request.size_bytes > self._settings.max_message_bytes:

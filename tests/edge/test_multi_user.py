@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import StatusCode
-from nearsight.common.metrics import DaemonMetrics
-from nearsight.edge.load import LoadControl, LoadObserver
+from nearsight.common.errors import Overloaded
+from nearsight.common.rpc.server import ServerSettings
+from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.report import details_of
 from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
@@ -20,7 +20,8 @@ def arrivals(load: LoadControl, clock: ManualClock, count: int, every_ms: float)
     worked = 0
     for _ in range(count):
         clock.advance(every_ms / 1e3)
-        worked += load.arrived()
+        load.arrived(RECOGNIZE)
+        worked += load.may_work()
     return worked
 
 
@@ -61,7 +62,8 @@ def test_balanced_runs_with_the_same_seed_give_the_same_requests_away() -> None:
         kept = []
         for _ in range(300):
             clock.advance(0.01)
-            kept.append(load.arrived())
+            load.arrived(RECOGNIZE)
+            kept.append(load.may_work())
         return kept
 
     assert routes(7) == routes(7)
@@ -74,27 +76,32 @@ def test_a_quiet_edge_gives_nothing_away() -> None:
     assert arrivals(load, clock, 300, 500.0) == 300
 
 
-def test_requests_that_queue_count_when_they_came_not_when_their_turn_comes() -> None:
+def test_only_photos_are_load() -> None:
     clock = ManualClock()
-    load = LoadControl("load-balanced", SHARE_1, 1, clock)
-    for number in range(200):  # 5 ms apart; one is worked on in 10 ms, so the queue grows by 5 ms each
-        clock.advance(0.010)
-        load.arrived(queue_ms=5.0 * (number + 1))
-        load.computed(10.0)
-    assert load.edge_probability == pytest.approx(0.5, rel=0.05)
-
-
-def test_requests_that_waited_in_vain_are_load_too() -> None:
-    clock = ManualClock()
-    load, told = LoadControl("none", SHARE_1, 1, clock), DaemonMetrics("edge")
-    observer = LoadObserver(load, told)
+    load = LoadControl("none", SHARE_1, 1, clock)
     for _ in range(200):
         clock.advance(0.010)
-        load.arrived()
-        observer.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OVERLOADED, 0.0, 0.0, 9, 0)
-        observer.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OK, 0.0, 3.0, 9, 9)
-        observer.on_call("nearsight.v1.Health", "Check", StatusCode.OVERLOADED, 0.0, 0.0, 9, 0)
-    assert "a request every 5.0 ms" in load.why()
+        load.arrived(RECOGNIZE)
+        load.arrived("nearsight.v1.Health.Check")
+    assert "a request every 10.0 ms" in load.why()
+
+
+def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_busy(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    one = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=5)
+    few = LoadSettings(window=20, interarrival_seed_ms=10_000.0)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, server=one, load=few) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0])
+        answers = [device.send(photo(0)) for _ in range(40)]
+        outcomes = [type(answer.exception(10)) for answer in answers]
+        assert outcomes.count(Overloaded) > 20, "most are turned away"
+        check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
+        load = {fact.name: fact.value for fact in check.details}["load"]
+        assert float(load.split("every ")[1].split(" ms")[0]) < 5.0
 
 
 def test_a_busy_running_edge_passes_requests_on_without_a_lookup(
@@ -112,6 +119,22 @@ def test_a_busy_running_edge_passes_requests_on_without_a_lookup(
         assert tiers.count("cloud") > 20, "although the cache has it"
         check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
         assert "given away" in {fact.name: fact.value for fact in check.details}["load"]
+
+
+def test_a_bounded_cache_shrinks_when_a_crowd_comes(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    bounded = LoadSettings(window=5)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, multi_user="bounded", load=bounded) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0, 1])
+        load = edge.caches.services.load
+        for _ in range(10):
+            load.arrived(RECOGNIZE)  # all at once
+        cache_of(edge).improve()
+        assert cached(edge) == set(), "although the expected latency would rather have both"
 
 
 def test_a_bounded_running_edge_holds_no_more_than_keeps_up(
