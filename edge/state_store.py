@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pydantic import ValidationError
+
 from nearsight.common.caching.markov_journal import MarkovChanges, TransitionCount
 from nearsight.common.clock import Clock
 from nearsight.common.database_file import DatabaseFormat, corrupt, open_database, translated_errors
+from nearsight.common.errors import CorruptStore
 from nearsight.edge.distribution_estimator import PopularityChanges, StoredCount
 from nearsight.edge.profiler import Measured
 
@@ -62,12 +65,27 @@ FORMAT = DatabaseFormat(
 )
 
 
+_CHUNK = 10_000  # rows that are read at once: millions of transitions must not all be in memory twice
+
+_NONSENSE = (
+    """SELECT catalogue FROM popularity
+       WHERE typeof(count) != 'real' OR count < 0 OR count > 1e300 OR typeof(operated_s) != 'real'""",
+    """SELECT catalogue FROM transitions
+       WHERE typeof(count) != 'real' OR count < 0 OR count > 1e300 OR typeof(operated_s) != 'real'
+       OR CASE WHEN json_valid(history) THEN json_type(history) != 'array'
+               OR EXISTS (SELECT 1 FROM json_each(history) WHERE type != 'text') ELSE 1 END""",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What an earlier run learnt about one catalogue; ages in seconds of operation."""
+    """What an earlier run learnt about one catalogue; ages in seconds of operation.
 
-    popularity: tuple[StoredCount, ...] = ()
-    transitions: tuple[TransitionCount, ...] = ()
+    ``transitions`` can be gone through once.
+    """
+
+    popularity: Iterable[StoredCount] = ()
+    transitions: Iterable[TransitionCount] = ()
     measured: Measured | None = None
 
 
@@ -110,6 +128,7 @@ class StateStore:
         self._connection = open_database(path, FORMAT, create=True)
         try:
             with self._transaction():
+                self._refuse_nonsense()
                 row = self._execute("SELECT operated_s FROM operation").fetchone()
                 if row is None:
                     self._execute("INSERT INTO operation VALUES (0)")
@@ -117,12 +136,6 @@ class StateStore:
             self._connection.close()
             raise
         self._began_s = clock.monotonic() - (row[0] if row is not None else 0.0)
-        try:
-            for catalogue in self.catalogues():
-                self.load(catalogue)
-        except BaseException:
-            self._connection.close()
-            raise
 
     def __enter__(self) -> StateStore:
         return self
@@ -146,33 +159,50 @@ class StateStore:
             return tuple(name for (name,) in rows)
 
     def load(self, catalogue: str) -> Learnt:
-        """What is known about a catalogue.
-
-        Raises
-        ------
-        CorruptStore
-            If a row makes no sense.
-        """
+        """What is known about a catalogue."""
         now_s = self._operated_s()
+        counts = self._rows(
+            "SELECT object_id, count, operated_s FROM popularity WHERE catalogue = ?", catalogue
+        )
+        measured = [
+            Measured.model_validate_json(content)
+            for (content,) in self._rows("SELECT content FROM measured WHERE catalogue = ?", catalogue)
+        ]
+        return Learnt(
+            tuple(StoredCount(name, count, _age(now_s, at_s)) for name, count, at_s in counts),
+            self._transitions(catalogue, now_s),
+            measured[0] if measured else None,
+        )
+
+    def _transitions(self, catalogue: str, now_s: float) -> Iterator[TransitionCount]:
+        statement = "SELECT history, object_id, count, operated_s FROM transitions WHERE catalogue = ?"
+        for history, name, count, at_s in self._rows(statement, catalogue):
+            yield TransitionCount(tuple(json.loads(history)), name, count, _age(now_s, at_s))
+
+    def _rows(self, statement: str, catalogue: str) -> Iterator[tuple[Any, ...]]:
         with self._lock, translated_errors(self.path, FORMAT):
-            counts = self._execute(
-                "SELECT object_id, count, operated_s FROM popularity WHERE catalogue = ?", catalogue
-            ).fetchall()
-            transitions = self._execute(
-                "SELECT history, object_id, count, operated_s FROM transitions WHERE catalogue = ?", catalogue
-            ).fetchall()
-            row = self._execute("SELECT content FROM measured WHERE catalogue = ?", catalogue).fetchone()
-        try:
-            return Learnt(
-                tuple(StoredCount(name, _count(count), _age(now_s, at_s)) for name, count, at_s in counts),
-                tuple(
-                    TransitionCount(_history(history), name, _count(count), _age(now_s, at_s))
-                    for history, name, count, at_s in transitions
-                ),
-                Measured.model_validate_json(row[0]) if row is not None else None,
-            )
-        except (ValueError, TypeError) as error:
-            raise corrupt(self.path, FORMAT, f"what it says of {catalogue!r} makes no sense") from error
+            cursor = self._execute(statement, catalogue)
+        while True:
+            with self._lock, translated_errors(self.path, FORMAT):
+                rows = cursor.fetchmany(_CHUNK)
+            if not rows:
+                return
+            yield from rows
+
+    def _refuse_nonsense(self) -> None:
+        """Raise if a row makes no sense: looked at once, at the start, so that later reads can trust it."""
+        for statement in _NONSENSE:
+            row = self._execute(f"{statement} LIMIT 1").fetchone()
+            if row is not None:
+                raise self._nonsense(row[0])
+        for catalogue, content in self._execute("SELECT catalogue, content FROM measured"):
+            try:
+                Measured.model_validate_json(content)
+            except ValidationError as error:
+                raise self._nonsense(catalogue) from error
+
+    def _nonsense(self, catalogue: str) -> CorruptStore:
+        return corrupt(self.path, FORMAT, f"what it says of {catalogue!r} makes no sense")
 
     def write(self, changes: Mapping[str, Changes]) -> None:
         """Write what all catalogues learnt, all of it or nothing.
@@ -247,17 +277,3 @@ class StateStore:
 
 def _age(now_s: float, at_s: float) -> float:
     return max(0.0, now_s - at_s)
-
-
-def _history(text: str) -> tuple[str, ...]:
-    names = json.loads(text)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"a history of {text!r}")
-    return tuple(names)
-
-
-def _count(value: object) -> float:
-    """A count as it was read; NULL, text and what is negative make no sense."""
-    if not isinstance(value, float) or not 0 <= value < float("inf"):
-        raise ValueError(f"a count of {value!r}")
-    return value
