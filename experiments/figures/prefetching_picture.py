@@ -51,15 +51,15 @@ def draw(folder: Path, name: str) -> Path:
             latencies[row["trace"], row["tiers"]].append(float(row["latency_ms"]))
     with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
         picture = Picture(figsize=(10.5, 0.6 + 3.6 * len(found)), layout="constrained")
-        panels = picture.subplots(len(found), 2, squeeze=False, width_ratios=[1.25, 1])
+        panels = picture.subplots(len(found), 2, squeeze=False, sharex="col", width_ratios=[1.25, 1])
         for (distribution, tiers), (trace, one) in zip(panels, found.items(), strict=True):
             _distribution(distribution, {name: latencies[trace, name] for name in CONFIGURATIONS}, one)
-            distribution.set_title(f"Latency, {_TITLES[trace]}")
+            requests = one[ONLY_CLOUD]["requests"]
+            distribution.set_title(f"Latency, {_TITLES[trace]}, {requests} photos")
             _answered_by(tiers, one)
             tiers.set_title(f"Answered by, {_TITLES[trace]}")
-        requests = next(iter(found.values()))[ONLY_CLOUD]["requests"]
         picture.suptitle(
-            f"One photo per second and device, {requests} photos per configuration, the same for all; "
+            "One photo per second and device, the same photos for all configurations; "
             f"to the cloud {in_words(TABLE_6_3[NETWORK])}",
             fontsize=8.5,
             color="#555555",
@@ -74,9 +74,10 @@ def _distribution(axes: Axes, latencies: Mapping[str, Sequence[float]], found: M
         ordered = np.sort(values)
         shares = np.arange(1, len(ordered) + 1) / len(ordered)
         p50 = found[name]["p50_ms"]["median"]
-        label = f"{_NAMES[name]}: p50 {p50:.0f} ms".replace("\n", " ")
+        label = f"{_NAMES[name]}: p50 {p50:.1f} ms".replace("\n", " ")
         axes.step(ordered, shares, where="post", color=_COLOURS[name], linewidth=1.8, label=label)
         axes.plot([p50], [0.5], "o", color=_COLOURS[name], markersize=5)
+    axes.tick_params(labelbottom=True)
     axes.set(xlabel="latency [ms]", ylabel="share answered within …", ylim=(0, 1.02), xscale="log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -97,6 +98,7 @@ def _answered_by(axes: Axes, found: Mapping[str, Any]) -> None:
         one = found[name]
         text = f"recall {one['recall']:.3f}\nprecision {one['precision']:.3f}"
         axes.text(103, place, text, va="center", fontsize=7.5)
+    axes.tick_params(labelbottom=True)
     axes.set(xlim=(0, 100), xlabel="share of requests [%]")
     axes.invert_yaxis()
     axes.grid(visible=False)
