@@ -87,9 +87,9 @@ class LocalRecognition:
 
     def tier_replied(self, reply: TierReply) -> None:
         """A tier answered; called on the thread of its channel."""
-        self._profiler.observe_miss(reply.round_trip_ms)
+        self._profiler.observe_miss(reply.waited_ms)
         own = next((hop for hop in reply.answer.hops if hop.tier == reply.tier), None)
-        self._offloading.observe(reply.tier, reply.form, reply.answer.sent_bytes, reply.round_trip_ms, own)
+        self._offloading.observe(reply.tier, reply.form, reply.sent_bytes, reply.round_trip_ms, own)
         if reply.answer.found is not None:
             self._prefetcher.note_answer(
                 reply.answer.found, reply.prediction, seen_by_edge=reply.tier == EDGE

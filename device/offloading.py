@@ -94,11 +94,11 @@ class Offloading:
                 self._note_encoding(query, (self._clock.monotonic() - started_s) * 1e3)
             return query
         if extracted is not None and self._complete(extracted):
-            return Query(extracted.features)
+            return Query(extracted.features, otherwise=photo.as_image)
         features = self._extractor.extract(self._pixels(photo), self._settings.query_features)
         with self._lock:
             self._extract_ms.observe((self._clock.monotonic() - started_s) * 1e3)
-        return Query(features)
+        return Query(features, otherwise=photo.as_image)
 
     def observe(self, tier: str, form: str, sent_bytes: int, round_trip_ms: float, hop: Hop | None) -> None:
         """A tier answered; ``hop`` is what it says that it spent."""

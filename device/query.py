@@ -7,6 +7,7 @@ becomes some 40 KB. Files that are small already are not decoded here at all.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,10 +38,14 @@ class Query:
         An image file, or features that somebody else extracted.
     scale : (float, float)
         Pixels of the application's image per pixel of the one that travels, along x and y.
+    otherwise : callable, optional
+        Makes the same question with the image in it, for a tier that finds nothing in the features: it may
+        look harder at an image.
     """
 
     content: bytes | Features
     scale: tuple[float, float] = (1.0, 1.0)
+    otherwise: Callable[[], Query] | None = None
 
     def in_source(self, found: RecognizedObject) -> RecognizedObject:
         """The answer with its corners in pixels of the application's image."""
@@ -72,7 +77,7 @@ def snapshot(image: ImageSource | Features) -> QuerySource:
 
 
 class Photo:
-    """An image of the application on its way to a lookup or to the network. For one thread.
+    """An image of the application on its way to a lookup or to the network. For one thread at a time.
 
     Parameters
     ----------

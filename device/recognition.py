@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearsight.common.errors import StatusCode
 from nearsight.common.recognition.results import Corners, RecognizedObject
@@ -38,6 +38,14 @@ class TierAnswer:
     hops: tuple[Hop, ...] = ()
     sent_bytes: int = 0
     received_bytes: int = 0
+
+    def after(self, first: TierAnswer) -> TierAnswer:
+        """The answer to a second message, with the bytes of both."""
+        return replace(
+            self,
+            sent_bytes=first.sent_bytes + self.sent_bytes,
+            received_bytes=first.received_bytes + self.received_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

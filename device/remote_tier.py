@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
@@ -17,6 +17,9 @@ from nearsight.device.offloading import FEATURES, IMAGE
 from nearsight.device.query import Query
 from nearsight.device.recognition import TierAnswer
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse
+
+LEAST_REPETITION_S = 0.1
+"""With less time left, an answer to features stands, even if it is "unknown"."""
 
 _log = get_logger("device.tier")
 
@@ -35,15 +38,33 @@ class TierReply:
         What the application gets.
     prediction : Prediction, optional
         What an edge expects to be asked next.
+    sent_bytes : int
+        Of the message that was answered.
     round_trip_ms : float
-        From the question to the answer.
+        From that message to the answer.
+    waited_ms : float
+        From the question to the answer; more than ``round_trip_ms`` if it took two messages.
     """
 
     tier: str
     form: str
     answer: TierAnswer
     prediction: Prediction | None
+    sent_bytes: int
     round_trip_ms: float
+    waited_ms: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    """What a tier is asked, until when, and what it said of the features alone."""
+
+    query: Query
+    asked_s: float
+    until_s: float
+    trace_id: str
+    answer: Future[TierAnswer]
+    first: TierAnswer | None = None
 
 
 class RemoteTier:
@@ -80,37 +101,58 @@ class RemoteTier:
 
     def ask(self, query: Query, *, timeout_s: float, trace_id: str) -> Future[TierAnswer]:
         """Start asking; the future completes within ``timeout_s`` with an answer or a NearsightError."""
-        request, blobs = _to_proto(query.content)
-        asked_s = self._clock.monotonic()
-        reply: Future[Reply] = self._stub.recognize.future(
-            request, timeout_s=timeout_s, blobs=blobs, catalogue=self._catalogue, trace_id=trace_id
-        )
         answer: Future[TierAnswer] = Future()
-
-        def replied(done: Future[Reply]) -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            try:
-                found = self._answer(done.result(), query)
-            except NearsightError as error:
-                answer.set_exception(error)
-                return
-            answer.set_result(found)
-            self._tell(done.result(), query, found, (self._clock.monotonic() - asked_s) * 1e3)
-
-        def cancelled(done: Future[TierAnswer]) -> None:
-            if done.cancelled():
-                reply.cancel()
-
-        answer.add_done_callback(cancelled)
-        reply.add_done_callback(replied)
+        asked_s = self._clock.monotonic()
+        self._put(_Question(query, asked_s, asked_s + timeout_s, trace_id, answer))
         return answer
+
+    def _put(self, question: _Question) -> None:
+        request, blobs = _to_proto(question.query.content)
+        sent_s = self._clock.monotonic()
+        reply: Future[Reply] = self._stub.recognize.future(
+            request,
+            timeout_s=question.until_s - sent_s,
+            blobs=blobs,
+            catalogue=self._catalogue,
+            trace_id=question.trace_id,
+        )
+        reply.add_done_callback(lambda done: self._arrived(question, done, sent_s))
+
+    def _arrived(self, question: _Question, done: Future[Reply], sent_s: float) -> None:
+        if question.answer.cancelled():
+            return
+        try:
+            answer = self._answer(done.result(), question.query)
+        except NearsightError as error:
+            if question.first is None:
+                _settle(question.answer, error)
+            else:  # at least the features were looked at
+                _settle(question.answer, question.first)
+            return
+        if question.first is not None:
+            answer = answer.after(question.first)
+        if answer.found is None and (again := self._with_image(question, answer)) is not None:
+            self._put(again)
+            return
+        _settle(question.answer, answer)
+        self._tell(done.result(), question, answer, sent_s)
+
+    def _with_image(self, question: _Question, unknown: TierAnswer) -> _Question | None:
+        """The question again, if the tier had no image to look at and there is time."""
+        otherwise = question.query.otherwise
+        if otherwise is None or question.until_s - self._clock.monotonic() < LEAST_REPETITION_S:
+            return None
+        try:
+            query = otherwise()
+        except NearsightError:
+            return None
+        return replace(question, query=query, first=unknown)
 
     def close(self) -> None:
         """Close the channel; open questions fail."""
         self._channel.close()
 
-    def _tell(self, reply: Reply, query: Query, answer: TierAnswer, round_trip_ms: float) -> None:
+    def _tell(self, reply: Reply, question: _Question, answer: TierAnswer, sent_s: float) -> None:
         if self._replied is None or not isinstance(reply.message, RecognizeResponse):
             return
         prediction = None
@@ -121,8 +163,19 @@ class RemoteTier:
                 _log.warning(
                     "a prediction that makes no sense was ignored", tier=self._name, error=str(error)
                 )
-        form = IMAGE if isinstance(query.content, bytes) else FEATURES
-        self._replied(TierReply(self._name, form, answer, prediction, round_trip_ms))
+        form = IMAGE if isinstance(question.query.content, bytes) else FEATURES
+        now_s = self._clock.monotonic()
+        self._replied(
+            TierReply(
+                tier=self._name,
+                form=form,
+                answer=answer,
+                prediction=prediction,
+                sent_bytes=reply.sent_bytes,
+                round_trip_ms=(now_s - sent_s) * 1e3,
+                waited_ms=(now_s - question.asked_s) * 1e3,
+            )
+        )
 
     def _answer(self, reply: Reply, query: Query) -> TierAnswer:
         message = reply.message
@@ -142,6 +195,15 @@ class RemoteTier:
             sent_bytes=reply.sent_bytes,
             received_bytes=reply.received_bytes,
         )
+
+
+def _settle(answer: Future[TierAnswer], outcome: TierAnswer | NearsightError) -> None:
+    if not answer.set_running_or_notify_cancel():
+        return
+    if isinstance(outcome, NearsightError):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)
 
 
 def _to_proto(content: bytes | Features) -> tuple[RecognizeRequest, Sequence[bytes]]:
