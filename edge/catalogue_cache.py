@@ -226,9 +226,7 @@ class CatalogueCache:
         """The cache answered with this object."""
         metrics = self._services.metrics
         metrics.hits.labels(self.name).inc()
-        if self.prefetch.hit(object_id):
-            metrics.prefetch_useful.labels(self.name).inc()
-        self.regret.observe(object_id, self.size, held=True)
+        self._note_looked(object_id, held=True)
         self._count(hit=True)
 
     def note_miss(self, answer: Known | None, round_trip_ms: float, *, looked: bool = True) -> None:
@@ -243,16 +241,22 @@ class CatalogueCache:
         if answer is None:
             metrics.unknown.labels(self.name).inc()
             if looked:
-                self.regret.observe(None, self.size, held=False)
+                self._note_looked(None, held=False)
             return
         if answer.version > self._listing.versions.get(answer.object_id, -1):
             self._submit(self.sync, "sync")
         held = answer.object_id in self.recognizer.snapshot.models
         if looked:
-            self.regret.observe(answer.object_id, self.size, held=held)
+            self._note_looked(answer.object_id, held=held)
             metrics.recognition_misses.labels(self.name).inc(held)
         if not held:
             self._submit(self.improve, "improve")
+
+    def _note_looked(self, object_id: str | None, *, held: bool) -> None:
+        """A request that looked into the cache was for this object, if it was for any."""
+        self.regret.observe(object_id, self.size, held=held)
+        if self.prefetch.requested(object_id):
+            self._services.metrics.prefetch_useful.labels(self.name).inc()
 
     def _count(self, *, hit: bool) -> None:
         with self._counters:

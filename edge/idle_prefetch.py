@@ -4,6 +4,9 @@ Popularity alone fills the cache with what many asked for. The first visitor of 
 nobody did lately; the Markov model knows it from the visitors of other days. A few such objects join the
 snapshot as guests: they pay by the same rule as all others, recall · p · L_miss > f(k + 1) - f(k), with p
 from where the devices are now. Each is accounted for as useful, if it was asked for, or as wasted.
+
+Young transitions promise too much where requests do not follow paths. So the promises are checked: p is
+corrected by the ratio of the requests that guests got to those that p promised them.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from dataclasses import dataclass
 from nearsight.edge.profiler import Costs
 
 _FAVOUR_OF_HELD = 1.5
+_MEMORY = 20.0  # promised requests that the correction looks back over
+_FORGIVING = 0.995  # of the memory that is left after a choice: without guests nothing would ever change it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class IdlePrefetch:
         self._most = most
         self._lock = threading.Lock()
         self._guests: frozenset[str] = frozenset()
+        self._chances: dict[str, float] = {}
+        self._promised = self._kept = 0.0
         self._asked: set[str] = set()
         self._entered = self._useful = self._wasted = 0
 
@@ -46,6 +53,12 @@ class IdlePrefetch:
     def guests(self) -> frozenset[str]:
         """Objects that are in the snapshot as guests."""
         return self._guests
+
+    @property
+    def trust(self) -> float:
+        """Requests that guests got, over those that their probabilities promised; at most 1."""
+        with self._lock:
+            return min(1.0, (self._kept + 1.0) / (self._promised + 1.0))
 
     @property
     def count(self) -> PrefetchCount:
@@ -71,6 +84,7 @@ class IdlePrefetch:
         """
         # A guest that is here has cost its fetch already; without a favour two of equal chances would
         # take turns.
+        trust = self.trust
         weighed = {
             name: p * (_FAVOUR_OF_HELD if name in self._guests else 1.0)
             for name, p in expected.items()
@@ -81,10 +95,14 @@ class IdlePrefetch:
             k = len(residents) + len(chosen)
             if len(chosen) >= self._most or k + 1 >= len(costs.lookup_ms):
                 break
-            gain_ms = float(costs.recall[k + 1]) * moving * weighed[name] * costs.miss_ms
+            gain_ms = float(costs.recall[k + 1]) * trust * moving * weighed[name] * costs.miss_ms
             if gain_ms <= float(costs.lookup_ms[k + 1] - costs.lookup_ms[k]):
                 break
             chosen.append(name)
+        with self._lock:
+            self._chances = {name: moving * expected[name] for name in chosen}
+            self._promised *= _FORGIVING
+            self._kept *= _FORGIVING
         return tuple(chosen)
 
     def built(self, guests: Collection[str], residents: Collection[str]) -> None:
@@ -97,12 +115,19 @@ class IdlePrefetch:
             self._guests = new
             self._asked &= new
 
-    def hit(self, object_id: str) -> bool:
-        """The cache answered with this object; whether that is the first time that a guest was of use."""
-        if object_id not in self._guests:
+    def requested(self, object_id: str | None) -> bool:
+        """A request came for an object, None if none is known; whether it is the first one for a guest."""
+        if not self._guests:
             return False
         with self._lock:
-            if object_id in self._asked or object_id not in self._guests:
+            self._promised += sum(self._chances.get(name, 0.0) for name in self._guests)
+            if self._promised > _MEMORY:
+                self._kept *= _MEMORY / self._promised
+                self._promised = _MEMORY
+            if object_id not in self._guests:
+                return False
+            self._kept += 1.0
+            if object_id in self._asked:
                 return False
             self._asked.add(object_id)
             self._useful += 1

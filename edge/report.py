@@ -23,7 +23,8 @@ def details_of(cache: CatalogueCache) -> Mapping[str, str]:
         "lookup": f"x{cache.profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
         "fetching": f"{cache.supply.fetcher.in_flight} objects",
         "transitions": f"{cache.markov.transitions} between objects, {cache.markov.devices} devices",
-        "prefetched": f"{guests.entered} objects, {guests.useful} useful, {guests.wasted} wasted",
+        "prefetched": f"{guests.entered} objects, {guests.useful} useful, {guests.wasted} wasted, "
+        f"predictions trusted at {cache.prefetch.trust:.2f}",
         "spare models": f"{len(cache.supply.library)}, {cache.supply.library.size_bytes / 2**20:.1f} MiB",
         "regret": cache.regret.report().why,
         "decision": decision.why if decision is not None else "none yet",

@@ -44,14 +44,43 @@ def test_of_two_equal_chances_the_one_that_is_here_stays() -> None:
 def test_each_guest_ends_as_useful_or_wasted_or_as_a_resident() -> None:
     prefetch = IdlePrefetch(8)
     prefetch.built({"a", "b", "c"}, {"x"})
-    assert prefetch.hit("a")
-    assert not prefetch.hit("a"), "counted once"
-    assert not prefetch.hit("x")
+    assert prefetch.requested("a")
+    assert not prefetch.requested("a"), "counted once"
+    assert not prefetch.requested("x")
     assert prefetch.count == PrefetchCount(3, 1, 0)
     prefetch.built({"b"}, {"x", "a"})
     assert prefetch.count == PrefetchCount(3, 1, 1), "c left unasked for"
     prefetch.built(set(), {"x", "a", "b"})
     assert prefetch.count == PrefetchCount(3, 1, 1), "b stays as a resident"
+
+
+def test_predictions_that_do_not_come_true_are_trusted_less_until_guests_stay_away() -> None:
+    """Where requests do not follow paths, young transitions promise guests that nobody asks for."""
+    rng = np.random.default_rng(1)
+    prefetch, wasted = IdlePrefetch(8), 0
+    for _ in range(200):
+        expected = {str(number): 0.1 for number in rng.choice(1000, size=8, replace=False)}
+        guests = prefetch.choose(expected, {"x"}, COSTS, 1.0)
+        prefetch.built(guests, {"x"})
+        prefetch.requested(None)
+        wasted += len(guests)
+    assert prefetch.trust < 0.1
+    assert guests == ()
+    assert wasted < 400, "of 1600 that were promised"
+    for _ in range(1500):
+        prefetch.choose({}, {"x"}, COSTS, 1.0)
+    assert prefetch.choose({"a": 0.5}, {"x"}, COSTS, 1.0) == ("a",), "and are given another chance later"
+
+
+def test_predictions_that_come_true_are_trusted() -> None:
+    rng = np.random.default_rng(1)
+    prefetch = IdlePrefetch(8)
+    for _ in range(300):
+        guests = prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0)
+        prefetch.built(guests, {"x"})
+        prefetch.requested(str(rng.choice(["a", "b", "other"], p=[0.5, 0.2, 0.3])))
+    assert set(guests) == {"a", "b"}
+    assert prefetch.trust > 0.8
 
 
 def tour(edge: EdgeDaemon, objects: list[str], visitors: int) -> None:
