@@ -109,9 +109,18 @@ class LocalRecognition:
 
 
 def _profile(settings: PrefetchSettings) -> DeviceProfile:
+    log = get_logger("device")
     if settings.profile is not None:
-        return DeviceProfile.load(settings.profile)
-    get_logger("device").info(
+        profile = DeviceProfile.load(settings.profile)
+        backend = settings.recognition.backend
+        if any(one.backend != backend for one in profile.profiles):
+            log.warning(
+                "the device profile was measured with another classifier",
+                profile=profile.profiles[0].backend,
+                used=backend,
+            )
+        return profile
+    log.info(
         "no device profile given: the built-in default, adjusted at run time, is used",
         advice="`nearsight profile DIR --device` measures this machine",
     )

@@ -211,6 +211,22 @@ def test_a_slow_device_offloads_everything(scene: Scene, tmp_path: Path) -> None
     assert_offloads(scene, device)
 
 
+@pytest.mark.parametrize(("edge_s", "held"), [(0.0, 0), (1.0, 5)])
+def test_the_same_device_offloads_to_a_near_edge_and_caches_before_a_far_one(
+    scene: Scene, tmp_path: Path, edge_s: float, held: int
+) -> None:
+    row = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(400.0,), recall=(0.9,))
+    DeviceProfile(profiles=(row,)).save(tmp_path / "device.json")
+    scene.edge.delay_s = edge_s
+    device = scene.device(settings(profile=tmp_path / "device.json"))
+    device.recognize_blocking(photo(0))
+    wait_until(lambda: device.explain() is not None, what="a decision")
+    explanation = device.explain()
+    assert explanation is not None
+    assert explanation.chosen.terms.k == held
+    holds(device, held)
+
+
 def assert_offloads(scene: Scene, device: Recognizer) -> None:
     wait_until(lambda: device.explain() is not None, what="a decision")
     explanation = device.explain()
