@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
 LSH, OURS = "flann-lsh", "auto"
 BACKENDS = (LSH, OURS)
+PIPELINES: Mapping[str, Mapping[str, str | bool]] = {
+    LSH: {"backend": LSH, "early_stop": False},
+    OURS: {"backend": OURS},
+}
+"""The paper's searches with all features of a photo, whether its object is in the cache or not."""
 PAPER = "figure 3.2"
 NETWORKS = {PAPER: FIGURE_3_2, **TABLE_6_3}
 EXPONENT = 0.8
@@ -135,7 +140,7 @@ class Figure(Experiment):
         database = (museum / "cloud.db").resolve()
         teach_catalogue(museum, database, threads=os.cpu_count() or 1, progress=lambda _done, _of: None)
         settings = {
-            "recognition.backend": backend,
+            **{f"recognition.{key}": str(value) for key, value in PIPELINES[backend].items()},
             "cache.profile": str(self._profile(backend, plan, crowd.dataset, museum)),
         }
         rng = options.rng(self.name, "requests", number)
@@ -267,7 +272,7 @@ def _measure_profile(backend: str, plan: Plan, data: PreparedData, museum: Path)
     from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
     from nearsight.experiments.profiling import ProfilingPlan, fit_profile, measure  # noqa: PLC0415
 
-    settings = RecognitionSettings(backend=backend)
+    settings = RecognitionSettings.model_validate(PIPELINES[backend])
     profiling = ProfilingPlan(
         plan.profile_sizes,
         plan.profile_subsets,
