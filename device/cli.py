@@ -31,6 +31,17 @@ CloudOption = Annotated[
 CatalogueOption = Annotated[
     str | None, typer.Option("--catalogue", metavar="NAME", help="Catalogue to recognise. Default: museum.")
 ]
+KeyOption = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Your secret key, from `nearsight keys`.")
+]
+EdgeKeyOption = Annotated[
+    str | None,
+    typer.Option("--edge-key", metavar="KEY", help="Public key of the edge, or a file that holds it."),
+]
+CloudKeyOption = Annotated[
+    str | None,
+    typer.Option("--cloud-key", metavar="KEY", help="Public key of the cloud, or a file that holds it."),
+]
 
 
 @app.command()
@@ -50,6 +61,9 @@ def device(  # noqa: PLR0917  typer calls it by name
     profile: Annotated[
         Path | None, typer.Option("--profile", metavar="FILE", help="Of nearsight profile --device.")
     ] = None,
+    key: KeyOption = None,
+    edge_key: EdgeKeyOption = None,
+    cloud_key: CloudKeyOption = None,
     assignments: SetOption = None,
     announce: AnnounceOption = None,
 ) -> None:
@@ -58,6 +72,7 @@ def device(  # noqa: PLR0917  typer calls it by name
     from nearsight.device.daemon import DeviceDaemon
 
     others = {
+        **_keys(key, edge_key, cloud_key),
         "server.listen": listen,
         "recognizer.prefetch.enabled": prefetch,
         "recognizer.prefetch.profile": profile,
@@ -68,7 +83,7 @@ def device(  # noqa: PLR0917  typer calls it by name
 
 @recognize_app.command()
 def recognize(  # noqa: PLR0917  typer calls it by name
-    photos: Annotated[list[Path], typer.Argument(metavar="PHOTO...", help="JPEG, PNG or WebP files.")],
+    photos: Annotated[list[Path], typer.Argument(metavar="PHOTO", help="JPEG, PNG or WebP files.")],
     edge: EdgeOption = None,
     cloud: CloudOption = None,
     catalogue: CatalogueOption = None,
@@ -84,6 +99,9 @@ def recognize(  # noqa: PLR0917  typer calls it by name
             help="Write the photo with outline and label; for several photos, the folder to write to.",
         ),
     ] = None,
+    key: KeyOption = None,
+    edge_key: EdgeKeyOption = None,
+    cloud_key: CloudKeyOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
 ) -> None:
@@ -93,11 +111,18 @@ def recognize(  # noqa: PLR0917  typer calls it by name
     file. Exit code 0: every photo shows a known object; 6: every photo was
     answered, but one or more with "unknown"; others as in `nearsight --help`.
     """
+    from nearsight.common.logging import configure_logging
     from nearsight.common.terminal import print_error, print_json
     from nearsight.device.report import json_report, text_report
 
+    configure_logging(level="ERROR")  # each photo's outcome says which tiers failed, and why
+
     # Nothing to prefetch for: the photos are here, and each is asked about once.
-    others = {"recognizer.timeout_s": timeout_s, "recognizer.prefetch.enabled": False}
+    others = {
+        **_keys(key, edge_key, cloud_key),
+        "recognizer.timeout_s": timeout_s,
+        "recognizer.prefetch.enabled": False,
+    }
     settings = _settings(config, assignments, edge, cloud, catalogue, others)
     drawings = _drawings(photos, draw)
     outcomes: list[Recognition | NearsightError] = []
@@ -115,6 +140,14 @@ def recognize(  # noqa: PLR0917  typer calls it by name
         reports = zip(photos, outcomes, strict=True)
         print_json([json_report(str(photo), outcome) for photo, outcome in reports])
     raise typer.Exit(_exit_code(outcomes))
+
+
+def _keys(key: Path | None, edge_key: str | None, cloud_key: str | None) -> Mapping[str, object]:
+    return {
+        "security.secret_key_file": key,
+        "edge.public_key": edge_key,
+        "cloud.public_key": cloud_key,
+    }
 
 
 def _settings(

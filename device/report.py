@@ -39,7 +39,7 @@ def text_report(photo: str, recognition: Recognition) -> str:
     took = f"{recognition.answered_by} answered in {recognition.latency_ms:.1f} ms ({split})"
     traffic = f"{_size(recognition.sent_bytes)} sent, {_size(recognition.received_bytes)} received"
     lines = [f"{photo}: {_headline(recognition)}"]
-    lines += [f"  {key}: {value}" for key, value in recognition.metadata.items()]
+    lines += [f"  {key}: {value}" for key, value in sorted(recognition.metadata.items())]
     if recognition.corners is not None:
         lines.append("  outline: " + " ".join(f"({x:.0f}, {y:.0f})" for x, y in recognition.corners))
     lines += [f"  {took}", f"  {traffic}"]
@@ -71,7 +71,7 @@ def json_report(photo: str, outcome: Recognition | NearsightError) -> Mapping[st
         "known": outcome.known,
         "object_id": outcome.object_id,
         "label": outcome.label,
-        "metadata": dict(outcome.metadata),
+        "metadata": dict(sorted(outcome.metadata.items())),
         "confidence": outcome.confidence,
         "corners": outcome.corners,
         "answered_by": outcome.answered_by,

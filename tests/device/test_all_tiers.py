@@ -24,6 +24,7 @@ from nearsight import (
     StatusCode,
     Unauthenticated,
 )
+from nearsight.__main__ import main
 from nearsight.common.config.base import SecuritySettings
 from nearsight.common.rpc.security import ServerSecurity, allow_client, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
@@ -154,6 +155,17 @@ def keys(folder: Path, own: str, server: str = "edge") -> RecognizerSecurity:
 def test_a_device_with_an_allowed_key_is_served(locked_edge: str, tmp_path: Path) -> None:
     with Recognizer(locked_edge, None, "museum", security=keys(tmp_path, "phone")) as sdk:
         assert sdk.recognize_blocking(PHOTO).answered_by == "edge"
+
+
+@pytest.mark.parametrize(("own", "code"), [("phone", 0), ("stranger", 3)])
+def test_keys_are_given_to_the_command_as_flags(
+    locked_edge: str, tmp_path: Path, own: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "photo.jpg").write_bytes(PHOTO)
+    arguments = ["recognize", str(tmp_path / "photo.jpg"), "--edge", locked_edge]
+    own_key, edge_key = str(tmp_path / f"{own}.key_secret"), str(tmp_path / "edge.key")
+    assert main([*arguments, "--key", own_key, "--edge-key", edge_key]) == code
+    assert len(capsys.readouterr().err.splitlines()) == (1 if code else 0)
 
 
 @pytest.mark.parametrize(("own", "server"), [("stranger", "edge"), ("phone", "stranger")])
