@@ -49,12 +49,19 @@ class FittedTable(OfflineAnalysis):
             rows.append(
                 (
                     TITLES[algorithm],
+                    found["points"][-1]["k"],
                     line(fit, self.digits),
                     f"± {fit['b_std']:.{self.digits}f} k",
                     *(self._published(published.get(name)) for name in sets),
                 )
             )
-        return ("algorithm", self.what, "between subsets", *(f"paper, {name}" for name in sets)), rows
+        return (
+            "algorithm",
+            "k up to",
+            self.what,
+            "between subsets",
+            *(f"paper, {name}" for name in sets),
+        ), rows
 
     def plot(self, folder: Path) -> Path:
         """Measurements of every subset, the fitted lines, and the lines of the paper."""
@@ -75,7 +82,8 @@ class FittedTable(OfflineAnalysis):
                 axes.plot(x, y, marker, color=colour, markersize=3, alpha=0.45, markeredgewidth=0)
                 fit = found["algorithms"][algorithm][self.quantity]
                 inside = k[k <= x.max()]
-                label = f"{TITLES[algorithm]}: {line(fit, self.digits)}"
+                limit = f", k ≤ {x.max()}" if x.max() < found["objects"] else ""
+                label = f"{TITLES[algorithm]}: {line(fit, self.digits)}{limit}"
                 axes.plot(inside, fit["a"] + fit["b"] * inside, color=colour, linewidth=1.8, label=label)
                 self._draw_paper(axes, algorithm, k, colour)
             self._finish(axes)
