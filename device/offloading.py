@@ -108,6 +108,13 @@ class Offloading:
         with self._lock:
             self._choices[tier].observe(form, sent_bytes, round_trip_ms - at_tier_ms, hop.compute_ms)
 
+    def observe_repetition(self, tier: str, features_bytes: int, waited_ms: float) -> None:
+        """Features were unknown to a tier, and the image had to follow: features cost that, too."""
+        with self._lock:
+            choice = self._choices[tier]
+            after_ms = max(0.0, waited_ms - choice.link.transfer_ms(features_bytes))
+            choice.observe(FEATURES, features_bytes, math.nan, after_ms)  # nan: nothing about the link
+
     def _choose(self, tier: str, photo: Photo, extracted: Extracted | None) -> OffloadDecision:
         file = photo.file
         complete = extracted is not None and self._complete(extracted)

@@ -69,6 +69,15 @@ def test_features_of_a_hasty_lookup_are_never_sent_for_want_of_recall() -> None:
     assert len(query.content) == 400
 
 
+def test_where_features_are_often_unknown_the_image_is_sent_at_once() -> None:
+    choice = offloading()
+    teach(choice, 1000.0)
+    features = extracted(400)
+    for _ in range(20):
+        choice.observe_repetition("edge", 15_000, 150.0)
+    assert choice.query("edge", Photo(SMALL, UPLOAD), features).content == SMALL
+
+
 def test_corners_of_features_are_in_the_frame_of_the_application() -> None:
     choice = offloading()
     teach(choice, 0.2)
