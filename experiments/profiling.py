@@ -341,8 +341,8 @@ def fit_profile(
 ) -> CacheProfile:
     """Fit the polynomials; f gets the highest degree, not above the one chosen, that makes a valid profile.
 
-    A curve that bends upwards may make every line negative at k = 1. Before f is taken for constant, which
-    would make every cache size cost the same, errors are counted relative to the time: small caches matter.
+    Errors of f are counted relative to the time: large caches take long and their times scatter most, but it
+    is among small ones that a slow classifier must choose.
 
     Raises
     ------
@@ -351,16 +351,15 @@ def fit_profile(
     """
     recall = fit_polynomial(rows, "recall")
     precision = fit_polynomial(rows, "precision")
-    best = len(fit_polynomial(rows, "lookup_ms")) - 1
-    tries = [(degree, relative) for relative in (False, True) for degree in range(best, 0, -1)]
+    best = len(fit_polynomial(rows, "lookup_ms", relative=True)) - 1
     problem = ""
-    for degree, relative in (*tries, (0, False)):
+    for degree in range(best, -1, -1):
         try:
             return CacheProfile(
                 backend=settings.backend,
                 query_features=settings.query_features,
                 largest_k=max(row.k for row in rows),
-                lookup_ms=fit_polynomial(rows, "lookup_ms", (degree,), relative=relative),
+                lookup_ms=fit_polynomial(rows, "lookup_ms", (degree,), relative=True),
                 recall=recall,
                 precision=precision,
                 extraction_ms=data.extraction_ms,

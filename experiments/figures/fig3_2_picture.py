@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _COLOURS = {LSH: "#c2571a", OURS: "#1f6f8b"}
 _NAMES = {LSH: "LSH of FLANN, as in the paper", OURS: "our default"}
 _HITS = "#8a8a8a"
+_TICKS = frozenset({5, 20, 80})
+_FEW_TICKS = frozenset({5, 20, 30, 80, 120})
+"""Sizes that get no label: there is no room for all."""
 
 
 def draw(folder: Path, name: str) -> Path:
@@ -62,9 +65,9 @@ def _caption(found: Mapping[str, Any]) -> str:
 
 
 def _paper_panel(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
-    _curve(axes, curve, _COLOURS[backend], "static size")
+    _curve(axes, curve, _COLOURS[backend], "static size", _TICKS)
     axes.set(xlabel="objects in the cache", ylabel="mean latency [ms]", ylim=(0, None))
-    axes.set_title(f"{_NAMES[backend][0].upper()}{_NAMES[backend][1:]}; {in_words(NETWORKS[PAPER])}")
+    axes.set_title(f"{_NAMES[backend][0].upper()}{_NAMES[backend][1:]}; {in_words(NETWORKS[PAPER])}", pad=17)
     hits = axes.twinx()
     sizes = [int(size) for size in curve["static"]]
     hits.plot(
@@ -87,7 +90,9 @@ def _paper_panel(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
     axes.legend(lines, texts, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
 
 
-def _curve(axes: Axes, curve: Mapping[str, Any], colour: str, name: str) -> None:
+def _curve(
+    axes: Axes, curve: Mapping[str, Any], colour: str, name: str, unlabelled: frozenset[int] = _FEW_TICKS
+) -> None:
     sizes = np.array([int(size) for size in curve["static"]])
     middle, spread = _latencies(list(curve["static"].values()))
     axes.errorbar(
@@ -107,11 +112,12 @@ def _curve(axes: Axes, curve: Mapping[str, Any], colour: str, name: str) -> None
         capsize=2,
         elinewidth=1,
         zorder=4,
+        clip_on=False,
         label="adaptive edge" if name == "static size" else f"{name}, adaptive",
     )
     axes.set_xscale("function", functions=(np.sqrt, np.square))
     axes.set_xlim(-0.0, sizes.max() * 1.06)
-    axes.xaxis.set_major_locator(FixedLocator([size for size in sizes if size not in {5, 20, 80}]))
+    axes.xaxis.set_major_locator(FixedLocator([size for size in sizes if size not in unlabelled]))
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -126,8 +132,8 @@ def _note(axes: Axes, curve: Mapping[str, Any]) -> None:
     adaptive = curve[ADAPTIVE]
     best = curve["static"][curve["best"]]["latency_ms"]["median"]
     text = (
-        f"best static size {curve['best']}: {best:.0f} ms\n"
+        f"best static size {curve['best']}: {best:.0f} ms; "
         f"adaptive, chose {adaptive['cached']}: {adaptive['latency_ms']['median']:.0f} ms "
         f"({100 * (curve['adaptive over best'] - 1):+.1f} %)"
     )
-    axes.text(0.98, 0.04, text, transform=axes.transAxes, ha="right", va="bottom", size=8)
+    axes.text(0.0, 1.0, text, transform=axes.transAxes, va="bottom", size=8)

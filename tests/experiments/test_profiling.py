@@ -163,3 +163,15 @@ def test_a_curve_that_bends_upwards_is_not_taken_for_constant() -> None:
     profile = fit_profile(rows, data, RecognitionSettings(backend="flann-lsh"), 0.0)
     lookup_ms = profile.curves(400).lookup_ms
     assert lookup_ms[10] < 0.5 * lookup_ms[100] < 0.5 * lookup_ms[300]
+
+
+def test_scattered_times_of_large_caches_do_not_move_the_curve_of_small_ones() -> None:
+    measured = {1: 3.6, 25: 22.0, 50: 49.0, 100: 82.0, 200: 112.0, 300: 281.0, 400: 206.0}
+    rows = [
+        SubsetRow(k, subset, "flann-lsh", 12, 12, lookup_ms, 0.95, 1.0)
+        for subset in range(2)
+        for k, lookup_ms in measured.items()
+    ]
+    data = PreparedData("scattered", (), (), 5.0)
+    profile = fit_profile(rows, data, RecognitionSettings(backend="flann-lsh"), 0.0)
+    assert 6.0 < profile.curves(400).lookup_ms[10] < 14.0
