@@ -80,7 +80,8 @@ def test_a_running_cloud_serves_what_is_ingested_into_its_database(
             return "3 objects, revision 1" in text and "built in" in text
 
         wait_until(serves, what="the catalogue")
-        assert client.shown(photo_jpeg(2)) == "0002"
+        # The store is listed before the index that holds it is swapped in.
+        wait_until(lambda: client.shown(photo_jpeg(2)) == "0002", what="the index")
 
 
 @pytest.mark.parametrize("where", ["database", "cloud"])
