@@ -2,7 +2,8 @@
 
 The flow of one request, in `EdgeRecognitionService.recognize`: read the query, ask the cache, answer; on a
 miss ask the cloud with the time that is left, and answer when it answers. Nobody waits in between: the
-worker is free as soon as the cloud was asked.
+worker is free as soon as the cloud was asked. Where features of a photo are unknown to the cloud, it gets the
+photo as well: its second look needs one, and an edge must not cost recall.
 """
 
 from __future__ import annotations
@@ -117,8 +118,11 @@ def forwarded(query: Query, uplink: Uplink, extraction_ms: float | None) -> Forw
         if encoded is None:
             return Forwarded("features", RecognizeRequest(), [])
         return Forwarded("features", RecognizeRequest(features=encoded[0]), list(encoded[1]))
-    image = RecognizeRequest(image=ImageInput(size_bytes=len(query.image)))
-    return Forwarded("image", image, [query.image])
+    return _image(query.image)
+
+
+def _image(image: Blob) -> Forwarded:
+    return Forwarded("image", RecognizeRequest(image=ImageInput(size_bytes=len(image))), [image])
 
 
 class EdgeRecognitionService(Service):
@@ -201,35 +205,46 @@ class EdgeRecognitionService(Service):
     def _ask_cloud(
         self, query: Query, cache: CatalogueCache | None, context: CallContext, *, may_work: bool
     ) -> Future[RecognizeResponse]:
-        sent = self._forwarded(query, cache, may_work=may_work)
         answer: Future[RecognizeResponse] = Future()
         answer.set_running_or_notify_cancel()  # so that nobody can cancel it between here and the answer
         started_s = self._clock.monotonic()
-        reply = self._cloud.recognize(
-            sent.request,
-            sent.blobs,
-            timeout_s=context.deadline.remaining_s(),
-            catalogue=context.catalogue,
-            trace_id=context.trace_id,
-            client_id=context.client_id,
-        )
 
-        def pass_on(done: Future[Reply]) -> None:
-            round_trip_ms = (self._clock.monotonic() - started_s) * 1e3
-            context.add_next_tier_ms(round_trip_ms)
+        def send(sent: Forwarded, unless: RecognizeResponse | None = None) -> None:
+            """Ask the cloud; if that fails, ``unless`` is the answer."""
+            sent_s = self._clock.monotonic()
+            reply = self._cloud.recognize(
+                sent.request,
+                sent.blobs,
+                timeout_s=context.deadline.remaining_s(),
+                catalogue=context.catalogue,
+                trace_id=context.trace_id,
+                client_id=context.client_id,
+            )
+            reply.add_done_callback(lambda done: pass_on(done, sent, sent_s, unless))
+
+        def pass_on(
+            done: Future[Reply], sent: Forwarded, sent_s: float, unless: RecognizeResponse | None
+        ) -> None:
+            now_s = self._clock.monotonic()
+            context.add_next_tier_ms((now_s - sent_s) * 1e3)
             outcome = outcome_of(done)
             response = _response_of(outcome)
             if isinstance(outcome, Reply) and isinstance(response, RecognizeResponse):
+                self._uplink.observe(sent.form, sent.size_bytes, (now_s - sent_s) * 1e3, outcome.hops)
+                if sent.form == "features" and query.image is not None and _is_unknown(response):
+                    send(_image(query.image), unless=response)
+                    return
                 context.hops.extend(outcome.hops)
-                self._uplink.observe(sent.form, sent.size_bytes, round_trip_ms, outcome.hops)
                 if cache is not None:
                     _learn(cache, context.client_id, response)
                 answer.set_result(response)
-                self._note(cache, context.catalogue, response, round_trip_ms, looked=may_work)
+                self._note(cache, context.catalogue, response, (now_s - started_s) * 1e3, looked=may_work)
+            elif unless is not None:
+                answer.set_result(unless)
             elif isinstance(response, NearsightError):
                 answer.set_exception(response)
 
-        reply.add_done_callback(pass_on)
+        send(self._forwarded(query, cache, may_work=may_work))
         return answer
 
     def _note(
@@ -249,9 +264,13 @@ class EdgeRecognitionService(Service):
         cache.note_miss(known, round_trip_ms, looked=looked)
 
 
+def _is_unknown(response: RecognizeResponse) -> bool:
+    return not response.HasField("object")
+
+
 def _learn(cache: CatalogueCache, device_id: str, response: RecognizeResponse) -> None:
     """Count an answer with an object, and add what the device may ask for next."""
-    if not response.HasField("object"):
+    if _is_unknown(response):
         return
     following = cache.observe(device_id, response.object.object_id)
     if following is not None:

@@ -368,6 +368,23 @@ def test_the_cloud_gets_what_the_setting_says(
         assert cloud.received[-1] == "features", "an edge cannot make an image of features"
 
 
+def test_the_cloud_gets_the_photo_whose_features_it_does_not_know(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0])
+        cloud.received.clear()
+        assert device.ask(photo(77)) == (None, "cloud")
+        assert cloud.received == ["features", "image"]
+        assert device.ask(features_of(photo(77))) == (None, "cloud")
+        assert cloud.received == ["features", "image", "features"]
+        cloud.image_error = Unavailable("gone")
+        assert device.ask(photo(77)) == (None, "cloud"), "what the features said stands"
+
+
 def test_the_cloud_gets_whichever_has_fewer_bytes(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
 ) -> None:

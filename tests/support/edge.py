@@ -73,8 +73,9 @@ class ScriptedCloud:
         Kind of each recognition request, "image" or "features".
     seconds_left : list of float
         Time left to each of them.
-    recognize_error, fetch_errors
-        Errors to answer with, the latter per object: whatever batch it is in fails.
+    recognize_error, image_error, fetch_errors
+        Errors to answer with: to all recognition requests, to those with an image, and per object, whatever
+        batch it is in.
     silent : set of str
         Objects whose requests for models are never answered.
     malformed : set of str
@@ -95,6 +96,7 @@ class ScriptedCloud:
         self.received: list[str] = []
         self.seconds_left: list[float] = []
         self.recognize_error: NearsightError | None = None
+        self.image_error: NearsightError | None = None
         self.fetch_errors: dict[str, NearsightError] = {}
         self.silent: set[str] = set()
         self.malformed: set[str] = set()
@@ -142,6 +144,8 @@ class _Recognition(Service):
         if context.catalogue != CATALOGUE or cloud.hidden:
             raise NotFound(f"there is no catalogue {context.catalogue!r}")
         if request.HasField("image"):
+            if cloud.image_error is not None:
+                raise cloud.image_error
             features = features_of(bytes(context.blobs[0]))
         else:
             features = features_from_proto(request.features, context.blobs)
