@@ -23,6 +23,7 @@ from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.edge_client import EdgeClient
@@ -110,7 +111,8 @@ class Recognizer:
 
         def connect(name: str) -> Channel:
             address, own = used[name]
-            return Channel(address, client_id=self.device_id, security=own, clock=clock)
+            rules = ChannelSettings(newest_wins=self.settings.newest_frame_wins)
+            return Channel(address, client_id=self.device_id, settings=rules, security=own, clock=clock)
 
         self._local: LocalRecognition | None = None
         prepare: Callable[[QuerySource], Query | TierAnswer]
