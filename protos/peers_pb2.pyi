@@ -238,3 +238,17 @@ class FactMessage(_message.Message):
     name: str
     value: str
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class AdaptedViewMessage(_message.Message):
+    __slots__ = ("object_id", "version", "view", "features", "descriptors")
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    object_id: str
+    version: int
+    view: int
+    features: bytes
+    descriptors: bytes
+    def __init__(self, object_id: _Optional[str] = ..., version: _Optional[int] = ..., view: _Optional[int] = ..., features: _Optional[bytes] = ..., descriptors: _Optional[bytes] = ...) -> None: ...
