@@ -47,12 +47,14 @@ class LeaveResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("keys", "claim")
+    __slots__ = ("keys", "claim", "view")
     KEYS_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedScalarFieldContainer[str]
     claim: bool
-    def __init__(self, keys: _Optional[_Iterable[str]] = ..., claim: _Optional[bool] = ...) -> None: ...
+    view: int
+    def __init__(self, keys: _Optional[_Iterable[str]] = ..., claim: _Optional[bool] = ..., view: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("entries", "settled", "claims")
@@ -73,10 +75,12 @@ class ClaimMessage(_message.Message):
     def __init__(self, key: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class WriteRequest(_message.Message):
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "view")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[EntryMessage]
-    def __init__(self, entries: _Optional[_Iterable[_Union[EntryMessage, _Mapping]]] = ...) -> None: ...
+    view: int
+    def __init__(self, entries: _Optional[_Iterable[_Union[EntryMessage, _Mapping]]] = ..., view: _Optional[int] = ...) -> None: ...
 
 class WriteResponse(_message.Message):
     __slots__ = ("newer", "refused")
@@ -95,10 +99,18 @@ class RefusalMessage(_message.Message):
     def __init__(self, key: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class OfferRequest(_message.Message):
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "node_id", "view", "complete", "ask")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[DigestMessage]
-    def __init__(self, entries: _Optional[_Iterable[_Union[DigestMessage, _Mapping]]] = ...) -> None: ...
+    node_id: int
+    view: int
+    complete: bool
+    ask: bool
+    def __init__(self, entries: _Optional[_Iterable[_Union[DigestMessage, _Mapping]]] = ..., node_id: _Optional[int] = ..., view: _Optional[int] = ..., complete: _Optional[bool] = ..., ask: _Optional[bool] = ...) -> None: ...
 
 class DigestMessage(_message.Message):
     __slots__ = ("key", "digest")
