@@ -1,0 +1,492 @@
+"""Who is there: presence as a pure state machine, events in, actions out (Cachier dissertation, 5.3.2).
+
+A node that is heard of is *joining* until it answers a ping over TCP, under the id that was heard. Then it is
+*live*. If nothing is heard of it for the departure time, or a call to it fails, it is *suspect* and pinged;
+only if that fails it is dropped. Suspects stay in `live`, as a lost beacon must not move any keys.
+
+Beacons prove nothing, so all that they can do is cause a ping, and pings are rationed: one at a time for each
+address, and less and less often to one that fails. What is kept about strangers is bounded.
+
+One process is told from another under the same id by its *incarnation*. The same one at a new address has
+moved. Another one at the same address is a restart: it has forgotten what it held, so it is reported as gone
+and joined. Another one at a new address has taken the old one's place if the old one no longer answers; if
+both do, two devices use one identity: the old one is kept, and the conflict is reported.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peer import Peer, PeerState, PingReply
+from nearsight.device.peers.peer_settings import PeerSettings
+
+JITTER = 0.1
+"""Share of the period by which beacons come earlier or later, so that those of many devices spread out."""
+LONGEST_BACKOFF_PERIODS = 4.0
+MIN_PING_GAP_S = 0.5
+"""A peer that answered a moment ago is not pinged again for a call that failed."""
+REMEMBERED_FAILURES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Ask this address who is there.
+
+    Parameters
+    ----------
+    node_id : NodeId or None
+        Who must answer; None where that is not known before: a static peer without keys.
+    endpoint : str
+        Whom to ask.
+    number : int
+        Tells it from other pings of the same address.
+    """
+
+    node_id: NodeId | None
+    endpoint: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Send a beacon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A peer answered for the first time."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A peer was dropped. ``why``: silent, unreachable, left, restarted or replaced."""
+
+    peer: Peer
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A peer, still the same process, answers at another address now."""
+
+    peer: Peer
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A second device uses the id of a live peer, or that of this device."""
+
+    node_id: NodeId
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """This device was not running for a while: what it knew may be stale."""
+
+    gap_s: float
+
+
+Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept
+Actions = tuple[Action, ...]
+
+
+@dataclass(slots=True)
+class _Node:
+    node_id: NodeId
+    endpoint: str
+    heard_s: float
+    since_s: float
+    state: PeerState = PeerState.JOINING
+    reply: PingReply | None = None
+    round_trip_s: float = 0.0
+    answered_s: float = float("-inf")
+    beacon_s: float = float("-inf")
+    doubt: str = ""
+    due_s: float = float("inf")
+    rival: tuple[str, PingReply] | None = None
+
+    @property
+    def incarnation(self) -> int:
+        return self.reply.incarnation if self.reply is not None else 0
+
+    def peer(self) -> Peer:
+        return Peer(
+            self.node_id,
+            self.endpoint,
+            self.state,
+            self.heard_s,
+            self.since_s,
+            self.reply,
+            self.round_trip_s,
+        )
+
+
+@dataclass(slots=True)
+class MembershipCounts:
+    """What happened so far."""
+
+    joined: int = 0
+    gone: int = 0
+    moved: int = 0
+    conflicts: int = 0
+    slept: int = 0
+    pings: int = 0
+    pings_failed: int = 0
+    impostors: int = 0
+    """Answers to pings under another id than was asked for."""
+    over_limit: int = 0
+    """Unknown nodes that were ignored, as there are too many already."""
+
+
+class Membership:
+    """Who is there, as far as this device can tell. Not thread-safe: one thread owns it.
+
+    Every event takes the time in seconds, never going back, and returns what to do about it.
+
+    Parameters
+    ----------
+    own : NodeId
+        This device.
+    incarnation : int
+        Of this start of it.
+    endpoint : str
+        Where it answers; empty if that is not one address.
+    settings : PeerSettings
+        Period, departure time, limits.
+    static : sequence of (NodeId or None, str)
+        Peers to look for without beacons: id, if keys tell it, and endpoint.
+    rng : random.Random
+        Spreads the beacons.
+    """
+
+    def __init__(
+        self,
+        own: NodeId,
+        incarnation: int,
+        settings: PeerSettings,
+        *,
+        endpoint: str = "",
+        static: Sequence[tuple[NodeId | None, str]] = (),
+        rng: random.Random,
+    ) -> None:
+        self.own = own
+        self.incarnation = incarnation
+        self.counts = MembershipCounts()
+        self._settings = settings
+        self._rng = rng
+        self._nodes: dict[NodeId, _Node] = {}
+        self._own_endpoints = {endpoint} - {""}
+        self._static = {where: who for who, where in static if who != own and where != endpoint}
+        self._asked: dict[tuple[NodeId | None, str], int] = {}
+        self._failures: OrderedDict[tuple[NodeId | None, str], tuple[int, float]] = OrderedDict()
+        self._left: OrderedDict[NodeId, int] = OrderedDict()
+        self._ping_number = 0
+        self._last_s: float | None = None
+        self._announce_s = float("-inf")
+        self._static_s = float("-inf")
+        self._actions: list[Action] = []
+
+    def live(self) -> tuple[Peer, ...]:
+        """Peers that joined and were not dropped, suspects included, by id."""
+        return tuple(peer for peer in self.known() if peer.state is not PeerState.JOINING)
+
+    def known(self) -> tuple[Peer, ...]:
+        """All peers, those that have not answered yet included, by id."""
+        return tuple(self._nodes[node_id].peer() for node_id in sorted(self._nodes))
+
+    def next_due_s(self) -> float:
+        """When `tick` has something to do next, unless events come first."""
+        due_s = [self._announce_s]
+        if self._static:
+            due_s.append(self._static_s)
+        for node in self._nodes.values():
+            due_s.append(node.due_s)
+            if node.state is PeerState.LIVE:
+                due_s.append(node.heard_s + self._settings.departure_s)
+        return min(due_s)
+
+    def tick(self, now_s: float) -> Actions:
+        """Time has passed."""
+        self._wake(now_s)
+        if now_s >= self._announce_s:
+            self._actions.append(Announce())
+            self._announce_s = now_s + self._settings.period_s * (1 + JITTER * self._rng.uniform(-1, 1))
+        for node in self._nodes.values():
+            if node.state is PeerState.LIVE and now_s - node.heard_s >= self._settings.departure_s:
+                self._doubt(node, "silent", now_s)
+            if now_s >= node.due_s:
+                self._ask(node.node_id, node.endpoint, now_s, force=True)
+                node.due_s = float("inf")
+        if self._static and now_s >= self._static_s:
+            self._look_for_static_peers(now_s)
+            self._static_s = now_s + self._settings.period_s
+        return self._done()
+
+    def beacon(self, node_id: NodeId, endpoint: str, now_s: float) -> Actions:
+        """A beacon came from this address. It may be forged."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node_id == self.own:
+            if endpoint not in self._own_endpoints:
+                self._ask(node_id, endpoint, now_s)
+        elif node is None:
+            self._hear_of(node_id, endpoint, now_s)
+        elif node.endpoint != endpoint or node.state is PeerState.JOINING:
+            self._ask(node_id, endpoint, now_s)
+        else:
+            node.beacon_s = now_s
+            self._alive(node, now_s)
+        return self._done()
+
+    def leaving(self, node_id: NodeId, now_s: float) -> Actions:
+        """A beacon says that its sender goes away. It may be forged: the peer is asked."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is not None and node.state is PeerState.LIVE:
+            self._doubt(node, "left", now_s)
+        return self._done()
+
+    def introduced(self, node_id: NodeId, endpoint: str, incarnation: int, now_s: float) -> Actions:
+        """A node, which proved its id, asked who is here and said where it answers itself."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node_id == self.own:
+            return self._done()
+        if node is None:
+            self._failures.pop((node_id, endpoint), None)
+            self._hear_of(node_id, endpoint, now_s)
+        elif node.state is PeerState.JOINING or node.incarnation != incarnation:
+            self._ask(node_id, endpoint, now_s, force=True)
+        else:
+            self._alive(node, now_s)
+            if endpoint != node.endpoint and now_s - node.beacon_s > self._settings.departure_s:
+                self._ask(node_id, endpoint, now_s)
+        return self._done()
+
+    def ping_answered(self, ping: Ping, reply: PingReply, round_trip_s: float, now_s: float) -> Actions:
+        """Somebody answered there."""
+        self._wake(now_s)
+        if ping.node_id is not None and reply.node_id != ping.node_id:
+            self.counts.impostors += 1
+            self._failed(ping, now_s)
+            return self._done()
+        key = (ping.node_id, ping.endpoint)
+        if self._asked.get(key) == ping.number:
+            del self._asked[key]
+        if reply.node_id == self.own:
+            self._own_answer(ping, reply, now_s)
+            return self._done()
+        self._failures.pop(key, None)
+        if ping.endpoint in self._static:
+            self._static[ping.endpoint] = reply.node_id
+        self._answered(ping.endpoint, reply, now_s)
+        node = self._nodes.get(reply.node_id)
+        if node is not None and node.endpoint == ping.endpoint:
+            node.round_trip_s = round_trip_s
+        return self._done()
+
+    def ping_failed(self, ping: Ping, now_s: float) -> Actions:
+        """Nobody answered there in time."""
+        self._wake(now_s)
+        self._failed(ping, now_s)
+        return self._done()
+
+    def heard(self, node_id: NodeId, now_s: float) -> Actions:
+        """Anything else came from a peer."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is not None and node.state is not PeerState.JOINING:
+            self._alive(node, now_s)
+        return self._done()
+
+    def call_failed(self, node_id: NodeId, now_s: float) -> Actions:
+        """A call to a peer was not answered."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is not None and node.state is not PeerState.JOINING:
+            self._doubt(node, "unreachable", now_s)
+        return self._done()
+
+    def left(self, node_id: NodeId, incarnation: int, now_s: float) -> Actions:
+        """A peer, which proved its id, said that it goes away."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is None or node.incarnation in {0, incarnation}:
+            _remember(self._left, node_id, incarnation)
+        if node is not None and node.incarnation == incarnation:
+            self._drop(node, "left")
+        return self._done()
+
+    def refresh(self, now_s: float) -> Actions:
+        """Ask all peers what they hold."""
+        self._wake(now_s)
+        for node in self._nodes.values():
+            if node.state is not PeerState.JOINING:
+                self._ask(node.node_id, node.endpoint, now_s, force=True)
+        return self._done()
+
+    def _done(self) -> Actions:
+        actions, self._actions = tuple(self._actions), []
+        return actions
+
+    def _wake(self, now_s: float) -> None:
+        gap_s = now_s - (now_s if self._last_s is None else self._last_s)
+        self._last_s = now_s
+        if gap_s <= self._settings.departure_s:
+            return
+        self.counts.slept += 1
+        self._actions.append(Slept(gap_s))
+        self._announce_s = float("-inf")
+        self._asked.clear()  # what was asked before has failed for no fault of the peers
+        self._failures.clear()
+        for node in self._nodes.values():
+            if node.state is not PeerState.JOINING:
+                node.state, node.doubt, node.answered_s = PeerState.SUSPECT, "silent", float("-inf")
+            self._ask(node.node_id, node.endpoint, now_s, force=True)
+
+    def _ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, force: bool = False) -> bool:
+        key = (node_id, endpoint)
+        if key in self._asked:
+            return True
+        if not force and now_s < self._failures.get(key, (0, now_s))[1]:
+            return False
+        self._ping_number += 1
+        self._asked[key] = self._ping_number
+        self.counts.pings += 1
+        self._actions.append(Ping(node_id, endpoint, self._ping_number))
+        return True
+
+    def _hear_of(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
+        if len(self._nodes) >= self._settings.max_peers:
+            self.counts.over_limit += 1
+        elif self._ask(node_id, endpoint, now_s):
+            self._nodes[node_id] = _Node(node_id, endpoint, now_s, now_s)
+
+    def _alive(self, node: _Node, now_s: float) -> None:
+        node.heard_s = now_s
+        if node.state is PeerState.SUSPECT and node.doubt == "silent":
+            node.state, node.doubt = PeerState.LIVE, ""
+
+    def _doubt(self, node: _Node, why: str, now_s: float) -> None:
+        node.state, node.doubt = PeerState.SUSPECT, why
+        earliest_s = node.answered_s + MIN_PING_GAP_S
+        if now_s >= earliest_s:
+            self._ask(node.node_id, node.endpoint, now_s, force=True)
+        else:
+            node.due_s = earliest_s
+
+    def _answered(self, endpoint: str, reply: PingReply, now_s: float) -> None:
+        node = self._nodes.get(reply.node_id)
+        if self._left.get(reply.node_id) == reply.incarnation:
+            if node is not None and node.state is PeerState.JOINING:
+                del self._nodes[node.node_id]
+        elif node is None or node.state is PeerState.JOINING:
+            self._join(endpoint, reply, now_s)
+        elif reply.incarnation != node.incarnation:
+            if endpoint == node.endpoint:
+                self._drop(node, "restarted")
+                self._join(endpoint, reply, now_s)
+            else:
+                node.rival = (endpoint, reply)
+                self._ask(node.node_id, node.endpoint, now_s, force=True)
+        else:
+            self._confirm(node, endpoint, reply, now_s)
+
+    def _confirm(self, node: _Node, endpoint: str, reply: PingReply, now_s: float) -> None:
+        before = node.endpoint
+        node.reply, node.heard_s, node.answered_s = reply, now_s, now_s
+        settled = endpoint == before or (endpoint in self._static and node.state is PeerState.LIVE)
+        if endpoint == before or not settled:
+            node.state, node.doubt, node.due_s = PeerState.LIVE, "", float("inf")
+        if not settled:
+            node.endpoint = endpoint
+            self.counts.moved += 1
+            self._actions.append(Moved(node.peer(), before))
+        if node.rival is not None:
+            self._conflict(node.node_id, node.rival[0], now_s)
+            node.rival = None
+
+    def _join(self, endpoint: str, reply: PingReply, now_s: float) -> None:
+        if reply.node_id not in self._nodes and len(self._nodes) >= self._settings.max_peers:
+            self.counts.over_limit += 1
+            return
+        node = _Node(reply.node_id, endpoint, now_s, now_s, PeerState.LIVE, reply, answered_s=now_s)
+        self._nodes[node.node_id] = node
+        self.counts.joined += 1
+        self._actions.append(Joined(node.peer()))
+
+    def _drop(self, node: _Node, why: str) -> None:
+        del self._nodes[node.node_id]
+        if node.state is not PeerState.JOINING:
+            self.counts.gone += 1
+            self._actions.append(Gone(node.peer(), why))
+
+    def _failed(self, ping: Ping, now_s: float) -> None:
+        key = (ping.node_id, ping.endpoint)
+        if self._asked.get(key) != ping.number:
+            return  # asked before this device slept
+        del self._asked[key]
+        self.counts.pings_failed += 1
+        self._back_off(key, now_s)
+        node = self._nodes.get(ping.node_id) if ping.node_id is not None else None
+        if node is None:
+            return
+        if node.state is PeerState.JOINING:
+            if not any(asked == node.node_id for asked, _ in self._asked):
+                self._drop(node, "unreachable")
+        elif ping.endpoint == node.endpoint:
+            self._current_address_failed(node, now_s)
+
+    def _current_address_failed(self, node: _Node, now_s: float) -> None:
+        if node.rival is not None:
+            endpoint, reply = node.rival
+            self._drop(node, "replaced")
+            self._join(endpoint, reply, now_s)
+        elif node.state is PeerState.SUSPECT:
+            self._drop(node, node.doubt)
+        else:
+            # Beacons came meanwhile, but they are no use if it cannot be reached.
+            self._doubt(node, "unreachable", now_s)
+
+    def _own_answer(self, ping: Ping, reply: PingReply, now_s: float) -> None:
+        if reply.incarnation != self.incarnation:
+            self._conflict(self.own, ping.endpoint, now_s)
+            return
+        self._own_endpoints.add(ping.endpoint)
+        self._static.pop(ping.endpoint, None)
+
+    def _conflict(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
+        self.counts.conflicts += 1
+        self._back_off((node_id, endpoint), now_s)
+        self._actions.append(Conflict(node_id, endpoint))
+
+    def _back_off(self, key: tuple[NodeId | None, str], now_s: float) -> None:
+        count = self._failures.get(key, (0, 0.0))[0] + 1
+        periods = 0.0 if count == 1 else min(2.0 ** (count - 2), LONGEST_BACKOFF_PERIODS)
+        _remember(self._failures, key, (count, now_s + periods * self._settings.period_s))
+
+    def _look_for_static_peers(self, now_s: float) -> None:
+        endpoints = {node.endpoint for node in self._nodes.values()}
+        for endpoint, node_id in self._static.items():
+            if endpoint not in endpoints and (node_id is None or node_id not in self._nodes):
+                self._ask(node_id, endpoint, now_s, force=True)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _remember(table: OrderedDict[K, V], key: K, value: V) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > REMEMBERED_FAILURES:
+        table.popitem(last=False)

@@ -1,0 +1,111 @@
+"""What may be set about sharing with devices nearby."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+MEBIBYTE = 2**20
+LOOPBACK_BROADCAST = "127.255.255.255"
+ANY_BROADCAST = "255.255.255.255"
+NO_BROADCAST = "off"
+
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+_UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
+_STATIC = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})@)?(?P<endpoint>tcp://(?:\[[^\]]+\]|[^:\[\]/]+):\d{1,5})"
+)
+
+
+class StaticPeer(BaseModel):
+    """A peer that is looked for without broadcast."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Of its key in the folder of allowed peers; empty without keys."""
+    endpoint: str
+
+
+class PeerSettings(BaseModel):
+    """Sharing with devices nearby: presence, and the key-value store that the devices host themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    enabled: bool = False
+    """Look for devices nearby, and share with them."""
+    listen: str = "tcp://127.0.0.1:0"
+    """Address on which peers are served. Beyond loopback it needs keys."""
+    advertise: str = ""
+    """Address under which peers reach this device, if they cannot use the one that its packets come from."""
+    broadcast: str = ""
+    """Where beacons go. Empty: 127.255.255.255 on loopback, else 255.255.255.255; "off": no beacons."""
+    beacon_port: int = Field(default=7400, ge=1, le=65_535)
+    """UDP port of the beacons; the same on all devices."""
+    period_s: Seconds = 5.0
+    """Seconds between two beacons."""
+    departure_s: Seconds = 15.0
+    """A peer that was silent for so many seconds is pinged, and dropped if it does not answer."""
+    ping_timeout_s: Seconds = 1.0
+    """Longest wait for the answer to a ping."""
+    static: tuple[str, ...] = ()
+    """Peers that are looked for without broadcast: "tcp://HOST:PORT", with keys "NAME@tcp://HOST:PORT"."""
+    max_peers: int = Field(default=256, ge=1, le=4096)
+    """Most devices to share with; more are ignored."""
+    secret_key_file: _UserPath | None = None
+    """Secret key of this device, from `nearsight keys`. Needed to listen beyond loopback."""
+    allowed: _UserPath | None = None
+    """Folder with the public key (*.key) of every device to share with."""
+    replicas: int = Field(default=2, ge=1, le=16)
+    """Devices that hold each key."""
+    memory_bytes: int = Field(default=16 * MEBIBYTE, ge=0)
+    """Most bytes that are held for the group."""
+    max_keys: int = Field(default=20_000, ge=0)
+    """Most keys that are held for the group."""
+    value_limit_bytes: int = Field(default=MEBIBYTE, ge=1)
+    """Longest value of one key; larger ones are refused."""
+    read_timeout_s: Seconds = 2.0
+    """Longest wait for a read or a write, over all devices that are asked."""
+    hedge_s: Seconds = 0.25
+    """After so many seconds without an answer to a read, the next device is asked as well."""
+    share: Literal["redirect", "direct", "off"] = "redirect"
+    """How models are shared: the store names who holds them, it holds them itself, or not at all."""
+    adapt: bool = True
+    """Add what a photo shows of an object to its model, and share that."""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> PeerSettings:
+        if self.departure_s < self.period_s:
+            raise ValueError("departure_s must not be below period_s, or every peer is pinged all the time")
+        if (self.allowed is None) != (self.secret_key_file is None):
+            raise ValueError("secret_key_file and allowed need each other")
+        if self.allowed is None and any(peer.name for peer in self.static_peers()):
+            raise ValueError("static peers have names of keys, but allowed names no folder of keys")
+        if self.allowed is not None and not all(peer.name for peer in self.static_peers()):
+            raise ValueError("with keys, write static peers as NAME@tcp://HOST:PORT")
+        return self
+
+    def static_peers(self) -> tuple[StaticPeer, ...]:
+        """The static peers, taken apart.
+
+        Raises
+        ------
+        ValueError
+            If one of them has another form.
+        """
+        peers = []
+        for text in self.static:
+            match = _STATIC.fullmatch(text)
+            if match is None:
+                raise ValueError(f"static peer {text!r} is not of the form tcp://HOST:PORT or NAME@tcp://...")
+            peers.append(StaticPeer(name=match["name"] or "", endpoint=match["endpoint"]))
+        return tuple(peers)
+
+    def broadcast_address(self, *, loopback: bool) -> str:
+        """Where beacons go; empty: nowhere."""
+        if self.broadcast == NO_BROADCAST:
+            return ""
+        return self.broadcast or (LOOPBACK_BROADCAST if loopback else ANY_BROADCAST)
