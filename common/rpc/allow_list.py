@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from nearsight.common.errors import ConfigurationError
@@ -41,6 +42,11 @@ class AllowList:
     def name_of(self, public_key: str) -> str | None:
         """The name of the client with this key, None if it is not allowed. As of the last `refresh`."""
         return self._names.get(public_key)
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Names by public key. As of the last `refresh`."""
+        return self._names
 
     def __len__(self) -> int:
         return len(self._names)

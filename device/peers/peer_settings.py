@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,8 +10,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 MEBIBYTE = 2**20
-LOOPBACK_BROADCAST = "127.255.255.255"
-ANY_BROADCAST = "255.255.255.255"
 NO_BROADCAST = "off"
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
@@ -40,9 +39,10 @@ class PeerSettings(BaseModel):
     listen: str = "tcp://127.0.0.1:0"
     """Address on which peers are served. Beyond loopback it needs keys."""
     advertise: str = ""
-    """Address under which peers reach this device, if they cannot use the one that its packets come from."""
+    """tcp://HOST:PORT under which peers reach this device, if it is not where its packets come from."""
     broadcast: str = ""
-    """Where beacons go. Empty: 127.255.255.255 on loopback, else 255.255.255.255; "off": no beacons."""
+    """IPv4 address that beacons go to. Empty: 127.255.255.255 on loopback, else 255.255.255.255, or that of
+    each network where ``listen`` names none; "off": no beacons."""
     beacon_port: int = Field(default=7400, ge=1, le=65_535)
     """UDP port of the beacons; the same on all devices."""
     period_s: Seconds = 5.0
@@ -56,9 +56,9 @@ class PeerSettings(BaseModel):
     max_peers: int = Field(default=256, ge=1, le=4096)
     """Most devices to share with; more are ignored."""
     secret_key_file: _UserPath | None = None
-    """Secret key of this device, from `nearsight keys`. Needed to listen beyond loopback."""
+    """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: that of the daemon."""
     allowed: _UserPath | None = None
-    """Folder with the public key (*.key) of every device to share with."""
+    """Folder with the public key (*.key) of every device to share with. Needed to listen beyond loopback."""
     replicas: int = Field(default=2, ge=1, le=16)
     """Devices that hold each key."""
     memory_bytes: int = Field(default=16 * MEBIBYTE, ge=0)
@@ -73,15 +73,19 @@ class PeerSettings(BaseModel):
     """After so many seconds without an answer to a read, the next device is asked as well."""
     share: Literal["redirect", "direct", "off"] = "redirect"
     """How models are shared: the store names who holds them, it holds them itself, or not at all."""
-    adapt: bool = True
+    adapt: bool = False
     """Add what a photo shows of an object to its model, and share that."""
 
     @model_validator(mode="after")
     def _is_consistent(self) -> PeerSettings:
+        if self.broadcast not in {"", NO_BROADCAST}:
+            ipaddress.IPv4Address(self.broadcast)
+        if self.advertise and _STATIC.fullmatch(self.advertise) is None:
+            raise ValueError("advertise must be of the form tcp://HOST:PORT")
         if self.departure_s < self.period_s:
             raise ValueError("departure_s must not be below period_s, or every peer is pinged all the time")
-        if (self.allowed is None) != (self.secret_key_file is None):
-            raise ValueError("secret_key_file and allowed need each other")
+        if self.allowed is None and self.secret_key_file is not None:
+            raise ValueError("secret_key_file is set, but allowed names no folder of keys to share with")
         if self.allowed is None and any(peer.name for peer in self.static_peers()):
             raise ValueError("static peers have names of keys, but allowed names no folder of keys")
         if self.allowed is not None and not all(peer.name for peer in self.static_peers()):
@@ -103,9 +107,3 @@ class PeerSettings(BaseModel):
                 raise ValueError(f"static peer {text!r} is not of the form tcp://HOST:PORT or NAME@tcp://...")
             peers.append(StaticPeer(name=match["name"] or "", endpoint=match["endpoint"]))
         return tuple(peers)
-
-    def broadcast_address(self, *, loopback: bool) -> str:
-        """Where beacons go; empty: nowhere."""
-        if self.broadcast == NO_BROADCAST:
-            return ""
-        return self.broadcast or (LOOPBACK_BROADCAST if loopback else ANY_BROADCAST)

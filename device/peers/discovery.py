@@ -1,0 +1,401 @@
+"""Presence on the network: beacons out and in, pings over TCP, and the thread that runs `Membership` on them.
+
+One thread owns the membership. Other threads hand it what they noticed of peers (`heard`, `call_failed` and
+so on) and are not kept waiting; what it concludes goes to ``changed`` from that one thread, in order.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import InvalidArgument, InvalidMessage, NearsightError
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.waker import Waker
+from nearsight.device.peers.addresses import host_and_port, is_loopback
+from nearsight.device.peers.allowed import AllowedPeers
+from nearsight.device.peers.beacon import UDP_IP_HEADER_BYTES, Beacon, decode_beacon, encode_beacon
+from nearsight.device.peers.beacon_socket import BeaconSocket, Datagram
+from nearsight.device.peers.membership import (
+    Action,
+    Actions,
+    Announce,
+    Conflict,
+    Gone,
+    Joined,
+    Membership,
+    MembershipCounts,
+    Moved,
+    Ping,
+    Slept,
+)
+from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.peers.peer import Peer, PeerState, PingReply
+from nearsight.device.peers.peer_settings import NO_BROADCAST, PeerSettings
+
+_LONGEST_WAIT_S = 1.0
+"""Also how soon a device that slept notices it."""
+
+
+@dataclass(slots=True)
+class BeaconCounts:
+    """Beacons so far; bytes include the headers of UDP and IP."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    send_errors: int = 0
+    received: int = 0
+    received_bytes: int = 0
+    """Of all datagrams but this device's own, which did not cross the network."""
+    own: int = 0
+    malformed: int = 0
+    strangers: int = 0
+    """Of nodes whose key is not among those allowed, or from other machines where there are no keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """This device, as others see it.
+
+    Parameters
+    ----------
+    node_id : NodeId
+        Who it is.
+    incarnation : int
+        Of this start of it.
+    endpoint : str
+        What its server listens on, the port resolved.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryHooks:
+    """What `Discovery` asks for and whom it tells. All are called on its own thread: they must be short.
+
+    Parameters
+    ----------
+    ping : callable
+        Asks who is at an endpoint: begins ``Peers.Ping`` there, with the key of the node given (None: there
+        are no keys), and returns a future of the answer, which ends by ``ping_timeout_s``. It may be asked
+        for this device's own id. A `NearsightError` that it raises counts as no answer.
+    changed : callable
+        Told the live peers whenever one of them came, went, moved or restarted.
+    slept : callable
+        Told that this device was not running for a while; before ``changed``.
+    """
+
+    ping: Callable[[NodeId | None, str], Future[PingReply]]
+    changed: Callable[[tuple[Peer, ...]], None]
+    slept: Callable[[], None] = lambda: None
+
+
+class Discovery:
+    """Finds the peers nearby and keeps watch over them.
+
+    Parameters
+    ----------
+    own : OwnNode
+        This device.
+    settings : PeerSettings
+        Addresses, period, departure time.
+    hooks : DiscoveryHooks
+        How to ping, and whom to tell.
+    allowed : AllowedPeers or None
+        Whom to share with; None without keys, which is for one machine alone.
+    clock : Clock
+        The time.
+    rng : random.Random or None
+        Spreads the beacons; by default seeded by the system.
+    beacons : BeaconSocket or None
+        Carries the beacons; by default UDP as in the settings.
+
+    Raises
+    ------
+    ConfigurationError
+        If a static peer has no key.
+    """
+
+    def __init__(
+        self,
+        own: OwnNode,
+        settings: PeerSettings,
+        hooks: DiscoveryHooks,
+        *,
+        allowed: AllowedPeers | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        beacons: BeaconSocket | None = None,
+    ) -> None:
+        host, port = host_and_port(own.endpoint)
+        self._port = host_and_port(settings.advertise)[1] if settings.advertise else port
+        self._own = own.node_id
+        self._settings = settings
+        self._hooks = hooks
+        self._allowed = allowed
+        self._clock = clock
+        self._log = get_logger("peers.discovery")
+        static = [
+            (allowed.node_named(peer.name) if allowed is not None else None, peer.endpoint)
+            for peer in settings.static_peers()
+        ]
+        self._membership = Membership(
+            own.node_id,
+            own.incarnation,
+            settings,
+            endpoint=settings.advertise or own.endpoint,
+            static=static,
+            rng=rng or random.Random(),
+        )
+        self._beacons = beacons or BeaconSocket(host, settings.beacon_port, settings.broadcast)
+        self._broadcasts = settings.broadcast != NO_BROADCAST
+        self._counts = BeaconCounts()
+        self._events: deque[Callable[[float], Actions]] = deque()
+        self._heard: set[NodeId] = set()
+        self._lock = threading.Lock()
+        self._waker = Waker()
+        self._stopping = False
+        self._silent = False
+        self._offset_s = 0.0
+        self._last = (clock.monotonic(), clock.wall())
+        self._thread = threading.Thread(target=self._run, name="peers-discovery", daemon=True)
+
+    @property
+    def beacon_counts(self) -> BeaconCounts:
+        """Beacons so far."""
+        return self._counts
+
+    @property
+    def counts(self) -> MembershipCounts:
+        """What happened to peers so far."""
+        return self._membership.counts
+
+    def peers(self) -> tuple[Peer, ...]:
+        """The live peers, suspects included; thread-safe."""
+        return tuple(peer for peer in self.known() if peer.state is not PeerState.JOINING)
+
+    def known(self) -> tuple[Peer, ...]:
+        """All peers, those that have not answered yet included; thread-safe."""
+        with self._lock:
+            return self._membership.known()
+
+    def seconds_since(self, time_s: float) -> float:
+        """How long ago a time of a `Peer` was, sleep included."""
+        with self._lock:
+            return self._now_s() - time_s
+
+    def start(self) -> None:
+        """Begin to look for peers.
+
+        Raises
+        ------
+        AddressInUse
+            If beacons cannot be received.
+        """
+        if self._broadcasts:
+            self._beacons.open()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and tell the others by a beacon; close the server before, or they may find it alive still."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._thread.is_alive():
+            self._waker.wake()
+            self._thread.join()
+            self._send(Beacon(self._own, 0))
+        self._beacons.close()
+        self._waker.close()
+
+    def introduced(self, node_id: NodeId, endpoint: str, incarnation: int) -> None:
+        """A peer that proved its id asked who is here, and said where it answers itself.
+
+        Raises
+        ------
+        InvalidArgument
+            If that is no address that could be asked.
+        """
+        host, _ = host_and_port(endpoint)
+        if self._allowed is None and not is_loopback(host):
+            raise InvalidArgument("without keys, peers are on one machine")
+        self._notice(lambda now_s: self._membership.introduced(node_id, endpoint, incarnation, now_s))
+
+    def left(self, node_id: NodeId, incarnation: int) -> None:
+        """A peer that proved its id said that it goes away."""
+        self._notice(lambda now_s: self._membership.left(node_id, incarnation, now_s))
+
+    def heard(self, node_id: NodeId) -> None:
+        """Something came from a peer. Cheap: for every answer."""
+        self._heard.add(node_id)
+
+    def call_failed(self, node_id: NodeId) -> None:
+        """A call to a peer was not answered."""
+        self._notice(lambda now_s: self._membership.call_failed(node_id, now_s))
+
+    def refresh(self) -> None:
+        """Ask all peers what they hold; `known` tells it soon after."""
+        self._notice(self._membership.refresh)
+
+    def _notice(self, event: Callable[[float], Actions]) -> None:
+        self._events.append(event)
+        self._waker.wake()
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._waker.fileno(), select.POLLIN)
+        if self._broadcasts:
+            poller.register(self._beacons.fileno(), select.POLLIN)
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception:  # noqa: BLE001  one bad datagram or callback must not blind this device for good
+                self._log.exception("discovery failed for a moment")
+            with self._lock:
+                wait_s = self._membership.next_due_s() - self._now_s()
+            poller.poll(1000 * min(max(wait_s, 0.001), _LONGEST_WAIT_S))
+            self._waker.clear()
+
+    def _turn(self) -> None:
+        """Everything that has come up since the last turn."""
+        actions: list[Action] = []
+        datagrams = self._receive()
+        with self._lock:
+            now_s = self._now_s()
+            while self._heard:
+                actions += self._membership.heard(self._heard.pop(), now_s)
+            while self._events:
+                actions += self._events.popleft()(now_s)
+            for datagram in datagrams:
+                actions += self._hear(datagram, now_s)
+            actions += self._membership.tick(now_s)
+        self._carry_out(actions)
+
+    def _now_s(self) -> float:
+        # The monotonic clock stands still while a machine is suspended, the wall clock does not.
+        monotonic_s, wall_s = self._clock.monotonic(), self._clock.wall()
+        suspended_s = (wall_s - self._last[1]) - (monotonic_s - self._last[0])
+        if suspended_s > self._settings.departure_s:  # less may be a clock that was set
+            self._offset_s += suspended_s
+        self._last = (monotonic_s, wall_s)
+        return monotonic_s + self._offset_s
+
+    def _receive(self) -> list[Datagram]:
+        if not self._broadcasts:
+            return []
+        try:
+            return self._beacons.receive()
+        except OSError as error:
+            self._log.warning("beacons cannot be received", reason=error.strerror)
+            return []
+
+    def _hear(self, datagram: Datagram, now_s: float) -> Actions:
+        try:
+            beacon = decode_beacon(datagram.data)
+        except InvalidMessage:
+            beacon = None
+        if beacon is not None and beacon.node_id == self._own:
+            self._counts.own += 1
+        else:
+            self._counts.received += 1
+            self._counts.received_bytes += len(datagram.data) + UDP_IP_HEADER_BYTES
+        if beacon is None:
+            self._counts.malformed += 1
+            return ()
+        if not self._may_share_with(beacon.node_id, datagram.host):
+            self._counts.strangers += 1
+            return ()
+        if beacon.leaving:
+            return self._membership.leaving(beacon.node_id, now_s)
+        return self._membership.beacon(beacon.node_id, f"tcp://{datagram.host}:{beacon.port}", now_s)
+
+    def _may_share_with(self, node_id: NodeId, host: str) -> bool:
+        if self._allowed is None:
+            return is_loopback(host)
+        return node_id == self._own or node_id in self._allowed
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        changed = slept = False
+        for action in actions:
+            match action:
+                case Ping():
+                    self._begin_ping(action)
+                case Announce():
+                    self._announce()
+                case Slept():
+                    slept = True
+                    self._log.info("this device slept", seconds=round(action.gap_s, 1))
+                case _:
+                    changed |= not isinstance(action, Conflict)
+                    self._tell(action)
+        if slept:
+            self._hooks.slept()
+        if changed:
+            self._hooks.changed(self.peers())
+
+    def _tell(self, action: Action) -> None:
+        match action:
+            case Joined(peer):
+                self._log.info(
+                    "peer joined", node=shown(peer.node_id), device=peer.device_id, endpoint=peer.endpoint
+                )
+            case Gone(peer, why):
+                self._log.info("peer gone", node=shown(peer.node_id), device=peer.device_id, why=why)
+            case Moved(peer, before):
+                self._log.info("peer moved", node=shown(peer.node_id), before=before, endpoint=peer.endpoint)
+            case Conflict(node_id, endpoint):
+                self._log.warning(
+                    "two devices have one identity",
+                    node=shown(node_id),
+                    second=endpoint,
+                    advice="give each device a key of its own with `nearsight keys generate`",
+                )
+
+    def _announce(self) -> None:
+        if self._allowed is not None:
+            self._allowed.refresh()
+        if self._broadcasts:
+            self._send(Beacon(self._own, self._port))
+
+    def _send(self, beacon: Beacon) -> None:
+        data = encode_beacon(beacon)
+        try:
+            times = self._beacons.send(data) if self._broadcasts else 0
+        except OSError as error:
+            self._counts.send_errors += 1
+            if not self._silent:  # once, not every few seconds
+                self._log.warning("beacons cannot be sent", reason=error.strerror)
+            self._silent = True
+            return
+        self._silent = False
+        self._counts.sent += times
+        self._counts.sent_bytes += times * (len(data) + UDP_IP_HEADER_BYTES)
+
+    def _begin_ping(self, ping: Ping) -> None:
+        began_s = self._clock.monotonic()
+        try:
+            future = self._hooks.ping(ping.node_id, ping.endpoint)
+        except NearsightError as error:
+            self._log.debug("peer cannot be pinged", endpoint=ping.endpoint, reason=str(error))
+            self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
+            return
+        future.add_done_callback(functools.partial(self._ping_ended, ping, began_s))
+
+    def _ping_ended(self, ping: Ping, began_s: float, future: Future[PingReply]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._log.debug("ping failed", endpoint=ping.endpoint, reason=str(error))
+            self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
+            return
+        reply, round_trip_s = future.result(), self._clock.monotonic() - began_s
+        self._notice(lambda now_s: self._membership.ping_answered(ping, reply, round_trip_s, now_s))
