@@ -1,0 +1,50 @@
+"""Threads of a test on another host of a `NamespaceNetwork`: what they open there stays there."""
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from nearsight.experiments.testbed.namespaces import Namespace, why_not
+
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+
+T = TypeVar("T")
+
+
+def need_namespaces() -> None:
+    """Skip the test where network namespaces are not allowed."""
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+@contextlib.contextmanager
+def entered(node: Namespace) -> Iterator[None]:
+    """Within the block this thread, and all threads that it starts, are on that host."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
+    there = os.open(node.file, os.O_RDONLY)
+    try:
+        _enter(libc, there)
+        try:
+            yield
+        finally:
+            _enter(libc, home)
+    finally:
+        os.close(home)
+        os.close(there)
+
+
+def on(node: Namespace, function: Callable[[], T]) -> T:
+    """Call the function on that host."""
+    with entered(node):
+        return function()
+
+
+def _enter(libc: ctypes.CDLL, descriptor: int) -> None:
+    if libc.setns(descriptor, _NEW_NETWORK) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
