@@ -8,15 +8,17 @@ know that a change can be recognised waits for its revision.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOutcome, TrainedObject
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
+from nearsight.common.recognition.digest import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -27,6 +29,8 @@ UNASKED_BUILD_SHARE = 0.25
 RETIREMENT_S = 5.0
 """How long a replaced snapshot is kept. Freeing the index of 500 objects takes most of a second: by then no
 request uses it any more, and the builder pays for it, not the last request that held it."""
+
+V = TypeVar("V")
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total."""
@@ -42,10 +46,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """All models of one revision, by id; the index of it may still be built."""
+    """All models of one revision, by id, with their digests; the index of it may still be built."""
 
     models: Mapping[str, ObjectModel]
     revision: int
+    digests: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class LiveCatalogue:
         self._log = get_logger("catalogue").bind(catalogue=name)
         self._refreshing = threading.Lock()
         self._changed = threading.Condition()
-        self._content = Content({}, 0)
+        self._content = Content({}, 0, {})
         self._tried_revision = 0
         self._problem = ""
         self._last_build_ms = 0.0
@@ -238,12 +243,17 @@ class LiveCatalogue:
         return self.when_current(revision).result(timeout_s)
 
     def _apply(self, changes: Changes) -> None:
+        written = {model.object_id: model for model in changes.written}
+        digests = {name: model_digest(model) for name, model in written.items()}
         with self._changed:
             if changes.revision == self._content.revision:
                 return
-            kept = {key: model for key, model in self._content.models.items() if key not in changes.removed}
-            written = {model.object_id: model for model in changes.written}
-            self._content = Content(MappingProxyType(kept | written), changes.revision)
+            before, gone = self._content, changes.removed
+            self._content = Content(
+                MappingProxyType(_without(before.models, gone) | written),
+                changes.revision,
+                MappingProxyType(_without(before.digests, gone) | digests),
+            )
             self._changed.notify_all()
 
     def _keep_building(self) -> None:
@@ -307,3 +317,7 @@ class LiveCatalogue:
             f"the index of catalogue {self.name!r} could not be built; the change is stored",
             advice="the old index serves: see the cloud's log",
         )
+
+
+def _without(values: Mapping[str, V], keys: Set[str]) -> dict[str, V]:
+    return {key: value for key, value in values.items() if key not in keys}

@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
+from nearsight.cloud.catalogue import Content
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import IntakeOutcome, ObjectIntake
 from nearsight.cloud.store import StoredObject
@@ -142,7 +143,7 @@ class CatalogueService(Service):
         catalogue = self._catalogues.get(context.catalogue)
         content = catalogue.content
         stored = self._catalogues.store.objects(catalogue.name) if content.revision else ()
-        summaries = [self._summary(item) for item in stored if item.object_id in content.models]
+        summaries = [self._summary(item, content) for item in stored if item.object_id in content.models]
         return ListObjectsResponse(objects=summaries, revision=content.revision)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
@@ -183,7 +184,9 @@ class CatalogueService(Service):
         )
         return answer
 
-    def _summary(self, item: StoredObject) -> ObjectSummary:
+    def _summary(self, item: StoredObject, content: Content) -> ObjectSummary:
+        # The store may be one version ahead of the content: nothing vouches for that version yet.
+        served = content.models[item.object_id].version == item.version
         return ObjectSummary(
             object_id=item.object_id,
             label=item.label,
@@ -191,6 +194,7 @@ class CatalogueService(Service):
             views=item.views,
             model_bytes=item.model_bytes,
             content_hash=item.content_hash if item.training == self._training else "",
+            model_digest=content.digests[item.object_id] if served else b"",
         )
 
 

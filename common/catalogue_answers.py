@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.recognition.codec import object_model_from_proto
+from nearsight.common.recognition.digest import DIGEST_BYTES
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse, ObjectSummary
@@ -32,6 +33,15 @@ class Listing:
     versions: Mapping[str, int]
     revision: int
     entries: tuple[ObjectSummary, ...] = ()
+
+    @property
+    def digests(self) -> Mapping[str, bytes]:
+        """Id → digest of the model in the version listed; objects without one are left out."""
+        return {
+            entry.object_id: entry.model_digest
+            for entry in self.entries
+            if len(entry.model_digest) == DIGEST_BYTES
+        }
 
 
 @dataclass(frozen=True, slots=True)

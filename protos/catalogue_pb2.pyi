@@ -23,7 +23,13 @@ class GetObjectModelsResponse(_message.Message):
     missing: _containers.RepeatedScalarFieldContainer[str]
     revision: int
     left_out: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, models: _Optional[_Iterable[_Union[ObjectModelMessage, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(
+        self,
+        models: _Optional[_Iterable[_Union[ObjectModelMessage, _Mapping]]] = ...,
+        missing: _Optional[_Iterable[str]] = ...,
+        revision: _Optional[int] = ...,
+        left_out: _Optional[_Iterable[str]] = ...,
+    ) -> None: ...
 
 class ObjectModelMessage(_message.Message):
     __slots__ = ("object_id", "label", "version", "metadata", "views")
@@ -34,6 +40,7 @@ class ObjectModelMessage(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -44,7 +51,14 @@ class ObjectModelMessage(_message.Message):
     version: int
     metadata: _containers.ScalarMap[str, str]
     views: _containers.RepeatedCompositeFieldContainer[_recognition_pb2.FeaturesMessage]
-    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., views: _Optional[_Iterable[_Union[_recognition_pb2.FeaturesMessage, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        object_id: _Optional[str] = ...,
+        label: _Optional[str] = ...,
+        version: _Optional[int] = ...,
+        metadata: _Optional[_Mapping[str, str]] = ...,
+        views: _Optional[_Iterable[_Union[_recognition_pb2.FeaturesMessage, _Mapping]]] = ...,
+    ) -> None: ...
 
 class ListObjectsRequest(_message.Message):
     __slots__ = ()
@@ -56,23 +70,38 @@ class ListObjectsResponse(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[ObjectSummary]
     revision: int
-    def __init__(self, objects: _Optional[_Iterable[_Union[ObjectSummary, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+    def __init__(
+        self,
+        objects: _Optional[_Iterable[_Union[ObjectSummary, _Mapping]]] = ...,
+        revision: _Optional[int] = ...,
+    ) -> None: ...
 
 class ObjectSummary(_message.Message):
-    __slots__ = ("object_id", "label", "version", "views", "model_bytes", "content_hash")
+    __slots__ = ("object_id", "label", "version", "views", "model_bytes", "content_hash", "model_digest")
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     MODEL_BYTES_FIELD_NUMBER: _ClassVar[int]
     CONTENT_HASH_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     object_id: str
     label: str
     version: int
     views: int
     model_bytes: int
     content_hash: str
-    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., views: _Optional[int] = ..., model_bytes: _Optional[int] = ..., content_hash: _Optional[str] = ...) -> None: ...
+    model_digest: bytes
+    def __init__(
+        self,
+        object_id: _Optional[str] = ...,
+        label: _Optional[str] = ...,
+        version: _Optional[int] = ...,
+        views: _Optional[int] = ...,
+        model_bytes: _Optional[int] = ...,
+        content_hash: _Optional[str] = ...,
+        model_digest: _Optional[bytes] = ...,
+    ) -> None: ...
 
 class ListCataloguesRequest(_message.Message):
     __slots__ = ()
@@ -82,7 +111,9 @@ class ListCataloguesResponse(_message.Message):
     __slots__ = ("catalogues",)
     CATALOGUES_FIELD_NUMBER: _ClassVar[int]
     catalogues: _containers.RepeatedCompositeFieldContainer[CatalogueSummary]
-    def __init__(self, catalogues: _Optional[_Iterable[_Union[CatalogueSummary, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self, catalogues: _Optional[_Iterable[_Union[CatalogueSummary, _Mapping]]] = ...
+    ) -> None: ...
 
 class CatalogueSummary(_message.Message):
     __slots__ = ("name", "objects", "revision")
@@ -92,7 +123,9 @@ class CatalogueSummary(_message.Message):
     name: str
     objects: int
     revision: int
-    def __init__(self, name: _Optional[str] = ..., objects: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+    def __init__(
+        self, name: _Optional[str] = ..., objects: _Optional[int] = ..., revision: _Optional[int] = ...
+    ) -> None: ...
 
 class AddObjectsRequest(_message.Message):
     __slots__ = ("objects", "index_later")
@@ -100,7 +133,11 @@ class AddObjectsRequest(_message.Message):
     INDEX_LATER_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[NewObject]
     index_later: bool
-    def __init__(self, objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ..., index_later: _Optional[bool] = ...) -> None: ...
+    def __init__(
+        self,
+        objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ...,
+        index_later: _Optional[bool] = ...,
+    ) -> None: ...
 
 class NewObject(_message.Message):
     __slots__ = ("object_id", "label", "metadata", "images")
@@ -111,6 +148,7 @@ class NewObject(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
@@ -119,7 +157,13 @@ class NewObject(_message.Message):
     label: str
     metadata: _containers.ScalarMap[str, str]
     images: int
-    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., images: _Optional[int] = ...) -> None: ...
+    def __init__(
+        self,
+        object_id: _Optional[str] = ...,
+        label: _Optional[str] = ...,
+        metadata: _Optional[_Mapping[str, str]] = ...,
+        images: _Optional[int] = ...,
+    ) -> None: ...
 
 class AddObjectsResponse(_message.Message):
     __slots__ = ("added", "rejected", "revision", "replaced", "unchanged", "skipped")
@@ -135,7 +179,15 @@ class AddObjectsResponse(_message.Message):
     replaced: _containers.RepeatedScalarFieldContainer[str]
     unchanged: _containers.RepeatedScalarFieldContainer[str]
     skipped: _containers.RepeatedCompositeFieldContainer[SkippedImage]
-    def __init__(self, added: _Optional[_Iterable[str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedObject, _Mapping]]] = ..., revision: _Optional[int] = ..., replaced: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ..., skipped: _Optional[_Iterable[_Union[SkippedImage, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        added: _Optional[_Iterable[str]] = ...,
+        rejected: _Optional[_Iterable[_Union[RejectedObject, _Mapping]]] = ...,
+        revision: _Optional[int] = ...,
+        replaced: _Optional[_Iterable[str]] = ...,
+        unchanged: _Optional[_Iterable[str]] = ...,
+        skipped: _Optional[_Iterable[_Union[SkippedImage, _Mapping]]] = ...,
+    ) -> None: ...
 
 class SkippedImage(_message.Message):
     __slots__ = ("object_id", "image", "reason")
@@ -145,7 +197,9 @@ class SkippedImage(_message.Message):
     object_id: str
     image: int
     reason: str
-    def __init__(self, object_id: _Optional[str] = ..., image: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(
+        self, object_id: _Optional[str] = ..., image: _Optional[int] = ..., reason: _Optional[str] = ...
+    ) -> None: ...
 
 class RejectedObject(_message.Message):
     __slots__ = ("object_id", "reason")
@@ -169,4 +223,9 @@ class RemoveObjectsResponse(_message.Message):
     removed: _containers.RepeatedScalarFieldContainer[str]
     missing: _containers.RepeatedScalarFieldContainer[str]
     revision: int
-    def __init__(self, removed: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ...) -> None: ...
+    def __init__(
+        self,
+        removed: _Optional[_Iterable[str]] = ...,
+        missing: _Optional[_Iterable[str]] = ...,
+        revision: _Optional[int] = ...,
+    ) -> None: ...

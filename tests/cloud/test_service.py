@@ -18,6 +18,7 @@ from nearsight.common.errors import (
     Overloaded,
 )
 from nearsight.common.recognition.codec import object_model_from_proto
+from nearsight.common.recognition.digest import digest_of_message, model_digest
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -214,6 +215,20 @@ def test_objects_are_listed_with_what_a_copy_needs_to_know(client: CloudClient) 
     ]
     assert listed.revision == 2
     assert all(item.model_bytes > 1000 and len(item.content_hash) == 32 for item in listed.objects)
+
+
+def test_what_is_listed_vouches_for_what_is_handed_out(client: CloudClient) -> None:
+    client.add({"p2": [picture_jpeg(2), picture_jpeg(3)], "p1": [picture_jpeg(1)], "p3": [picture_jpeg(3)]})
+    before = {item.object_id: item.model_digest for item in client.objects().objects}
+    client.add({"p1": [picture_jpeg(11)]})
+    client.remove("p3")
+    listed = {item.object_id: item.model_digest for item in client.objects().objects}
+    assert listed.keys() == {"p1", "p2"}
+    assert (listed["p1"] == before["p1"], listed["p2"] == before["p2"]) == (False, True)
+    reply = client.models("p1", "p2")
+    for message in reply.message.models:
+        model = object_model_from_proto(message, reply.blobs)
+        assert digest_of_message(message, reply.blobs) == model_digest(model) == listed[model.object_id]
 
 
 def test_models_recognise_elsewhere_what_the_cloud_recognises(client: CloudClient) -> None:

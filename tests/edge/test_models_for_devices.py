@@ -6,6 +6,7 @@ import pytest
 
 from nearsight.common.catalogue_answers import FetchedModels, models_of
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
+from nearsight.common.recognition.digest import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.server import ServerSettings
@@ -171,6 +172,8 @@ def test_the_catalogue_is_listed_as_the_cloud_lists_it(device: EdgeClient, model
     assert [(entry.object_id, entry.label) for entry in listed.objects] == [
         (model.object_id, model.label) for model in models
     ]
+    digests = {entry.object_id: entry.model_digest for entry in listed.objects}
+    assert digests == {model.object_id: model_digest(model) for model in models_for(device, ALL).models}
     catalogues = device.catalogues.list_catalogues(pb.ListCataloguesRequest(), timeout_s=10.0).message
     assert [(one.name, one.objects) for one in catalogues.catalogues] == [(CATALOGUE, EXHIBITS)]
 

@@ -19,6 +19,7 @@ from nearsight.common.recognition.codec import (
     object_model_to_proto,
     recognized_object_to_proto,
 )
+from nearsight.common.recognition.digest import model_digest
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
@@ -71,6 +72,8 @@ class ScriptedCloud:
         Objects of each request for models.
     received : list of str
         Kind of each recognition request, "image" or "features".
+    told_unknown : list of bool
+        Whether it said that features were unknown before.
     seconds_left : list of float
         Time left to each of them.
     recognize_error, image_error, fetch_errors
@@ -94,6 +97,7 @@ class ScriptedCloud:
     ) -> None:
         self.fetched: list[tuple[str, ...]] = []
         self.received: list[str] = []
+        self.told_unknown: list[bool] = []
         self.seconds_left: list[float] = []
         self.recognize_error: NearsightError | None = None
         self.image_error: NearsightError | None = None
@@ -137,6 +141,7 @@ class _Recognition(Service):
     def recognize(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
         cloud = self._cloud
         cloud.received.append(str(request.WhichOneof("input")))
+        cloud.told_unknown.append(request.image.features_unknown)
         cloud.seconds_left.append(context.deadline.remaining_s())
         assert cloud.gate.wait(20)
         if cloud.recognize_error is not None:
@@ -175,7 +180,10 @@ class _Catalogue(Service):
         models = self._cloud.recognizer.models.values()
         return pb.ListObjectsResponse(
             objects=[
-                pb.ObjectSummary(object_id=m.object_id, label=m.label, version=m.version) for m in models
+                pb.ObjectSummary(
+                    object_id=m.object_id, label=m.label, version=m.version, model_digest=model_digest(m)
+                )
+                for m in models
             ],
             revision=self._cloud.revision,
         )
@@ -231,12 +239,18 @@ class EdgeClient:
         self.channel.close()
 
     def send(
-        self, query: bytes | Features, *, timeout_s: float = 10.0, catalogue: str | None = None
+        self,
+        query: bytes | Features,
+        *,
+        timeout_s: float = 10.0,
+        catalogue: str | None = None,
+        features_unknown: bool = False,
     ) -> Future[Reply]:
         if isinstance(query, Features):
             message, blobs = features_to_proto(query, 0)
             return self.send_raw(RecognizeRequest(features=message), blobs, timeout_s, catalogue)
-        request = RecognizeRequest(image=ImageInput(size_bytes=len(query)))
+        image = ImageInput(size_bytes=len(query), features_unknown=features_unknown)
+        request = RecognizeRequest(image=image)
         return self.send_raw(request, [query], timeout_s, catalogue)
 
     def send_raw(

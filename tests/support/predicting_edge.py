@@ -25,6 +25,7 @@ from nearsight.common.recognition.codec import (
     object_model_to_proto,
     recognized_object_to_proto,
 )
+from nearsight.common.recognition.digest import model_digest
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -176,7 +177,12 @@ class _Catalogue(Service):
         edge.listings += 1
         return ListObjectsResponse(
             objects=[
-                ObjectSummary(object_id=model.object_id, label=model.label, version=model.version)
+                ObjectSummary(
+                    object_id=model.object_id,
+                    label=model.label,
+                    version=model.version,
+                    model_digest=model_digest(model),
+                )
                 for model in edge.recognizer.models.values()
             ],
             revision=edge.revision,
