@@ -23,13 +23,7 @@ class GetObjectModelsResponse(_message.Message):
     missing: _containers.RepeatedScalarFieldContainer[str]
     revision: int
     left_out: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(
-        self,
-        models: _Optional[_Iterable[_Union[ObjectModelMessage, _Mapping]]] = ...,
-        missing: _Optional[_Iterable[str]] = ...,
-        revision: _Optional[int] = ...,
-        left_out: _Optional[_Iterable[str]] = ...,
-    ) -> None: ...
+    def __init__(self, models: _Optional[_Iterable[_Union[ObjectModelMessage, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ObjectModelMessage(_message.Message):
     __slots__ = ("object_id", "label", "version", "metadata", "views")
@@ -40,7 +34,6 @@ class ObjectModelMessage(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -51,14 +44,7 @@ class ObjectModelMessage(_message.Message):
     version: int
     metadata: _containers.ScalarMap[str, str]
     views: _containers.RepeatedCompositeFieldContainer[_recognition_pb2.FeaturesMessage]
-    def __init__(
-        self,
-        object_id: _Optional[str] = ...,
-        label: _Optional[str] = ...,
-        version: _Optional[int] = ...,
-        metadata: _Optional[_Mapping[str, str]] = ...,
-        views: _Optional[_Iterable[_Union[_recognition_pb2.FeaturesMessage, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., views: _Optional[_Iterable[_Union[_recognition_pb2.FeaturesMessage, _Mapping]]] = ...) -> None: ...
 
 class ListObjectsRequest(_message.Message):
     __slots__ = ()
@@ -70,11 +56,7 @@ class ListObjectsResponse(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[ObjectSummary]
     revision: int
-    def __init__(
-        self,
-        objects: _Optional[_Iterable[_Union[ObjectSummary, _Mapping]]] = ...,
-        revision: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, objects: _Optional[_Iterable[_Union[ObjectSummary, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class ObjectSummary(_message.Message):
     __slots__ = ("object_id", "label", "version", "views", "model_bytes", "content_hash", "model_digest")
@@ -92,16 +74,7 @@ class ObjectSummary(_message.Message):
     model_bytes: int
     content_hash: str
     model_digest: bytes
-    def __init__(
-        self,
-        object_id: _Optional[str] = ...,
-        label: _Optional[str] = ...,
-        version: _Optional[int] = ...,
-        views: _Optional[int] = ...,
-        model_bytes: _Optional[int] = ...,
-        content_hash: _Optional[str] = ...,
-        model_digest: _Optional[bytes] = ...,
-    ) -> None: ...
+    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., views: _Optional[int] = ..., model_bytes: _Optional[int] = ..., content_hash: _Optional[str] = ..., model_digest: _Optional[bytes] = ...) -> None: ...
 
 class ListCataloguesRequest(_message.Message):
     __slots__ = ()
@@ -111,9 +84,7 @@ class ListCataloguesResponse(_message.Message):
     __slots__ = ("catalogues",)
     CATALOGUES_FIELD_NUMBER: _ClassVar[int]
     catalogues: _containers.RepeatedCompositeFieldContainer[CatalogueSummary]
-    def __init__(
-        self, catalogues: _Optional[_Iterable[_Union[CatalogueSummary, _Mapping]]] = ...
-    ) -> None: ...
+    def __init__(self, catalogues: _Optional[_Iterable[_Union[CatalogueSummary, _Mapping]]] = ...) -> None: ...
 
 class CatalogueSummary(_message.Message):
     __slots__ = ("name", "objects", "revision")
@@ -123,9 +94,7 @@ class CatalogueSummary(_message.Message):
     name: str
     objects: int
     revision: int
-    def __init__(
-        self, name: _Optional[str] = ..., objects: _Optional[int] = ..., revision: _Optional[int] = ...
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., objects: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class AddObjectsRequest(_message.Message):
     __slots__ = ("objects", "index_later")
@@ -133,11 +102,7 @@ class AddObjectsRequest(_message.Message):
     INDEX_LATER_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[NewObject]
     index_later: bool
-    def __init__(
-        self,
-        objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ...,
-        index_later: _Optional[bool] = ...,
-    ) -> None: ...
+    def __init__(self, objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ..., index_later: _Optional[bool] = ...) -> None: ...
 
 class NewObject(_message.Message):
     __slots__ = ("object_id", "label", "metadata", "images")
@@ -148,7 +113,6 @@ class NewObject(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
@@ -157,13 +121,7 @@ class NewObject(_message.Message):
     label: str
     metadata: _containers.ScalarMap[str, str]
     images: int
-    def __init__(
-        self,
-        object_id: _Optional[str] = ...,
-        label: _Optional[str] = ...,
-        metadata: _Optional[_Mapping[str, str]] = ...,
-        images: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., images: _Optional[int] = ...) -> None: ...
 
 class AddObjectsResponse(_message.Message):
     __slots__ = ("added", "rejected", "revision", "replaced", "unchanged", "skipped")
@@ -179,15 +137,7 @@ class AddObjectsResponse(_message.Message):
     replaced: _containers.RepeatedScalarFieldContainer[str]
     unchanged: _containers.RepeatedScalarFieldContainer[str]
     skipped: _containers.RepeatedCompositeFieldContainer[SkippedImage]
-    def __init__(
-        self,
-        added: _Optional[_Iterable[str]] = ...,
-        rejected: _Optional[_Iterable[_Union[RejectedObject, _Mapping]]] = ...,
-        revision: _Optional[int] = ...,
-        replaced: _Optional[_Iterable[str]] = ...,
-        unchanged: _Optional[_Iterable[str]] = ...,
-        skipped: _Optional[_Iterable[_Union[SkippedImage, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, added: _Optional[_Iterable[str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedObject, _Mapping]]] = ..., revision: _Optional[int] = ..., replaced: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ..., skipped: _Optional[_Iterable[_Union[SkippedImage, _Mapping]]] = ...) -> None: ...
 
 class SkippedImage(_message.Message):
     __slots__ = ("object_id", "image", "reason")
@@ -197,9 +147,7 @@ class SkippedImage(_message.Message):
     object_id: str
     image: int
     reason: str
-    def __init__(
-        self, object_id: _Optional[str] = ..., image: _Optional[int] = ..., reason: _Optional[str] = ...
-    ) -> None: ...
+    def __init__(self, object_id: _Optional[str] = ..., image: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RejectedObject(_message.Message):
     __slots__ = ("object_id", "reason")
@@ -223,9 +171,4 @@ class RemoveObjectsResponse(_message.Message):
     removed: _containers.RepeatedScalarFieldContainer[str]
     missing: _containers.RepeatedScalarFieldContainer[str]
     revision: int
-    def __init__(
-        self,
-        removed: _Optional[_Iterable[str]] = ...,
-        missing: _Optional[_Iterable[str]] = ...,
-        revision: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, removed: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ...) -> None: ...
