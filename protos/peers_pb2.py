@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnearsight/protos/peers.proto\x12\x0cnearsight.v1\"E\n\x0bPingRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"\x8f\x01\n\x0cPingResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x11\n\tdevice_id\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x01(\r\x12\x13\n\x0bstore_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06models\x18\x06 \x01(\r\x12\x13\n\x0bmodel_bytes\x18\x07 \x01(\x04\"4\n\x0cLeaveRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"\x0f\n\rLeaveResponse\"8\n\x0bReadRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\r\n\x05\x63laim\x18\x02 \x01(\x08\x12\x0c\n\x04view\x18\x03 \x01(\x06\"x\n\x0cReadResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.EntryMessage\x12\x0f\n\x07settled\x18\x02 \x01(\x08\x12*\n\x06\x63laims\x18\x03 \x03(\x0b\x32\x1a.nearsight.v1.ClaimMessage\",\n\x0c\x43laimMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"I\n\x0cWriteRequest\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.EntryMessage\x12\x0c\n\x04view\x18\x02 \x01(\x06\"i\n\rWriteResponse\x12)\n\x05newer\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.EntryMessage\x12-\n\x07refused\x18\x02 \x03(\x0b\x32\x1c.nearsight.v1.RefusalMessage\"-\n\x0eRefusalMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"z\n\x0cOfferRequest\x12,\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.DigestMessage\x12\x0f\n\x07node_id\x18\x02 \x01(\x06\x12\x0c\n\x04view\x18\x03 \x01(\x06\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x0b\n\x03\x61sk\x18\x05 \x01(\x08\",\n\rDigestMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x06\"\x1f\n\rOfferResponse\x12\x0e\n\x06wanted\x18\x01 \x03(\t\"/\n\x0cStampMessage\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\x12\x0e\n\x06writer\x18\x02 \x01(\x06\"\xf8\x01\n\x0c\x45ntryMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x07\x63leared\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\x12\x14\n\x0ctime_left_ms\x18\x03 \x01(\x04\x12\x31\n\x08register\x18\x04 \x01(\x0b\x32\x1d.nearsight.v1.RegisterMessageH\x00\x12)\n\x04list\x18\x05 \x01(\x0b\x32\x19.nearsight.v1.ListMessageH\x00\x12\x31\n\x08\x63ounters\x18\x06 \x01(\x0b\x32\x1d.nearsight.v1.CountersMessageH\x00\x42\x07\n\x05value\"K\n\x0fRegisterMessage\x12\r\n\x05value\x18\x01 \x01(\x0c\x12)\n\x05stamp\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\";\n\x0bListMessage\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.nearsight.v1.ListItemMessage\"\\\n\x0fListItemMessage\x12\r\n\x05value\x18\x01 \x01(\x0c\x12)\n\x05stamp\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\x12\x0f\n\x07removed\x18\x03 \x01(\x08\"K\n\x0f\x43ountersMessage\x12\x38\n\rcontributions\x18\x01 \x03(\x0b\x32!.nearsight.v1.ContributionMessage\"\xc3\x01\n\x13\x43ontributionMessage\x12\x13\n\x0b\x63ontributor\x18\x01 \x01(\x06\x12)\n\x05\x62\x65gan\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\x12=\n\x06\x63ounts\x18\x03 \x03(\x0b\x32-.nearsight.v1.ContributionMessage.CountsEntry\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x11\n\x0fGetPeersRequest\"\x97\x01\n\x0bPeersReport\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12(\n\x05peers\x18\x04 \x03(\x0b\x32\x19.nearsight.v1.PeerMessage\x12(\n\x05\x66\x61\x63ts\x18\x05 \x03(\x0b\x32\x19.nearsight.v1.FactMessage\"\xf0\x01\n\x0bPeerMessage\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x13\n\x0bheard_s_ago\x18\x05 \x01(\x01\x12\x11\n\tpresent_s\x18\x06 \x01(\x01\x12\x0c\n\x04keys\x18\x07 \x01(\r\x12\x13\n\x0bstore_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06models\x18\t \x01(\r\x12\x12\n\nsent_bytes\x18\n \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\x0b \x01(\x04\x12\x15\n\rround_trip_ms\x18\x0c \x01(\x01\"*\n\x0b\x46\x61\x63tMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"m\n\x12\x41\x64\x61ptedViewMessage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0c\n\x04view\x18\x03 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x01(\x0c\x12\x13\n\x0b\x64\x65scriptors\x18\x05 \x01(\x0c\x32\x92\x01\n\x05Peers\x12\x42\n\x04Ping\x12\x19.nearsight.v1.PingRequest\x1a\x1a.nearsight.v1.PingResponse\"\x03\x90\x02\x01\x12\x45\n\x05Leave\x12\x1a.nearsight.v1.LeaveRequest\x1a\x1b.nearsight.v1.LeaveResponse\"\x03\x90\x02\x02\x32\xd9\x01\n\x05Store\x12\x42\n\x04Read\x12\x19.nearsight.v1.ReadRequest\x1a\x1a.nearsight.v1.ReadResponse\"\x03\x90\x02\x01\x12\x45\n\x05Write\x12\x1a.nearsight.v1.WriteRequest\x1a\x1b.nearsight.v1.WriteResponse\"\x03\x90\x02\x02\x12\x45\n\x05Offer\x12\x1a.nearsight.v1.OfferRequest\x1a\x1b.nearsight.v1.OfferResponse\"\x03\x90\x02\x01\x32X\n\x0bPeerReports\x12I\n\x08GetPeers\x12\x1d.nearsight.v1.GetPeersRequest\x1a\x19.nearsight.v1.PeersReport\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnearsight/protos/peers.proto\x12\x0cnearsight.v1\"E\n\x0bPingRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"\x8f\x01\n\x0cPingResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x11\n\tdevice_id\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x01(\r\x12\x13\n\x0bstore_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06models\x18\x06 \x01(\r\x12\x13\n\x0bmodel_bytes\x18\x07 \x01(\x04\"4\n\x0cLeaveRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"\x0f\n\rLeaveResponse\"8\n\x0bReadRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\r\n\x05\x63laim\x18\x02 \x01(\x08\x12\x0c\n\x04view\x18\x03 \x01(\x06\"x\n\x0cReadResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.EntryMessage\x12\x0f\n\x07settled\x18\x02 \x01(\x08\x12*\n\x06\x63laims\x18\x03 \x03(\x0b\x32\x1a.nearsight.v1.ClaimMessage\",\n\x0c\x43laimMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"I\n\x0cWriteRequest\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.EntryMessage\x12\x0c\n\x04view\x18\x02 \x01(\x06\"i\n\rWriteResponse\x12)\n\x05newer\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.EntryMessage\x12-\n\x07refused\x18\x02 \x03(\x0b\x32\x1c.nearsight.v1.RefusalMessage\"-\n\x0eRefusalMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"z\n\x0cOfferRequest\x12,\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.DigestMessage\x12\x0f\n\x07node_id\x18\x02 \x01(\x06\x12\x0c\n\x04view\x18\x03 \x01(\x06\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x0b\n\x03\x61sk\x18\x05 \x01(\x08\",\n\rDigestMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x06\"\x1f\n\rOfferResponse\x12\x0e\n\x06wanted\x18\x01 \x03(\t\"/\n\x0cStampMessage\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\x12\x0e\n\x06writer\x18\x02 \x01(\x06\"\xa5\x02\n\x0c\x45ntryMessage\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x07\x63leared\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\x12\x14\n\x0ctime_left_ms\x18\x03 \x01(\x04\x12\x31\n\x08register\x18\x04 \x01(\x0b\x32\x1d.nearsight.v1.RegisterMessageH\x00\x12)\n\x04list\x18\x05 \x01(\x0b\x32\x19.nearsight.v1.ListMessageH\x00\x12\x31\n\x08\x63ounters\x18\x06 \x01(\x0b\x32\x1d.nearsight.v1.CountersMessageH\x00\x12+\n\x07renewed\x18\x07 \x01(\x0b\x32\x1a.nearsight.v1.StampMessageB\x07\n\x05value\"K\n\x0fRegisterMessage\x12\r\n\x05value\x18\x01 \x01(\x0c\x12)\n\x05stamp\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\";\n\x0bListMessage\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.nearsight.v1.ListItemMessage\"\\\n\x0fListItemMessage\x12\r\n\x05value\x18\x01 \x01(\x0c\x12)\n\x05stamp\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\x12\x0f\n\x07removed\x18\x03 \x01(\x08\"K\n\x0f\x43ountersMessage\x12\x38\n\rcontributions\x18\x01 \x03(\x0b\x32!.nearsight.v1.ContributionMessage\"\xc3\x01\n\x13\x43ontributionMessage\x12\x13\n\x0b\x63ontributor\x18\x01 \x01(\x06\x12)\n\x05\x62\x65gan\x18\x02 \x01(\x0b\x32\x1a.nearsight.v1.StampMessage\x12=\n\x06\x63ounts\x18\x03 \x03(\x0b\x32-.nearsight.v1.ContributionMessage.CountsEntry\x1a-\n\x0b\x43ountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x11\n\x0fGetPeersRequest\"\x97\x01\n\x0bPeersReport\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12(\n\x05peers\x18\x04 \x03(\x0b\x32\x19.nearsight.v1.PeerMessage\x12(\n\x05\x66\x61\x63ts\x18\x05 \x03(\x0b\x32\x19.nearsight.v1.FactMessage\"\xf0\x01\n\x0bPeerMessage\x12\x0f\n\x07node_id\x18\x01 \x01(\x06\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x13\n\x0bheard_s_ago\x18\x05 \x01(\x01\x12\x11\n\tpresent_s\x18\x06 \x01(\x01\x12\x0c\n\x04keys\x18\x07 \x01(\r\x12\x13\n\x0bstore_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06models\x18\t \x01(\r\x12\x12\n\nsent_bytes\x18\n \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\x0b \x01(\x04\x12\x15\n\rround_trip_ms\x18\x0c \x01(\x01\"*\n\x0b\x46\x61\x63tMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"m\n\x12\x41\x64\x61ptedViewMessage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0c\n\x04view\x18\x03 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x01(\x0c\x12\x13\n\x0b\x64\x65scriptors\x18\x05 \x01(\x0c\x32\x92\x01\n\x05Peers\x12\x42\n\x04Ping\x12\x19.nearsight.v1.PingRequest\x1a\x1a.nearsight.v1.PingResponse\"\x03\x90\x02\x01\x12\x45\n\x05Leave\x12\x1a.nearsight.v1.LeaveRequest\x1a\x1b.nearsight.v1.LeaveResponse\"\x03\x90\x02\x02\x32\xd9\x01\n\x05Store\x12\x42\n\x04Read\x12\x19.nearsight.v1.ReadRequest\x1a\x1a.nearsight.v1.ReadResponse\"\x03\x90\x02\x01\x12\x45\n\x05Write\x12\x1a.nearsight.v1.WriteRequest\x1a\x1b.nearsight.v1.WriteResponse\"\x03\x90\x02\x02\x12\x45\n\x05Offer\x12\x1a.nearsight.v1.OfferRequest\x1a\x1b.nearsight.v1.OfferResponse\"\x03\x90\x02\x01\x32X\n\x0bPeerReports\x12I\n\x08GetPeers\x12\x1d.nearsight.v1.GetPeersRequest\x1a\x19.nearsight.v1.PeersReport\"\x03\x90\x02\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -74,33 +74,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STAMPMESSAGE']._serialized_start=992
   _globals['_STAMPMESSAGE']._serialized_end=1039
   _globals['_ENTRYMESSAGE']._serialized_start=1042
-  _globals['_ENTRYMESSAGE']._serialized_end=1290
-  _globals['_REGISTERMESSAGE']._serialized_start=1292
-  _globals['_REGISTERMESSAGE']._serialized_end=1367
-  _globals['_LISTMESSAGE']._serialized_start=1369
-  _globals['_LISTMESSAGE']._serialized_end=1428
-  _globals['_LISTITEMMESSAGE']._serialized_start=1430
-  _globals['_LISTITEMMESSAGE']._serialized_end=1522
-  _globals['_COUNTERSMESSAGE']._serialized_start=1524
-  _globals['_COUNTERSMESSAGE']._serialized_end=1599
-  _globals['_CONTRIBUTIONMESSAGE']._serialized_start=1602
-  _globals['_CONTRIBUTIONMESSAGE']._serialized_end=1797
-  _globals['_CONTRIBUTIONMESSAGE_COUNTSENTRY']._serialized_start=1752
-  _globals['_CONTRIBUTIONMESSAGE_COUNTSENTRY']._serialized_end=1797
-  _globals['_GETPEERSREQUEST']._serialized_start=1799
-  _globals['_GETPEERSREQUEST']._serialized_end=1816
-  _globals['_PEERSREPORT']._serialized_start=1819
-  _globals['_PEERSREPORT']._serialized_end=1970
-  _globals['_PEERMESSAGE']._serialized_start=1973
-  _globals['_PEERMESSAGE']._serialized_end=2213
-  _globals['_FACTMESSAGE']._serialized_start=2215
-  _globals['_FACTMESSAGE']._serialized_end=2257
-  _globals['_ADAPTEDVIEWMESSAGE']._serialized_start=2259
-  _globals['_ADAPTEDVIEWMESSAGE']._serialized_end=2368
-  _globals['_PEERS']._serialized_start=2371
-  _globals['_PEERS']._serialized_end=2517
-  _globals['_STORE']._serialized_start=2520
-  _globals['_STORE']._serialized_end=2737
-  _globals['_PEERREPORTS']._serialized_start=2739
-  _globals['_PEERREPORTS']._serialized_end=2827
+  _globals['_ENTRYMESSAGE']._serialized_end=1335
+  _globals['_REGISTERMESSAGE']._serialized_start=1337
+  _globals['_REGISTERMESSAGE']._serialized_end=1412
+  _globals['_LISTMESSAGE']._serialized_start=1414
+  _globals['_LISTMESSAGE']._serialized_end=1473
+  _globals['_LISTITEMMESSAGE']._serialized_start=1475
+  _globals['_LISTITEMMESSAGE']._serialized_end=1567
+  _globals['_COUNTERSMESSAGE']._serialized_start=1569
+  _globals['_COUNTERSMESSAGE']._serialized_end=1644
+  _globals['_CONTRIBUTIONMESSAGE']._serialized_start=1647
+  _globals['_CONTRIBUTIONMESSAGE']._serialized_end=1842
+  _globals['_CONTRIBUTIONMESSAGE_COUNTSENTRY']._serialized_start=1797
+  _globals['_CONTRIBUTIONMESSAGE_COUNTSENTRY']._serialized_end=1842
+  _globals['_GETPEERSREQUEST']._serialized_start=1844
+  _globals['_GETPEERSREQUEST']._serialized_end=1861
+  _globals['_PEERSREPORT']._serialized_start=1864
+  _globals['_PEERSREPORT']._serialized_end=2015
+  _globals['_PEERMESSAGE']._serialized_start=2018
+  _globals['_PEERMESSAGE']._serialized_end=2258
+  _globals['_FACTMESSAGE']._serialized_start=2260
+  _globals['_FACTMESSAGE']._serialized_end=2302
+  _globals['_ADAPTEDVIEWMESSAGE']._serialized_start=2304
+  _globals['_ADAPTEDVIEWMESSAGE']._serialized_end=2413
+  _globals['_PEERS']._serialized_start=2416
+  _globals['_PEERS']._serialized_end=2562
+  _globals['_STORE']._serialized_start=2565
+  _globals['_STORE']._serialized_end=2782
+  _globals['_PEERREPORTS']._serialized_start=2784
+  _globals['_PEERREPORTS']._serialized_end=2872
 # @@protoc_insertion_point(module_scope)

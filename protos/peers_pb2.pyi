@@ -135,20 +135,22 @@ class StampMessage(_message.Message):
     def __init__(self, counter: _Optional[int] = ..., writer: _Optional[int] = ...) -> None: ...
 
 class EntryMessage(_message.Message):
-    __slots__ = ("key", "cleared", "time_left_ms", "register", "list", "counters")
+    __slots__ = ("key", "cleared", "time_left_ms", "register", "list", "counters", "renewed")
     KEY_FIELD_NUMBER: _ClassVar[int]
     CLEARED_FIELD_NUMBER: _ClassVar[int]
     TIME_LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     LIST_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_FIELD_NUMBER: _ClassVar[int]
     key: str
     cleared: StampMessage
     time_left_ms: int
     register: RegisterMessage
     list: ListMessage
     counters: CountersMessage
-    def __init__(self, key: _Optional[str] = ..., cleared: _Optional[_Union[StampMessage, _Mapping]] = ..., time_left_ms: _Optional[int] = ..., register: _Optional[_Union[RegisterMessage, _Mapping]] = ..., list: _Optional[_Union[ListMessage, _Mapping]] = ..., counters: _Optional[_Union[CountersMessage, _Mapping]] = ...) -> None: ...
+    renewed: StampMessage
+    def __init__(self, key: _Optional[str] = ..., cleared: _Optional[_Union[StampMessage, _Mapping]] = ..., time_left_ms: _Optional[int] = ..., register: _Optional[_Union[RegisterMessage, _Mapping]] = ..., list: _Optional[_Union[ListMessage, _Mapping]] = ..., counters: _Optional[_Union[CountersMessage, _Mapping]] = ..., renewed: _Optional[_Union[StampMessage, _Mapping]] = ...) -> None: ...
 
 class RegisterMessage(_message.Message):
     __slots__ = ("value", "stamp")
