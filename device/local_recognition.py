@@ -90,9 +90,10 @@ class LocalRecognition:
         self._profiler.observe_miss(reply.waited_ms)
         own = next((hop for hop in reply.answer.hops if hop.tier == reply.tier), None)
         self._offloading.observe(reply.tier, reply.form, reply.sent_bytes, reply.round_trip_ms, own)
-        before_bytes = reply.answer.sent_bytes - reply.sent_bytes
-        if before_bytes > 0:
-            self._offloading.observe_repetition(reply.tier, before_bytes, reply.waited_ms)
+        asked_twice = reply.answer.sent_bytes > reply.sent_bytes
+        unknown = asked_twice or reply.answer.found is None
+        behind_ms = own.next_tier_ms if own is not None else 0.0
+        self._offloading.observe_outcome(reply.tier, unknown=unknown, behind_ms=behind_ms)
         if reply.answer.found is not None:
             self._prefetcher.note_answer(
                 reply.answer.found, reply.prediction, seen_by_edge=reply.tier == EDGE

@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nearsight.common.caching.link_estimate import LinkEstimate
-from nearsight.common.caching.offload_choice import OffloadChoice, OffloadDecision, Payload
+from nearsight.common.caching.offload_choice import (
+    FEATURES,
+    IMAGE,
+    OffloadChoice,
+    OffloadDecision,
+    Payload,
+)
 from nearsight.common.clock import Clock
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.features import Features
@@ -21,7 +27,6 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Hop
 from nearsight.device.query import Photo, Query
 
-IMAGE, FEATURES = "image", "features"
 _RECEIVER_MS = ((IMAGE, 8.0), (FEATURES, 6.0))
 _BYTES_PER_FEATURE = 38
 _NEWEST_WEIGHT = 0.2
@@ -108,12 +113,10 @@ class Offloading:
         with self._lock:
             self._choices[tier].observe(form, sent_bytes, round_trip_ms - at_tier_ms, hop.compute_ms)
 
-    def observe_repetition(self, tier: str, features_bytes: int, waited_ms: float) -> None:
-        """Features were unknown to a tier, and the image had to follow: features cost that, too."""
+    def observe_outcome(self, tier: str, *, unknown: bool, behind_ms: float) -> None:
+        """What became of a photo: see `OffloadChoice.observe_outcome`."""
         with self._lock:
-            choice = self._choices[tier]
-            after_ms = max(0.0, waited_ms - choice.link.transfer_ms(features_bytes))
-            choice.observe(FEATURES, features_bytes, math.nan, after_ms)  # nan: nothing about the link
+            self._choices[tier].observe_outcome(unknown=unknown, behind_ms=behind_ms)
 
     def _choose(self, tier: str, photo: Photo, extracted: Extracted | None) -> OffloadDecision:
         file = photo.file

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
-from nearsight.common.recognition.features import Features
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.edge_client import Prediction, prediction_of
-from nearsight.device.offloading import FEATURES, IMAGE
 from nearsight.device.query import Query
 from nearsight.device.recognition import TierAnswer
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse
@@ -107,7 +106,7 @@ class RemoteTier:
         return answer
 
     def _put(self, question: _Question) -> None:
-        request, blobs = _to_proto(question.query.content)
+        request, blobs = _to_proto(question)
         sent_s = self._clock.monotonic()
         reply: Future[Reply] = self._stub.recognize.future(
             request,
@@ -206,8 +205,10 @@ def _settle(answer: Future[TierAnswer], outcome: TierAnswer | NearsightError) ->
         answer.set_result(outcome)
 
 
-def _to_proto(content: bytes | Features) -> tuple[RecognizeRequest, Sequence[bytes]]:
+def _to_proto(question: _Question) -> tuple[RecognizeRequest, Sequence[bytes]]:
+    content = question.query.content
     if isinstance(content, bytes):
-        return RecognizeRequest(image=ImageInput(size_bytes=len(content))), [content]
+        image = ImageInput(size_bytes=len(content), features_unknown=question.first is not None)
+        return RecognizeRequest(image=image), [content]
     message, blobs = features_to_proto(content, 0)
     return RecognizeRequest(features=message), blobs

@@ -24,9 +24,10 @@ from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.prediction_service import PredictionService
+from nearsight.edge.query import QueryReader
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.report import details_of
-from nearsight.edge.service import EdgeRecognitionService, QueryReader
+from nearsight.edge.service import EdgeRecognitionService
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.state_store import StateStore

@@ -3,126 +3,43 @@
 The flow of one request, in `EdgeRecognitionService.recognize`: read the query, ask the cache, answer; on a
 miss ask the cloud with the time that is left, and answer when it answers. Nobody waits in between: the
 worker is free as soon as the cloud was asked. Where features of a photo are unknown to the cloud, it gets the
-photo as well: its second look needs one, and an edge must not cost recall.
+photo as well: its second look needs one, and an edge must not cost recall. So an unknown photo reaches the
+cloud twice at most, whether it was this edge or the device that first tried it with features.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nearsight.common.caching.codec import next_objects_to_proto
-from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
-from nearsight.common.recognition.codec import (
-    features_from_proto,
-    features_to_proto,
-    recognized_object_to_proto,
-)
-from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.caching.offload_choice import FEATURES
+from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.recognition.codec import recognized_object_to_proto
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import outcome_of
+from nearsight.edge.query import Forwarded, Query, QueryReader, forwarded, forwarded_image
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.uplink import Uplink
 from nearsight.protos import recognition_pb2
-from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest, RecognizeResponse
-
-Blob = bytes | memoryview
+from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
 _EXTRACTION_MS = 10.0  # assumed before a catalogue has a cache that measures it
 
 
-@dataclass(slots=True)
-class Query:
-    """What a request brought: an image, features, or in the end both."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Miss:
+    """A request that the cloud must answer."""
 
-    image: Blob | None
-    features: Features | None
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """A request to the cloud."""
-
-    form: str
-    request: RecognizeRequest
-    blobs: list[Blob]
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the photo in this form."""
-        return sum(map(len, self.blobs))
-
-
-class QueryReader:
-    """Gets features out of requests.
-
-    Parameters
-    ----------
-    extractor : FeatureExtractor
-        For requests that bring an image.
-    settings : RecognitionSettings
-        Limits of images, and how many features.
-    """
-
-    def __init__(self, extractor: FeatureExtractor, settings: RecognitionSettings) -> None:
-        self._extractor = extractor
-        self._settings = settings
-
-    def read(self, request: RecognizeRequest, context: CallContext) -> Query:
-        """Read and check what the request brought.
-
-        Raises
-        ------
-        InvalidArgument
-            If there is neither an image nor features, or they are malformed.
-        """
-        kind = request.WhichOneof("input")
-        if kind == "features":
-            return Query(None, features_from_proto(request.features, context.blobs))
-        if kind == "image" and context.blobs:
-            return Query(context.blobs[0], None)
-        raise InvalidMessage(
-            "the request brings neither features nor an image", advice="send an image as blob 0"
-        )
-
-    def extract(self, image: Blob) -> Features:
-        """The features of an image.
-
-        Raises
-        ------
-        InvalidImage, ImageTooLarge
-            See `load_image`.
-        """
-        return self._extractor.extract(
-            load_image(image, self._settings.limits), self._settings.query_features
-        )
-
-
-def forwarded(query: Query, uplink: Uplink, extraction_ms: float | None) -> Forwarded:
-    """The request to the cloud for a query; ``extraction_ms`` as in `Uplink.sends_features`.
-
-    Its ``input`` is empty if the features must be extracted first.
-    """
-    if query.image is None and query.features is None:
-        raise InternalError("a query without image and features")
-    encoded = features_to_proto(query.features, 0) if query.features is not None else None
-    image_bytes = None if query.image is None else len(query.image)
-    features_bytes = None if encoded is None else sum(map(len, encoded[1]))
-    if query.image is None or uplink.sends_features(image_bytes, features_bytes, extraction_ms):
-        if encoded is None:
-            return Forwarded("features", RecognizeRequest(), [])
-        return Forwarded("features", RecognizeRequest(features=encoded[0]), list(encoded[1]))
-    return _image(query.image)
-
-
-def _image(image: Blob) -> Forwarded:
-    return Forwarded("image", RecognizeRequest(image=ImageInput(size_bytes=len(image))), [image])
+    query: Query
+    cache: CatalogueCache | None
+    context: CallContext
+    looked: bool
+    started_s: float
+    answer: Future[RecognizeResponse] = field(default_factory=Future)
 
 
 class EdgeRecognitionService(Service):
@@ -159,6 +76,8 @@ class EdgeRecognitionService(Service):
         """Say what the image shows."""
         query = self._reader.read(request, context)
         cache = self._caches.get(context.catalogue)
+        if query.asked_again:
+            return self._ask_cloud(query, cache, context, may_work=False)
         may_work = self._load.may_work()
         if cache is not None:
             cache.profiler.observe_query(image=query.image is not None)
@@ -205,63 +124,67 @@ class EdgeRecognitionService(Service):
     def _ask_cloud(
         self, query: Query, cache: CatalogueCache | None, context: CallContext, *, may_work: bool
     ) -> Future[RecognizeResponse]:
-        answer: Future[RecognizeResponse] = Future()
-        answer.set_running_or_notify_cancel()  # so that nobody can cancel it between here and the answer
-        started_s = self._clock.monotonic()
+        miss = _Miss(query, cache, context, may_work, self._clock.monotonic())
+        miss.answer.set_running_or_notify_cancel()  # nobody can cancel it between here and the answer
+        self._send(miss, self._forwarded(query, cache, may_work=may_work))
+        return miss.answer
 
-        def send(sent: Forwarded, unless: RecognizeResponse | None = None) -> None:
-            """Ask the cloud; if that fails, ``unless`` is the answer."""
-            sent_s = self._clock.monotonic()
-            reply = self._cloud.recognize(
-                sent.request,
-                sent.blobs,
-                timeout_s=context.deadline.remaining_s(),
-                catalogue=context.catalogue,
-                trace_id=context.trace_id,
-                client_id=context.client_id,
-            )
-            reply.add_done_callback(lambda done: pass_on(done, sent, sent_s, unless))
+    def _send(self, miss: _Miss, sent: Forwarded, unknown: RecognizeResponse | None = None) -> None:
+        """Ask the cloud; ``unknown`` is what it said of the features, if it was asked with these before."""
+        sent_s = self._clock.monotonic()
+        context = miss.context
+        reply = self._cloud.recognize(
+            sent.request,
+            sent.blobs,
+            timeout_s=context.deadline.remaining_s(),
+            catalogue=context.catalogue,
+            trace_id=context.trace_id,
+            client_id=context.client_id,
+        )
+        reply.add_done_callback(lambda done: self._replied(miss, done, sent, sent_s, unknown))
 
-        def pass_on(
-            done: Future[Reply], sent: Forwarded, sent_s: float, unless: RecognizeResponse | None
-        ) -> None:
-            now_s = self._clock.monotonic()
-            context.add_next_tier_ms((now_s - sent_s) * 1e3)
-            outcome = outcome_of(done)
-            response = _response_of(outcome)
-            if isinstance(outcome, Reply) and isinstance(response, RecognizeResponse):
-                self._uplink.observe(sent.form, sent.size_bytes, (now_s - sent_s) * 1e3, outcome.hops)
-                if sent.form == "features" and query.image is not None and _is_unknown(response):
-                    send(_image(query.image), unless=response)
-                    return
-                context.hops.extend(outcome.hops)
-                if cache is not None:
-                    _learn(cache, context.client_id, response)
-                answer.set_result(response)
-                self._note(cache, context.catalogue, response, (now_s - started_s) * 1e3, looked=may_work)
-            elif unless is not None:
-                answer.set_result(unless)
-            elif isinstance(response, NearsightError):
-                answer.set_exception(response)
-
-        send(self._forwarded(query, cache, may_work=may_work))
-        return answer
-
-    def _note(
+    def _replied(
         self,
-        cache: CatalogueCache | None,
-        catalogue: str,
-        response: RecognizeResponse,
-        round_trip_ms: float,
-        *,
-        looked: bool,
+        miss: _Miss,
+        done: Future[Reply],
+        sent: Forwarded,
+        sent_s: float,
+        unknown: RecognizeResponse | None,
     ) -> None:
+        spent_ms = (self._clock.monotonic() - sent_s) * 1e3
+        miss.context.add_next_tier_ms(spent_ms)
+        outcome = outcome_of(done)
+        response = _response_of(outcome)
+        if isinstance(outcome, Reply) and isinstance(response, RecognizeResponse):
+            self._uplink.observe(sent.form, sent.size_bytes, spent_ms, outcome.hops)
+            image = miss.query.image
+            if image is not None and unknown is None and not miss.query.asked_again:
+                self._uplink.observe_outcome(unknown=_is_unknown(response))
+            if image is not None and sent.form == FEATURES and _is_unknown(response):
+                self._send(miss, forwarded_image(image, features_unknown=True), unknown=response)
+                return
+            miss.context.hops.extend(outcome.hops)
+            self._answer(miss, response)
+        elif unknown is not None:
+            self._answer(miss, unknown)  # at least the features were looked at
+        elif isinstance(response, NearsightError):
+            miss.answer.set_exception(response)
+
+    def _answer(self, miss: _Miss, response: RecognizeResponse) -> None:
+        if miss.cache is not None:
+            _learn(miss.cache, miss.context.client_id, response)
+        miss.answer.set_result(response)
+        self._note(miss, response)
+
+    def _note(self, miss: _Miss, response: RecognizeResponse) -> None:
+        cache = miss.cache
         if cache is None:
-            self._caches.admit(catalogue)
+            self._caches.admit(miss.context.catalogue)
             return
         found = response.object
-        known = Known(found.object_id, found.version) if response.HasField("object") else None
-        cache.note_miss(known, round_trip_ms, looked=looked)
+        known = None if _is_unknown(response) else Known(found.object_id, found.version)
+        round_trip_ms = (self._clock.monotonic() - miss.started_s) * 1e3
+        cache.note_miss(known, round_trip_ms, looked=miss.looked)
 
 
 def _is_unknown(response: RecognizeResponse) -> bool:

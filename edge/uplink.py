@@ -6,11 +6,11 @@ import threading
 from collections.abc import Sequence
 
 from nearsight.common.caching.link_estimate import LinkEstimate
-from nearsight.common.caching.offload_choice import OffloadChoice, Payload
+from nearsight.common.caching.offload_choice import FEATURES, IMAGE, OffloadChoice, Payload
 from nearsight.common.rpc.hops import Hop
 from nearsight.edge.settings import Forward
 
-_FIRST_GUESS_MS = (("features", 20.0), ("image", 40.0))
+_FIRST_GUESS_MS = ((FEATURES, 20.0), (IMAGE, 40.0))
 _BYTES_PER_FEATURE = 38
 _NEWEST_WEIGHT = 0.1
 
@@ -50,15 +50,15 @@ class Uplink:
         if features_bytes is None and extraction_ms is None:
             return False
         if self._forward != "auto":
-            return self._forward == "features"
+            return self._forward == FEATURES
         with self._lock:
             if features_bytes is None:
-                features = Payload("features", round(self._features_bytes), extraction_ms or 0.0)
+                features = Payload(FEATURES, round(self._features_bytes), extraction_ms or 0.0)
             else:
-                features = Payload("features", features_bytes)
-            decision = self._choice.choose([features, Payload("image", image_bytes)])
+                features = Payload(FEATURES, features_bytes)
+            decision = self._choice.choose([features, Payload(IMAGE, image_bytes)])
             self._why = decision.why
-        return decision.form == "features"
+        return decision.form == FEATURES
 
     def observe(self, form: str, size_bytes: int, round_trip_ms: float, hops: Sequence[Hop]) -> None:
         """The cloud answered."""
@@ -68,8 +68,13 @@ class Uplink:
         transfer_ms = round_trip_ms - cloud.queue_ms - cloud.compute_ms - cloud.next_tier_ms
         with self._lock:
             self._choice.observe(form, size_bytes, transfer_ms, cloud.compute_ms)
-            if form == "features":
+            if form == FEATURES:
                 self._features_bytes += _NEWEST_WEIGHT * (size_bytes - self._features_bytes)
+
+    def observe_outcome(self, *, unknown: bool) -> None:
+        """What became of a photo that there was a choice for: see `OffloadChoice.observe_outcome`."""
+        with self._lock:
+            self._choice.observe_outcome(unknown=unknown)
 
     def why(self) -> str:
         """The last choice in one line, for a person."""

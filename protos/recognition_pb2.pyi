@@ -16,10 +16,12 @@ class RecognizeRequest(_message.Message):
     def __init__(self, image: _Optional[_Union[ImageInput, _Mapping]] = ..., features: _Optional[_Union[FeaturesMessage, _Mapping]] = ...) -> None: ...
 
 class ImageInput(_message.Message):
-    __slots__ = ("size_bytes",)
+    __slots__ = ("size_bytes", "features_unknown")
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     size_bytes: int
-    def __init__(self, size_bytes: _Optional[int] = ...) -> None: ...
+    features_unknown: bool
+    def __init__(self, size_bytes: _Optional[int] = ..., features_unknown: _Optional[bool] = ...) -> None: ...
 
 class FeaturesMessage(_message.Message):
     __slots__ = ("count", "image_width", "image_height", "source_width", "source_height", "first_blob")

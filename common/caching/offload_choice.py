@@ -3,6 +3,12 @@
 Features cost the sender their extraction, unless it has them already, and save the receiver the same.
 Which is smaller depends on the photo. All of it is measured: the link by `LinkEstimate`, the receiver's
 time per form by what it reports.
+
+A cloud looks a second time at a photo that it does not recognise at once, and needs the image for that. So
+features that turn out unknown are followed by the image, and the sender waits for both. That is part of their
+price: what the image would take, and the tiers behind the receiver once more, times the share of photos that
+are unknown. Answers to either form tell that share, so that features are not avoided for ever after a crowd
+took pictures of nothing in the catalogue.
 """
 
 from __future__ import annotations
@@ -14,7 +20,10 @@ from dataclasses import dataclass
 from nearsight.common.caching.link_estimate import LinkEstimate
 from nearsight.common.errors import InvalidArgument
 
+FEATURES, IMAGE = "features", "image"
+_FOLLOWED_BY = {FEATURES: IMAGE}
 _NEWEST_WEIGHT = 0.1
+_NEWEST_OUTCOME_WEIGHT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,8 @@ class OffloadChoice:
         self._receiver_ms = dict(receiver_ms)
         self._explore_after = explore_after
         self._explore_share = explore_share
+        self._unknown_share = 0.0
+        self._behind_ms = 0.0
         # Choices since each form was last sent, and the time that they were expected to take.
         self._unsent = dict.fromkeys(receiver_ms, 0)
         self._spent_ms = 0.0
@@ -105,6 +116,11 @@ class OffloadChoice:
     def link(self) -> LinkEstimate:
         """What is known of the link."""
         return self._link
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the last photos that were unknown by their features."""
+        return self._unknown_share
 
     def observe(self, form: str, size_bytes: int, transfer_ms: float, receiver_ms: float) -> None:
         """An answer came.
@@ -122,6 +138,21 @@ class OffloadChoice:
         if form in self._receiver_ms and 0 <= receiver_ms < math.inf:
             self._receiver_ms[form] += _NEWEST_WEIGHT * (receiver_ms - self._receiver_ms[form])
 
+    def observe_outcome(self, *, unknown: bool, behind_ms: float = 0.0) -> None:
+        """A photo has its answer; once per photo, however many messages that took.
+
+        Parameters
+        ----------
+        unknown : bool
+            Its features were unknown, even if the image after them was not; or, if only the image was sent,
+            it was unknown.
+        behind_ms : float
+            How long the receiver waited for tiers behind it, for the last message.
+        """
+        if unknown and 0 <= behind_ms < math.inf:
+            self._behind_ms += _NEWEST_WEIGHT * (behind_ms - self._behind_ms)
+        self._unknown_share += _NEWEST_OUTCOME_WEIGHT * (unknown - self._unknown_share)
+
     def choose(self, payloads: Sequence[Payload]) -> OffloadDecision:
         """Choose among the forms that this photo can be sent in; of equally fast ones the first.
 
@@ -132,16 +163,25 @@ class OffloadChoice:
         """
         if not payloads or any(payload.form not in self._receiver_ms for payload in payloads):
             raise InvalidArgument(f"choose from {sorted(self._receiver_ms)}, not {payloads}")
-        expected_ms = {payload.form: self._expected_ms(payload) for payload in payloads}
+        expected_ms = self._expected_ms(payloads)
         best = min(expected_ms, key=lambda form: expected_ms[form])
         chosen = self._due(expected_ms, best) or best
         self._account(chosen, expected_ms)
-        why = _why(payloads, expected_ms, chosen, best, self._link)
+        why = f"{_why(payloads, expected_ms, chosen, best, self._link)}, {self._unknown_share:.0%} unknown"
         return OffloadDecision(chosen, expected_ms, chosen != best, why)
 
-    def _expected_ms(self, payload: Payload) -> float:
-        link_ms = self._link.transfer_ms(payload.size_bytes)
-        return payload.before_ms + link_ms + self._receiver_ms[payload.form]
+    def _expected_ms(self, payloads: Sequence[Payload]) -> dict[str, float]:
+        """Time to the last answer with each form: with that of the form that follows where one is unknown."""
+        expected_ms = {
+            payload.form: payload.before_ms
+            + self._link.transfer_ms(payload.size_bytes)
+            + self._receiver_ms[payload.form]
+            for payload in payloads
+        }
+        for form, next_form in _FOLLOWED_BY.items():
+            if form in expected_ms and next_form in expected_ms:
+                expected_ms[form] += self._unknown_share * (expected_ms[next_form] + self._behind_ms)
+        return expected_ms
 
     def _due(self, expected_ms: Mapping[str, float], best: str) -> str | None:
         """A form that should be tried again, and whose trial is paid for."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.clock import ManualClock
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Hop
-from nearsight.device.offloading import FEATURES, IMAGE, Extracted, Offloading
+from nearsight.device.offloading import Extracted, Offloading
 from nearsight.device.query import Photo, Query
 from nearsight.device.recognizer_settings import UploadSettings
 from support.pictures import jpeg, picture
@@ -73,9 +74,13 @@ def test_where_features_are_often_unknown_the_image_is_sent_at_once() -> None:
     choice = offloading()
     teach(choice, 1000.0)
     features = extracted(400)
-    for _ in range(20):
-        choice.observe_repetition("edge", 15_000, 150.0)
+    assert choice.query("edge", Photo(SMALL, UPLOAD), features).content is features.features
+    for _ in range(50):
+        choice.observe_outcome("edge", unknown=True, behind_ms=0.0)
     assert choice.query("edge", Photo(SMALL, UPLOAD), features).content == SMALL
+    for _ in range(100):
+        choice.observe_outcome("edge", unknown=False, behind_ms=0.0)
+    assert choice.query("edge", Photo(SMALL, UPLOAD), features).content is features.features
 
 
 def test_corners_of_features_are_in_the_frame_of_the_application() -> None:

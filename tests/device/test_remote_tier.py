@@ -74,6 +74,7 @@ def test_before_features_are_unknown_the_tier_gets_the_image(scene: Scene) -> No
     answer = scene.tier.ask(scene.features(), timeout_s=5.0, trace_id="t").result(5)
     assert (answer.found, answer.answered_by) == (EXHIBIT, "cloud")
     assert scene.sizes() == [3, 1]
+    assert [request.image.features_unknown for request in scene.service.requests] == [False, True]
     assert {context.trace_id for context in scene.service.contexts} == {"t"}
     features_bytes = sum(len(blob) for blob in scene.service.contexts[0].blobs)
     assert answer.sent_bytes > features_bytes + len(PHOTO)

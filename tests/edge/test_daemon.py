@@ -385,6 +385,42 @@ def test_the_cloud_gets_the_photo_whose_features_it_does_not_know(
         assert device.ask(photo(77)) == (None, "cloud"), "what the features said stands"
 
 
+def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    """The cloud is asked twice per unknown photo, not with the same features once more."""
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0])
+        cloud.received.clear()
+        cloud.told_unknown.clear()
+        for _ in range(3):
+            assert device.ask(features_of(photo(77))) == (None, "cloud")
+            assert answer_of(device.send(photo(77), features_unknown=True).result(10)) == (None, "cloud")
+        assert cloud.received == ["features", "image"] * 3
+        assert cloud.told_unknown == [False, True] * 3
+
+        lookups = cache_of(edge).regret.report().requests
+        assert answer_of(device.send(photo(0), features_unknown=True).result(10)) == ("00", "cloud")
+        assert cloud.received[-1] == "image"
+        assert cache_of(edge).regret.report().requests == lookups, "the cache was asked already"
+
+
+def test_where_photos_are_mostly_unknown_the_cloud_gets_each_once(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    warm(edge, device, [0])
+    asked = []
+    for number in range(80):
+        cloud.received.clear()
+        assert device.ask(photo(77 + number % 3)) == (None, "cloud")
+        asked.append(tuple(cloud.received))
+    assert set(asked) <= {("features", "image"), ("image",)}
+    assert asked[-20:].count(("image",)) >= 19, "but for a trial"
+
+
 def test_the_cloud_gets_whichever_has_fewer_bytes(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
 ) -> None:

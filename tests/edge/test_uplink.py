@@ -55,3 +55,31 @@ def test_an_answer_without_times_teaches_nothing() -> None:
     before = uplink.sends_features(IMAGE, FEATURES, None)
     uplink.observe("image", IMAGE, 1.0, ())
     assert uplink.sends_features(IMAGE, FEATURES, None) == before
+
+
+def test_a_second_trip_is_part_of_the_price_of_features() -> None:
+    """Features take 40 + 48 + 20 ms, an image 40 + 192 + 30 ms: three unknown photos of four are too many."""
+    uplink = Uplink("auto", 800)
+    learn(uplink, latency_ms=40.0, mbps=5.0, cloud_ms={"image": 30.0, "features": 20.0})
+    chosen = []
+    for _ in range(100):
+        uplink.observe_outcome(unknown=False)
+        uplink.observe_outcome(unknown=True)
+        chosen.append(uplink.sends_features(IMAGE, FEATURES, None))
+    assert sum(chosen) >= 98, "half of the photos: 239 ms < 262 ms, but for a trial"
+    for _ in range(20):
+        uplink.observe_outcome(unknown=True)
+    assert not uplink.sends_features(IMAGE, FEATURES, None)
+    assert "unknown" in uplink.why()
+
+
+def test_a_crowd_of_unknown_photos_is_forgotten_though_only_images_are_sent() -> None:
+    uplink = Uplink("auto", 800)
+    learn(uplink, latency_ms=40.0, mbps=5.0, cloud_ms={"image": 30.0, "features": 20.0})
+    for _ in range(100):
+        uplink.observe_outcome(unknown=True)
+    photos = 0
+    while not uplink.sends_features(IMAGE, FEATURES, None):
+        uplink.observe_outcome(unknown=False)  # known from their images
+        photos += 1
+    assert 5 <= photos <= 20

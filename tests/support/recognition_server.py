@@ -42,6 +42,8 @@ class ScriptedRecognition(Service):
         Released once per question.
     contexts : list of CallContext
         Of all questions.
+    requests : list of RecognizeRequest
+        The same questions.
     """
 
     descriptor = DESCRIPTOR.services_by_name["Recognition"]
@@ -50,12 +52,14 @@ class ScriptedRecognition(Service):
         self.answer = answer
         self.asked = threading.Semaphore(0)
         self.contexts: list[CallContext] = []
+        self.requests: list[RecognizeRequest] = []
 
     def recognize(
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Answer as the test says."""
         self.contexts.append(context)
+        self.requests.append(request)
         self.asked.release()
         return self.answer()
 

@@ -1,5 +1,6 @@
 """Features or image: whatever is answered sooner, found out from what was measured."""
 
+import numpy as np
 import pytest
 
 from nearsight.common.caching.link_estimate import LinkEstimate
@@ -101,3 +102,36 @@ def test_forms_that_are_unknown_or_missing_are_refused() -> None:
         OffloadChoice(LinkEstimate(), {})
     with pytest.raises(InvalidArgument):
         choice(explore_after=0)
+
+
+def test_unknown_features_cost_the_image_as_well() -> None:
+    made = choice(mbps=8.0)
+    for _ in range(400):
+        made.observe_outcome(unknown=True)
+    both = made.choose([Payload("features", 30_000, before_ms=12.0), IMAGE])
+    assert both.expected_ms == pytest.approx({"features": 67 + 95, "image": 95})
+    assert both.form == "image"
+    alone = made.choose([Payload("features", 30_000, before_ms=12.0)])
+    assert alone.expected_ms == pytest.approx({"features": 67}), "without an image there is no second trip"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.9])
+def test_the_share_of_unknown_photos_is_followed(share: float) -> None:
+    made, rng = choice(), np.random.default_rng(5)
+    seen = []
+    for _ in range(2000):
+        made.observe_outcome(unknown=bool(rng.random() < share))
+        seen.append(made.unknown_share)
+    assert np.mean(seen[200:]) == pytest.approx(share, abs=0.03)
+    assert np.ptp(seen[200:]) < 0.8
+
+
+def test_the_tiers_behind_the_receiver_are_waited_for_twice_by_unknown_features() -> None:
+    """An edge's own time is short either way: it is its trip to the cloud that is made twice."""
+    near, far = choice(mbps=1000.0), choice(mbps=1000.0)
+    for number in range(100):
+        near.observe_outcome(unknown=number % 5 == 0)
+        far.observe_outcome(unknown=number % 5 == 0, behind_ms=200.0)
+    assert near.choose([FEATURES, IMAGE]).form == "features"
+    assert far.choose([FEATURES, IMAGE]).form == "image"
+    assert far.choose([FEATURES, IMAGE]).expected_ms["image"] < 50.0, "both forms make the first trip"

@@ -4,7 +4,7 @@ import pytest
 
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
-from nearsight.edge.service import Query, forwarded
+from nearsight.edge.query import Query, forwarded
 from nearsight.edge.uplink import Uplink
 from support.objects import random_features
 
