@@ -29,6 +29,7 @@ from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.client import Reply
+from nearsight.edge.cache_steps import CacheSteps
 from nearsight.edge.cloud_client import Listing, listing_of, when_done
 from nearsight.edge.distribution_estimator import DistributionEstimator
 from nearsight.edge.idle_prefetch import IdlePrefetch
@@ -124,7 +125,7 @@ class CatalogueCache:
         self.misses = 0
         # From here on only the background thread writes.
         self._listing = listing
-        self._target: frozenset[str] = frozenset()
+        self._steps = CacheSteps(self.optimizer)
         self._next_build_s = 0.0
         self.decided_s = 0.0
         self._last_sync_s = services.clock.monotonic()
@@ -284,22 +285,17 @@ class CatalogueCache:
         situation = self._situation()
         costs = situation.costs
         k_max = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
-        decision = self.optimizer.decide(situation, k_max)
+        step = self._steps.next(
+            situation, k_max, self._state, lambda name: self.supply.held(name) is not None
+        )
         self.decided_s = self._clock.monotonic()
         self.regret.decided(situation.ranking, costs)
-        self._show_decision(decision.k, decision.terms.expected_ms, costs.miss_ms)
-        wanted = frozenset(decision.object_ids)
-        state = self._state(wanted)
-        too_large = len(state.cached) > k_max
-        if too_large or self.optimizer.judge(state, wanted, situation).worthwhile:
-            self._target = wanted
-            self.supply.want_for_cache(decision.object_ids)
-        available = frozenset(name for name in self._target if self.supply.held(name) is not None)
-        change = self.optimizer.judge(state, available, situation)
-        if too_large:
-            self._build(available, (), f"more than {k_max} objects are too slow for so many requests")
-        elif change.worthwhile:
-            self._build(available, self.prefetch.guests - available, change.why)
+        self._show_decision(step.decision.k, step.decision.terms.expected_ms, costs.miss_ms)
+        if step.wanted is not None:
+            self.supply.want_for_cache(step.wanted)
+        if step.build is not None:
+            guests = frozenset() if step.shrinks else self.prefetch.guests - step.build
+            self._build(step.build, guests, step.why)
 
     def _situation(self) -> Situation:
         ranking = self.estimator.ranking()

@@ -11,6 +11,12 @@ hundreds of objects cost little; and with that, but bounded to fewer objects tha
 
 The hit ratio is the expected one: recall times the share of the section's requests that are for cached
 objects. It counts as regained at 95 % of what it was before the move.
+
+Models are fetched when somebody asks for the object (3.5.3), so some requests are needed whatever the
+estimate is: an oracle that knows the new section's popularity beforehand must wait for the first request of
+each object, too. Where a cache is small or a lookup expensive that is a few per cent of what the paper's
+estimate needs. Where hundreds of objects cost little, a handful of requests lets an object enter under any
+estimate, and waiting for visitors who have not been everywhere yet is most of the delay.
 """
 
 from __future__ import annotations
@@ -18,15 +24,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.common.caching.profile import CacheProfile, default_profile
-from nearsight.experiments.figures.crowd_edge import CrowdEdge, EdgeCosts
+from nearsight.experiments.figures.crowd_edge import CrowdEdge, EdgeCosts, first_requests_needed
+from nearsight.experiments.figures.crowd_requests import Requests, section_requests
 from nearsight.experiments.figures.experiment import (
     Cell,
     Experiment,
@@ -37,11 +43,6 @@ from nearsight.experiments.figures.experiment import (
     mean_and_spread,
 )
 from nearsight.experiments.figures.result_files import ResultFolder
-from nearsight.experiments.figures.style import STYLE
-from nearsight.experiments.traces.movement import Behaviour, generate_visits
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PAPER, BOUNDED, OURS = "paper's LSH", "default backend, at most 40 objects", "default backend"
 NEVER, HOUR, QUARTER = "never forgets (paper)", "half-life 1 h (default)", "half-life 15 min"
@@ -51,9 +52,7 @@ REGAINED = 0.95
 MOST_OF_PAPER = 0.5
 
 _OBJECTS = 400
-_SECTION = 44
 _BOUND = 40
-_VISITORS_AT_ONCE = 5
 _STAYS_H, _SMOKE_STAYS_H = (1.0, 2.0, 4.0, 8.0), (0.5,)
 _SEEDS, _SMOKE_SEEDS = 5, 1
 _SETTLING_S = 1200.0
@@ -88,6 +87,7 @@ class Figure(Experiment):
                 options.rng(self.name, "edge", number, str(stay_h)),
             )
             steady, course = watch(edge, before, after, stay_h * 3600.0)
+            floor = first_requests_needed(costs, after, REGAINED * steady)
             named: Row = {"stay_h": stay_h, "repetition": number, "profile": profile, "estimate": estimate}
             rows.extend(
                 {
@@ -97,6 +97,7 @@ class Figure(Experiment):
                     "hit_ratio": hits,
                     "k": k,
                     "regained": at_end,
+                    "floor": floor,
                 }
                 for at, hits, k, at_end in course
             )
@@ -105,7 +106,8 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Requests until the hit ratio is regained, by profile, stay and estimate; shares of the paper's.
 
-        ``never`` counts the repetitions that had not regained it when the requests ended.
+        ``floor``: requests that an oracle needs. ``never`` counts the repetitions that had not regained the
+        hit ratio when the requests ended.
         """
         runs: dict[tuple[str, str, str], dict[str, StoredRow]] = defaultdict(dict)
         for row in rows:
@@ -115,23 +117,38 @@ class Figure(Experiment):
             place = found.setdefault(profile, {}).setdefault(f"{float(stay_h):g} h", {})
             place[estimate] = {
                 "requests": mean_and_spread([int(row["regained"]) for row in repetitions.values()]),
+                "floor": mean_and_spread([int(row["floor"]) for row in repetitions.values()]),
                 "before": mean_and_spread([float(row["hit_ratio_before"]) for row in repetitions.values()]),
                 "never": sum(row["regained"] == row["requests"] for row in repetitions.values()),
             }
         for stays in found.values():
             for estimates in stays.values():
+                paper = estimates[NEVER]
                 for one in estimates.values():
-                    paper = estimates[NEVER]["requests"]["mean"]
-                    one["share_of_paper"] = round(one["requests"]["mean"] / paper, 4)
+                    one["share_of_paper"] = round(one["requests"]["mean"] / paper["requests"]["mean"], 4)
+                    one["share_beyond_floor"] = round(_beyond_floor(one) / max(1.0, _beyond_floor(paper)), 4)
         return {"regained": found}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """At most half of the requests that the paper's estimate needs.
+
+        Where even the oracle needs more than half, no estimate could reach that: there, requests beyond the
+        oracle's are compared.
+        """
         targets = []
         for profile, stays in summary["regained"].items():
             stay = f"{MAIN_STAY_H:g} h" if f"{MAIN_STAY_H:g} h" in stays else next(iter(stays))
-            share = stays[stay][HOUR]["share_of_paper"]
+            ours, paper = stays[stay][HOUR], stays[stay][NEVER]
+            share, value = ours["share_of_paper"], ours["share_of_paper"]
             text = f"{profile}, after {stay}: requests to regain, default over paper's estimate, at most 0.5"
-            targets.append(Target(text, share, share <= MOST_OF_PAPER))
+            oracle = paper["floor"]["mean"] / paper["requests"]["mean"]
+            if oracle > MOST_OF_PAPER:
+                value = ours["share_beyond_floor"]
+                text = (
+                    f"{profile}, after {stay}: requests to regain are {share:.2f} of the paper's; an oracle "
+                    f"needs {oracle:.2f}; those beyond the oracle's, default over paper's, at most 0.5"
+                )
+            targets.append(Target(text, value, value <= MOST_OF_PAPER))
         return tuple(targets)
 
     def table(  # noqa: D102
@@ -143,8 +160,10 @@ class Figure(Experiment):
                 stay,
                 estimate,
                 f"{one['before']['mean']:.3f}",
+                f"{one['floor']['mean']:.0f}",
                 f"{_at_least(one)}{one['requests']['mean']:.0f} ± {one['requests']['std']:.0f}",
                 f"{one['share_of_paper']:.2f}",
+                f"{one['share_beyond_floor']:.2f}",
             )
             for profile, stays in summary["regained"].items()
             for stay, estimates in stays.items()
@@ -155,84 +174,25 @@ class Figure(Experiment):
             "stay",
             "estimate",
             "hit ratio before",
+            "an oracle needs",
             "requests to regain",
             "of the paper's",
+            "beyond the oracle",
         ), rows
 
     def plot(self, folder: Path) -> Path:  # noqa: D102
-        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+        from nearsight.experiments.figures.crowd_picture import draw  # noqa: PLC0415  measuring draws nothing
 
-        rows = ResultFolder(folder).rows()
-        regained = self.metrics(rows)["regained"]
-        stays = sorted({float(row["stay_h"]) for row in rows})
-        shown = MAIN_STAY_H if MAIN_STAY_H in stays else stays[0]
-        with mpl.rc_context(STYLE):
-            picture = Picture(figsize=(10.0, 9.0), layout="constrained")
-            panels = picture.subplots(3, 2, width_ratios=[1.7, 1])
-            for (course, effort), profile in zip(panels, (PAPER, BOUNDED, OURS), strict=True):
-                mine = [row for row in rows if row["profile"] == profile and float(row["stay_h"]) == shown]
-                _draw_course(course, mine)
-                course.set_title(f"{profile[0].upper()}{profile[1:]}: after {shown:g} h in another section")
-                _draw_effort(effort, regained[profile])
-                effort.set_title("Requests until it is regained")
-            runs = len({row["repetition"] for row in rows})
-            caption = (
-                f"means of {runs} runs, with the least and the most; ≥: not regained when the requests ended"
-            )
-            picture.suptitle(caption, fontsize=8, color="#555555")
-            handles, labels = panels[0][0].get_legend_handles_labels()
-            picture.legend(handles, labels, loc="outside lower center", ncols=4)
-            path = folder / f"{self.name}.png"
-            picture.savefig(path, dpi=160)
-        return path
+        return draw(folder, f"{self.name}.png", self.metrics(ResultFolder(folder).rows()))
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """What one section's visitors ask for.
-
-    Attributes
-    ----------
-    times_s : ndarray, (R,) float64
-        Since the crowd came to the section, rising.
-    object_ids : tuple of str, length R
-    shares : mapping of str to float
-        Of each object among these requests.
-    """
-
-    times_s: np.ndarray[Any, np.dtype[np.float64]]
-    object_ids: tuple[str, ...]
-    shares: Mapping[str, float]
+def _beyond_floor(found: Mapping[str, Any]) -> float:
+    """Requests that the estimate costs, on top of those that nothing can avoid."""
+    return float(found["requests"]["mean"] - found["floor"]["mean"])
 
 
-def section_requests(section: int, stay_s: float, rng: np.random.Generator) -> Requests:
-    """One photo per second of each visitor while they look, from the moment when all are there.
-
-    The second section is asked three times as long, so that also the slowest estimate gets there.
-    """
-    long_s = stay_s * (3 if section else 1)
-    lead_s = 1800.0  # the section is full when the clock starts
-    names = [f"{section * _SECTION + position + 1:04d}" for position in range(_SECTION)]
-    visit_s = 850.0
-    visitors = max(1, round(_VISITORS_AT_ONCE * (long_s + lead_s) / visit_s))
-    visits = generate_visits(
-        rng,
-        sections=1,
-        exhibits_per_section=_SECTION,
-        visitors=visitors,
-        exhibits=names,
-        behaviour=Behaviour(open_s=long_s + lead_s),
-    )
-    asked = sorted(
-        (visit.start_s + moment - lead_s, visit.exhibit)
-        for visit in visits
-        for moment in range(max(1, math.floor(visit.duration_s)))
-    )
-    kept = [(at_s, name) for at_s, name in asked if 0 <= at_s < long_s]
-    names_asked, counts = np.unique([name for _, name in kept], return_counts=True)
-    shares = dict(zip(names_asked.tolist(), (counts / counts.sum()).tolist(), strict=True))
-    return Requests(np.array([at_s for at_s, _ in kept]), tuple(name for _, name in kept), shares)
+def _at_least(found: Mapping[str, Any]) -> str:
+    return "≥ " if found["never"] else ""
 
 
 def costs_of() -> dict[str, EdgeCosts]:
@@ -282,61 +242,3 @@ def watch(
             if number in marks:
                 course.append((number, ratio, edge.size))
     return steady, [(number, ratio, k, regained) for number, ratio, k in course]
-
-
-_COLOURS = {NEVER: "#c2571a", HOUR: "#1f6f8b", QUARTER: "#24415c"}
-_MARKERS = {NEVER: "s", HOUR: "o", QUARTER: "D"}
-
-
-def _draw_course(axes: Axes, rows: Sequence[StoredRow]) -> None:
-    steady = float(np.mean([float(row["hit_ratio_before"]) for row in rows]))
-    for estimate, colour in _COLOURS.items():
-        mine = [row for row in rows if row["estimate"] == estimate]
-        runs = [
-            [row for row in mine if row["repetition"] == one]
-            for one in sorted({row["repetition"] for row in mine})
-        ]
-        longest = min(int(run[-1]["requests"]) for run in runs)
-        grid = np.unique(np.geomspace(1, longest, 200).astype(int))
-        values = np.array(
-            [
-                np.interp(
-                    grid, [int(row["requests"]) for row in run], [float(row["hit_ratio"]) for row in run]
-                )
-                for run in runs
-            ]
-        )
-        axes.plot(grid, values.mean(axis=0), color=colour, linewidth=2, label=estimate)
-        axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-    axes.axhline(
-        REGAINED * steady, color="#555555", linestyle=":", linewidth=1.2, label="95 % of that before the move"
-    )
-    axes.set(xlabel="requests after the move", ylabel="hit ratio", ylim=(0, 1), xscale="log")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-
-
-def _at_least(found: Mapping[str, Any]) -> str:
-    return "≥ " if found["never"] else ""
-
-
-def _draw_effort(axes: Axes, stays: Mapping[str, Any]) -> None:
-    hours = [float(stay.removesuffix(" h")) for stay in stays]
-    for estimate, colour in _COLOURS.items():
-        found = [estimates[estimate]["requests"] for estimates in stays.values()]
-        axes.errorbar(
-            hours,
-            [one["mean"] for one in found],
-            [[one["mean"] - one["min"] for one in found], [one["max"] - one["mean"] for one in found]],
-            color=colour,
-            marker=_MARKERS[estimate],
-            markersize=5,
-            linewidth=1.5,
-            elinewidth=0.8,
-            capsize=2,
-        )
-        for stay_h, estimates in zip(hours, stays.values(), strict=True):
-            mean = estimates[estimate]["requests"]["mean"]
-            if estimates[estimate]["never"]:
-                axes.annotate("≥", (stay_h, mean), (-9, 3), textcoords="offset points", ha="center")
-    axes.set(xlabel="hours in the other section before", ylabel="requests", ylim=(0, None), xlim=(0, None))
-    axes.yaxis.set_major_formatter("{x:,.0f}")

@@ -10,8 +10,9 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.caching.profile import CacheProfile
-from nearsight.experiments.figures.crowd import HOUR, NEVER, Requests, section_requests, watch
-from nearsight.experiments.figures.crowd_edge import CrowdEdge, EdgeCosts
+from nearsight.experiments.figures.crowd import HOUR, NEVER, Figure, watch
+from nearsight.experiments.figures.crowd_edge import CrowdEdge, EdgeCosts, first_requests_needed
+from nearsight.experiments.figures.crowd_requests import Requests, section_requests
 
 OBJECTS = [f"{number:04d}" for number in range(100)]
 PAPER = CacheProfile(
@@ -76,6 +77,26 @@ def test_an_estimate_that_forgets_follows_the_crowd_in_a_fraction_of_the_request
     assert ends == dict.fromkeys(ends, 12_000), "the last sample tells how many requests there were"
 
 
+def test_an_oracle_waits_for_nothing_but_first_requests() -> None:
+    names = ("a", "a", "b", "a", "b", "c", "a")
+    asked = Requests(np.arange(7.0), names, {"a": 0.5, "b": 0.4, "c": 0.1})
+    costs = EdgeCosts(PAPER, 3700.0)
+    assert first_requests_needed(costs, asked, 0.44) == 1
+    assert first_requests_needed(costs, asked, 0.80) == 3
+    assert first_requests_needed(costs, asked, 0.85) == 6
+    assert first_requests_needed(costs, asked, 0.95) == 7, "more than recall allows"
+    bounded = EdgeCosts(PAPER, 3700.0, k_max=2)
+    assert first_requests_needed(bounded, asked, 0.80) == 3
+    assert first_requests_needed(bounded, asked, 0.85) == 7
+
+
+def test_no_estimate_is_sooner_than_the_oracle() -> None:
+    before, after = requests(OBJECTS[:20], 2000), requests(OBJECTS[50:70], 4000, seed=3)
+    for half_life_s in (60.0, 1000.0, math.inf):
+        steady, course = watch(edge(half_life_s), before, after, 2000.0)
+        assert first_requests_needed(EdgeCosts(PAPER, 370.0), after, 0.95 * steady) <= course[-1][3]
+
+
 def test_a_section_is_asked_for_its_own_objects_from_the_first_moment_on() -> None:
     asked = section_requests(1, 1800.0, np.random.default_rng(4))
     assert {int(name) for name in asked.object_ids} <= set(range(45, 89))
@@ -86,12 +107,43 @@ def test_a_section_is_asked_for_its_own_objects_from_the_first_moment_on() -> No
     assert 2 < per_second < 8, "five visitors, one photo per second each while they look"
 
 
+def regained(paper: float, ours: float, oracle: float) -> dict[str, object]:
+    """A summary of one profile and stay."""
+    made = {
+        estimate: {
+            "requests": {"mean": requests},
+            "floor": {"mean": oracle},
+            "share_of_paper": requests / paper,
+            "share_beyond_floor": (requests - oracle) / (paper - oracle),
+        }
+        for estimate, requests in ((NEVER, paper), (HOUR, ours))
+    }
+    return {"regained": {"one": {"4 h": made}}}
+
+
+def test_half_of_the_papers_requests_are_the_target_where_an_oracle_could_do_it() -> None:
+    for ours, reached in ((400.0, True), (510.0, False)):
+        (target,) = Figure().targets(regained(1000.0, ours, oracle=100.0))
+        assert (target.value, target.reached) == (ours / 1000, reached)
+
+
+def test_where_an_oracle_could_not_the_requests_beyond_it_are_compared_and_both_are_told() -> None:
+    (target,) = Figure().targets(regained(1000.0, 700.0, oracle=600.0))
+    assert target.value == pytest.approx(0.25)
+    assert target.reached
+    assert "0.70 of the paper's" in target.text
+    assert "an oracle needs 0.60" in target.text
+    (target,) = Figure().targets(regained(1000.0, 900.0, oracle=600.0))
+    assert not target.reached
+
+
 def test_the_command_measures_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiment", "run", "crowd", "--smoke", "--out", str(tmp_path)]) == 0
     assert NEVER in capsys.readouterr().out
     found = json.loads((tmp_path / "summary.json").read_text())["metrics"]["regained"]["paper's LSH"]["0.5 h"]
     assert found[NEVER]["share_of_paper"] == 1.0
     assert found[HOUR]["requests"]["mean"] <= found[NEVER]["requests"]["mean"]
+    assert 0 < found[HOUR]["floor"]["mean"] <= found[HOUR]["requests"]["mean"]
     picture = cv2.imread(str(tmp_path / "crowd.png"))
     assert picture is not None
     assert picture.std() > 10
