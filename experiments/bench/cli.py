@@ -144,6 +144,14 @@ def cache_size(out: OutOption = None, quick: QuickOption = False, as_json: JsonO
     _run([lambda tell: bench_cache_size(quick, tell)], out, as_json)
 
 
+@bench_app.command()
+def markov(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
+    """The Markov model of 10,000 objects and a million transitions: memory, and time of a prediction."""
+    from nearsight.experiments.bench.suite import bench_markov
+
+    _run([lambda tell: bench_markov(quick, tell)], out, as_json)
+
+
 @bench_app.command("all")
 def all_benchmarks(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results.")] = Path(
@@ -162,6 +170,7 @@ def all_benchmarks(
         QUICK_OBJECTS,
         bench_cache_size,
         bench_classifier,
+        bench_markov,
         bench_museum,
         bench_photos,
         bench_rpc,
@@ -174,6 +183,7 @@ def all_benchmarks(
         lambda tell: bench_classifier(options, tell),
         lambda tell: bench_rpc(quick, tell),
         lambda tell: bench_cache_size(quick, tell),
+        lambda tell: bench_markov(quick, tell),
         lambda tell: bench_museum(out, quick, tell),
     ]
     if photos:

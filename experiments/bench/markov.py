@@ -10,7 +10,7 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import psutil
@@ -66,6 +66,11 @@ def run(
         return pool.apply(_measure, (objects, transitions, repeats, seed))
 
 
+def rows_as_json(rows: tuple[MarkovRow, ...]) -> list[dict[str, object]]:
+    """Rows for ``--json``."""
+    return [asdict(row) for row in rows]
+
+
 def _measure(objects: int, transitions: int, repeats: int, seed: int) -> tuple[MarkovRow, ...]:
     rng = np.random.default_rng(seed)
     names = [f"object-{number:05d}" for number in range(objects)]
@@ -112,21 +117,3 @@ def _time(operation: Callable[[str], object], asked: list[str]) -> tuple[float, 
         times_ms.append((time.perf_counter() - started_s) * 1e3)
     median, p99 = np.percentile(times_ms, [50, 99])
     return float(median), float(p99)
-
-
-def main() -> None:
-    """Print the table."""
-    from nearsight.common.terminal import print_table  # noqa: PLC0415  the spawned process does without
-
-    print_table(
-        ("operation", "median ms", "p99 ms", "MiB", "objects", "transitions"), [_shown(row) for row in run()]
-    )
-
-
-def _shown(row: MarkovRow) -> tuple[object, ...]:
-    times = (f"{row.median_ms:.3f}", f"{row.p99_ms:.3f}")
-    return (row.operation, *times, f"{row.model_mib:.0f}", row.objects, row.transitions)
-
-
-if __name__ == "__main__":
-    main()

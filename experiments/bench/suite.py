@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.bench import cache_size
+from nearsight.experiments.bench import cache_size, markov
 from nearsight.experiments.bench.classifier import (
     ClassifierBenchOptions,
     classifier_table,
@@ -79,6 +79,23 @@ def bench_cache_size(quick: bool, tell: Tell) -> Benchmark:
         table.add_row(row.method, str(row.k), f"{row.expected_ms:.2f}", f"{row.median_ms:.3f}", quartiles)
     content: dict[str, object] = {"rows": cache_size.rows_as_json(rows)}
     return Benchmark("cache-size", _with_environment(content), table)
+
+
+def bench_markov(quick: bool, tell: Tell) -> Benchmark:
+    """Memory and times of the Markov model at the size of a large catalogue."""
+    size = {"objects": 500, "transitions": 20_000, "repeats": 50} if quick else {}
+    tell("markov: learning transitions between the objects of a large catalogue")
+    rows = markov.run(**size)
+    first = rows[0]
+    table = Table(
+        title=f"Markov model, {first.objects:,} objects, {first.transitions:,} transitions: "
+        f"{first.model_mib:.0f} MiB"
+    )
+    for column in ("operation", "median ms", "p99 ms"):
+        table.add_column(column, justify="left" if column == "operation" else "right")
+    for row in rows:
+        table.add_row(row.operation, f"{row.median_ms:.3f}", f"{row.p99_ms:.3f}")
+    return Benchmark("markov", _with_environment({"rows": markov.rows_as_json(rows)}), table)
 
 
 def bench_museum(folder: Path, quick: bool, tell: Tell) -> Benchmark:

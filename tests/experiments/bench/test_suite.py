@@ -65,6 +65,13 @@ def test_bench_cache_size_prints_rows_with_their_spread_and_environment(
     assert {"machine", "cores", "commit", "versions", "created"} <= set(result["environment"])
 
 
+def test_bench_markov_prints_memory_and_times(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "markov", "--quick", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {"PDF, top 50", "PDF, all objects", "observe"} <= {row["operation"] for row in rows}
+    assert all(row["transitions"] == 20_000 and 0 < row["model_mib"] < 200 for row in rows)
+
+
 def test_bench_classifier_writes_its_file_and_table(
     museum: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
