@@ -23,9 +23,14 @@ from nearsight.experiments.figures.experiment import (
     StoredRow,
     mean_and_spread,
 )
-from nearsight.experiments.figures.museums import dataset_of
-from nearsight.experiments.figures.offline_analysis import nothing, straight_line, subset_row
-from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.figures.museums import dataset_of, museum_of
+from nearsight.experiments.figures.offline_analysis import (
+    nothing,
+    straight_line,
+    subset_plan,
+    subset_row,
+    subsets_of,
+)
 
 if TYPE_CHECKING:
     from nearsight.experiments.datasets.dataset import Dataset
@@ -33,10 +38,6 @@ if TYPE_CHECKING:
 
 FEATURE_COUNTS = (200, 400, 600, 800)
 _SMOKE_FEATURE_COUNTS = (200, 800)
-_MUSEUM = MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100)
-_SMOKE_MUSEUM = MuseumSettings(objects=8, photos_per_object=1, unknown_photos=4)
-_SUBSETS, _SMOKE_SUBSETS = 8, 2
-_RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
 _TIMED_PHOTOS = 60
 _SIZES = (1, 5, 10, 20, 40, 60, 80, 100)
 """A device prefetches tens of objects, not hundreds."""
@@ -52,27 +53,21 @@ class FeatureTradeoff(Experiment):
         self._prepared: dict[int, PreparedData] = {}
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
-        subsets = _SMOKE_SUBSETS if options.smoke else _SUBSETS
         counts = _SMOKE_FEATURE_COUNTS if options.smoke else FEATURE_COUNTS
         return tuple(
             Cell(f"{subset:02d}-{features}", {"features": features, "subset": subset})
-            for subset, features in product(range(subsets), counts)
+            for subset, features in product(range(subsets_of(options)), counts)
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
         from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.profiling import ProfilingPlan, extraction_time, measure  # noqa: PLC0415
+        from nearsight.experiments.profiling import extraction_time, measure  # noqa: PLC0415
 
         features, subset = int(cell.parameters["features"]), int(cell.parameters["subset"])
         settings = RecognitionSettings(query_features=features)
         data = self._data(features, options)
-        plan = ProfilingPlan(
-            tuple(size for size in _SIZES if size <= len(data.models)),
-            subsets=1,
-            relevant=_SMOKE_QUERIES if options.smoke else _RELEVANT,
-            noise=_SMOKE_QUERIES if options.smoke else _NOISE,
-            seed=int(options.rng("feature trade-off", subset).integers(2**31)),
-        )
+        sizes = [size for size in _SIZES if size <= len(data.models)]
+        plan = subset_plan(options, "feature trade-off", subset, sizes)
         extraction_ms = extraction_time(self._photos(subset, options), settings)
         rows: list[Row] = []
         for row in measure(data, plan, settings, nothing):
@@ -89,8 +84,7 @@ class FeatureTradeoff(Experiment):
         if features not in self._prepared:
             settings = RecognitionSettings(query_features=features)
             if self._dataset is None:
-                museum = replace(_SMOKE_MUSEUM if options.smoke else _MUSEUM, seed=options.seed)
-                self._dataset = dataset_of(options, museum)
+                self._dataset = dataset_of(options, museum_of(options))
             before = next(iter(self._prepared.values()), None)
             self._prepared[features] = (
                 prepare(self._dataset, settings, nothing)

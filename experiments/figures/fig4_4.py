@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from nearsight.experiments.figures.experiment import Target
 from nearsight.experiments.figures.feature_tradeoff import FEATURE_COUNTS, FeatureTradeoff
+from nearsight.experiments.figures.offline_picture import Series, TimeAxis, draw_analysis
 from nearsight.experiments.figures.result_files import ResultFolder
-from nearsight.experiments.figures.style import SEQUENCE, STYLE
+from nearsight.experiments.figures.style import SEQUENCE
 
 MARKERS = ("s", "D", "^", "o")
 
@@ -40,32 +41,17 @@ class Figure(FeatureTradeoff):
         return ("features", "k", "f_D(k) [ms]", "recall", "precision"), rows
 
     def plot(self, folder: Path) -> Path:  # noqa: D102
-        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-        summary = self.metrics(ResultFolder(folder).rows())
-        found = summary["features"]
-        with mpl.rc_context(STYLE):
-            picture = Picture(figsize=(10.5, 3.9), layout="constrained")
-            latency, recall, precision = picture.subplots(1, 3)
-            for axes, name in ((latency, "device_ms"), (recall, "recall"), (precision, "precision")):
-                for features, one in found.items():
-                    _draw(axes, int(features), one["points"], name)
-                axes.set(xlabel="objects in the cache, k", xlim=(0, None))
-            latency.set(title="Time to recognise", ylabel="f_D(k) [ms], extraction included", ylim=(0, None))
-            for axes, title in ((recall, "Recall"), (precision, "Precision")):
-                axes.set(title=title, ylim=(0.5, 1.02))
-            picture.suptitle(
-                f"{summary['objects']} objects; means of random subsets of k, and their deviation; CPU "
-                "times of one thread of this machine",
-                fontsize=8,
-                color="#555555",
-            )
-            handles, labels = latency.get_legend_handles_labels()
-            picture.legend(handles, labels, loc="outside lower center", ncols=4)
-            path = folder / f"{self.name}.png"
-            picture.savefig(path, dpi=160)
-        return path
+        found = self.metrics(ResultFolder(folder).rows())
+        series = [
+            Series(f"{features} features", colour_of(int(features)), _marker_of(int(features)), one["points"])
+            for features, one in found["features"].items()
+        ]
+        caption = (
+            f"{found['objects']} objects; means of random subsets of k, and their deviation; CPU "
+            "times of one thread of this machine; curves are set apart where they agree"
+        )
+        time = TimeAxis("device_ms", "f_D(k) [ms], extraction included", logarithmic=False)
+        return draw_analysis(folder / f"{self.name}.png", series, time, caption)
 
 
 def tradeoff_targets(summary: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -89,16 +75,5 @@ def _most(summary: Mapping[str, Any]) -> str:
     return str(max(summary["features"], key=int))
 
 
-def _draw(axes: Any, features: int, points: Sequence[Mapping[str, float]], name: str) -> None:
-    axes.errorbar(
-        [point["k"] for point in points],
-        [point[name] for point in points],
-        [point[f"{name}_std"] for point in points],
-        color=colour_of(features),
-        marker=MARKERS[FEATURE_COUNTS.index(features)],
-        markersize=4,
-        linewidth=1.5,
-        elinewidth=0.8,
-        capsize=2,
-        label=f"{features} features",
-    )
+def _marker_of(features: int) -> str:
+    return MARKERS[FEATURE_COUNTS.index(features)]

@@ -6,6 +6,7 @@ Museums go into one folder for all experiments; one that is there, complete or h
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from nearsight.experiments.datasets.dataset import Dataset, merge_datasets
@@ -14,8 +15,17 @@ from nearsight.experiments.figures.experiment import RunOptions
 from nearsight.experiments.museum.generation import generate_museum, read_settings
 from nearsight.experiments.museum.settings import VERSION, MuseumSettings
 
+MUSEUM = MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100)
+SMOKE_MUSEUM = MuseumSettings(objects=12, photos_per_object=2, unknown_photos=2)
+"""The same for all experiments: whichever runs first paints it for the others."""
+
 _FEW = 32
 """Exhibits that are painted before other processes have even started."""
+
+
+def museum_of(options: RunOptions) -> MuseumSettings:
+    """The museum of a run: 400 exhibits as in the dissertation, a dozen in a smoke run."""
+    return replace(SMOKE_MUSEUM if options.smoke else MUSEUM, seed=options.seed)
 
 
 def dataset_of(options: RunOptions, settings: MuseumSettings) -> Dataset:

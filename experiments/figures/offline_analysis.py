@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow
-from nearsight.experiments.figures.museums import dataset_of
-from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.figures.museums import dataset_of, museum_of
 
 if TYPE_CHECKING:
-    from nearsight.experiments.datasets.dataset import Dataset
-    from nearsight.experiments.profiling import PreparedData, SubsetRow
+    from nearsight.experiments.profiling import PreparedData, ProfilingPlan, SubsetRow
 
 LSH, BRUTE_FORCE, OURS, EXACT = "flann-lsh", "brute-force", "auto", "exact"
 BACKENDS = (LSH, BRUTE_FORCE, EXACT, OURS)
@@ -32,8 +30,6 @@ TITLES = {
 """How the algorithms are called in pictures and tables."""
 
 QUANTITIES = ("lookup_ms", "recall", "precision")
-_MUSEUM = MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100)
-_SMOKE_MUSEUM = MuseumSettings(objects=8, photos_per_object=1, unknown_photos=4)
 _SUBSETS, _SMOKE_SUBSETS = 8, 2
 _RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
 _PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
@@ -50,30 +46,23 @@ class OfflineAnalysis(Experiment):
         self._prepared: PreparedData | None = None
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
-        subsets = _SMOKE_SUBSETS if options.smoke else _SUBSETS
         # Subset by subset: a machine that is busy for a while slows all algorithms alike.
         return tuple(
             Cell(f"{subset:02d}-{backend}", {"backend": backend, "subset": subset})
-            for subset in range(subsets)
+            for subset in range(subsets_of(options))
             for backend in BACKENDS
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
         from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.profiling import ProfilingPlan, measure, prepare  # noqa: PLC0415
+        from nearsight.experiments.profiling import measure, prepare  # noqa: PLC0415
 
         backend, subset = str(cell.parameters["backend"]), int(cell.parameters["subset"])
         settings = RecognitionSettings(backend=backend)
         if self._prepared is None:
-            self._prepared = prepare(_dataset(options), settings, nothing)
+            self._prepared = prepare(dataset_of(options, museum_of(options)), settings, nothing)
         data = self._prepared
-        plan = ProfilingPlan(
-            _sizes(len(data.models), backend),
-            subsets=1,
-            relevant=_SMOKE_QUERIES if options.smoke else _RELEVANT,
-            noise=_SMOKE_QUERIES if options.smoke else _NOISE,
-            seed=int(options.rng("offline analysis", subset).integers(2**31)),
-        )
+        plan = subset_plan(options, "offline analysis", subset, _sizes(len(data.models), backend))
         measured = measure(data, plan, settings, nothing)
         return [
             {"algorithm": backend, "objects": len(data.models), **asdict(replace(row, subset=subset))}
@@ -104,8 +93,22 @@ def line(fit: Mapping[str, float], digits: int) -> str:
     return f"{fit['a']:.2f} {sign} {abs(fit['b']):.{digits}f} k"
 
 
-def _dataset(options: RunOptions) -> Dataset:
-    return dataset_of(options, replace(_SMOKE_MUSEUM if options.smoke else _MUSEUM, seed=options.seed))
+def subsets_of(options: RunOptions) -> int:
+    """Random subsets per cache size; 8 as in the dissertation."""
+    return _SMOKE_SUBSETS if options.smoke else _SUBSETS
+
+
+def subset_plan(options: RunOptions, purpose: str, subset: int, sizes: Sequence[int]) -> ProfilingPlan:
+    """One random subset of each size; the same objects and photos for all that share purpose and subset."""
+    from nearsight.experiments.profiling import ProfilingPlan  # noqa: PLC0415
+
+    return ProfilingPlan(
+        tuple(sizes),
+        subsets=1,
+        relevant=_SMOKE_QUERIES if options.smoke else _RELEVANT,
+        noise=_SMOKE_QUERIES if options.smoke else _NOISE,
+        seed=int(options.rng(purpose, subset).integers(2**31)),
+    )
 
 
 def _sizes(objects: int, backend: str) -> tuple[int, ...]:
