@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.terminal import print_json, print_table, progress_bar
+from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
-    from nearsight.experiments.figures.experiment import Experiment
+    from nearsight.experiments.figures.experiment import Experiment, Target
     from nearsight.experiments.figures.running import Outcome
 
 app = typer.Typer(no_args_is_help=True)
@@ -64,6 +65,7 @@ def run(
     """
     require_experiments("experiment")
     from nearsight.common.recognition.threads import pin_threads
+    from nearsight.experiments.figures.cell_progress import cell_progress
     from nearsight.experiments.figures.experiment import RunOptions
     from nearsight.experiments.figures.registry import find_experiment
     from nearsight.experiments.figures.running import (
@@ -83,13 +85,17 @@ def run(
         other = _default_folder(found.same_rows_as, smoke)
         if adopt_rows(found, folder, other):
             typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
-    missing = missing_cells(found, options, folder)
-    if missing:
-        with progress_bar(f"measuring {name}", len(missing)) as advance:
-            run_cells(found, options, folder, advance)
-    else:
-        run_cells(found, options, folder, lambda _cells: None)
+    cells, missing = found.cells(options), missing_cells(found, options, folder)
+    if not missing:
         typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
+    elif len(missing) < len(cells):
+        typer.echo(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
+    try:
+        with cell_progress(name, len(cells), len(cells) - len(missing)) as progress:
+            run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
+    except KeyboardInterrupt:
+        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        raise
     _show(found, conclude(found, folder), folder, as_json)
 
 
@@ -115,6 +121,15 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
         return
     columns, rows = found.table(outcome.summary["metrics"])
     print_table(columns, rows, title=found.name, right=columns[1:])
-    for target in outcome.targets:
-        typer.echo(f"{'reached' if target.reached else 'MISSED '}  {target.text}: {target.value:.3f}")
+    _show_targets(outcome.targets)
     typer.echo(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
+
+
+def _show_targets(targets: Sequence[Target]) -> None:
+    """What should be reached: one line each, those that were missed last, where a person looks."""
+    for target in sorted(targets, key=lambda target: not target.reached):
+        verdict = typer.style("reached", fg="green") if target.reached else typer.style("MISSED ", fg="red")
+        typer.echo(f"{verdict}  {target.text}: {target.value:.3f}")
+    if targets:
+        reached = sum(target.reached for target in targets)
+        typer.echo(f"Targets: {reached} of {len(targets)} reached")

@@ -81,8 +81,17 @@ def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
     return True
 
 
-def run_cells(experiment: Experiment, options: RunOptions, out: Path, advance: Callable[[int], None]) -> None:
-    """Measure what is missing, and write ``rows.csv``; ``advance`` hears of every finished cell."""
+def run_cells(
+    experiment: Experiment,
+    options: RunOptions,
+    out: Path,
+    advance: Callable[[int], None],
+    begin: Callable[[str], None] = lambda _key: None,
+) -> None:
+    """Measure what is missing, and write ``rows.csv``.
+
+    ``begin`` hears the key of every cell that is measured, ``advance`` when it is finished.
+    """
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
         return
@@ -90,6 +99,7 @@ def run_cells(experiment: Experiment, options: RunOptions, out: Path, advance: C
     for cell in experiment.cells(options):
         kept = folder.finished_cell(cell.key)
         if kept is None:
+            begin(cell.key)
             kept = experiment.run(cell, options)
             folder.keep_cell(cell.key, kept)
             advance(1)

@@ -1,0 +1,119 @@
+"""How far a run is: which part is measured now, how many are left, how long that will take.
+
+Parts take seconds or many minutes, and some are much longer than others; the time left is an estimate from
+those that this run has finished. Where no terminal shows a bar, each finished part is a line in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+
+
+class CellProgress:
+    """Counts the parts of a run and says how they come along.
+
+    Parameters
+    ----------
+    name : str
+        Of the experiment.
+    total : int
+        Parts of the whole run.
+    before : int
+        Those that an earlier run finished.
+    console : Console
+        Where to.
+    bar : Progress, optional
+        Without one, lines are printed.
+    clock : Clock
+        Times the parts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        total: int,
+        before: int,
+        console: Console,
+        bar: Progress | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._name = name
+        self._total = total
+        self._done = self._before = before
+        self._console = console
+        self._clock = clock
+        self._started_s = self._cell_started_s = clock.monotonic()
+        self._key = ""
+        self._bar = bar
+        self._task = bar.add_task(escape(name), total=total, completed=before, left="") if bar else None
+
+    def begin(self, key: str) -> None:
+        """A part is measured from now on."""
+        self._key = key
+        self._cell_started_s = self._clock.monotonic()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=escape(f"{self._name}: {key}"))
+
+    def finish(self) -> None:
+        """It is finished."""
+        now_s = self._clock.monotonic()
+        self._done += 1
+        mean_s = (now_s - self._started_s) / (self._done - self._before)
+        left_s = mean_s * (self._total - self._done)
+        left = f"about {in_words(left_s)} left" if left_s else ""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done, left=left)
+            return
+        took = in_words(now_s - self._cell_started_s)
+        parts = (f"{self._done}/{self._total}", f"{self._key} took {took}", left)
+        self._console.print(f"{self._name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
+
+
+class _Elapsed(ProgressColumn):
+    """Time since the start of this run."""
+
+    def render(self, task: Task) -> Text:
+        return Text(in_words(task.elapsed or 0.0))
+
+
+@contextmanager
+def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
+    """Show the progress of a run on standard error.
+
+    Parameters
+    ----------
+    name : str
+        Of the experiment.
+    total : int
+        Parts of the whole run.
+    before : int
+        Those that an earlier run finished.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield CellProgress(name, total, before, console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Elapsed(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        yield CellProgress(name, total, before, console, bar)
+
+
+def in_words(seconds: float) -> str:
+    """A time for a person, such as "8 s" or "0:12:30"."""
+    rounded = round(seconds)
+    return f"{rounded} s" if rounded < 100 else str(timedelta(seconds=rounded))
