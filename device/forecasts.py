@@ -1,6 +1,7 @@
-"""What the edge predicts: asked for, remembered per object, and remembered longer while the edge is away.
+"""What may follow each object: asked of the edge, remembered, and remembered longer while the edge is away.
 
-Everything here runs in the background thread.
+Where there is no edge, or it is away, the devices nearby are asked (dissertation, section 5.1.2). What an
+edge said stands before what they say. Everything here runs in the background thread.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Callable
 from nearsight.common.background import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
+from nearsight.common.futures import when_done
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.client import Reply
-from nearsight.device.edge_client import EdgeClient, Prediction, predicted_by, when_done
+from nearsight.device.predictions import Prediction, PredictionSource
 from nearsight.device.recognizer_settings import PrefetchSettings
 
 MOST_PREDICTIONS = 64
@@ -33,8 +34,8 @@ class Forecasts:
 
     Parameters
     ----------
-    client : EdgeClient
-        The edge.
+    edge : PredictionSource or None
+        The edge; None if there is none.
     background : BackgroundWorker
         Runs everything here.
     settings : PrefetchSettings
@@ -43,17 +44,21 @@ class Forecasts:
         Must run in real time.
     heard : callable
         Told what a report was answered with; None if it was not answered.
+    neighbours : PredictionSource, optional
+        The devices nearby.
     """
 
     def __init__(
         self,
-        client: EdgeClient,
+        edge: PredictionSource | None,
         background: BackgroundWorker,
         settings: PrefetchSettings,
         clock: Clock,
         heard: Callable[[Prediction | None], None],
+        neighbours: PredictionSource | None = None,
     ) -> None:
-        self._client = client
+        self._edge = edge
+        self._neighbours = neighbours
         self._background = background
         self._settings = settings
         self._clock = clock
@@ -68,8 +73,13 @@ class Forecasts:
 
     @property
     def failures(self) -> int:
-        """How often in a row the edge did not answer; 0: it is there."""
+        """How often in a row the edge did not answer; 0: it is there, or there is none."""
         return self._failures
+
+    @property
+    def edge_away(self) -> bool:
+        """Whether no edge predicts at the moment."""
+        return self._edge is None or self._failures > 0
 
     def get(self, object_id: str) -> Prediction | None:
         """What may follow an object, as far as it is known."""
@@ -81,11 +91,14 @@ class Forecasts:
             self._log.info("the edge predicts again")
         self._failures = 0
         self._retry_s = -math.inf
+        self._keep(object_id, prediction)
+        self._newest = (object_id, self._clock.monotonic())
+
+    def _keep(self, object_id: str, prediction: Prediction) -> None:
         self._predictions[object_id] = prediction
         self._predictions.move_to_end(object_id)
         if len(self._predictions) > MOST_PREDICTIONS:
             self._predictions.popitem(last=False)
-        self._newest = (object_id, self._clock.monotonic())
 
     def report(self, object_id: str) -> None:
         """The device recognised an object itself: tell the edge, which answers with what may follow.
@@ -102,30 +115,31 @@ class Forecasts:
     def _send(self) -> None:
         if self._open or not self._reports:
             return
-        if self._clock.monotonic() < self._retry_s:
-            self._reports.clear()  # it is away; old steps are of no use to it later
-            self._newest = _NOTHING
+        if self._edge is None or self._clock.monotonic() < self._retry_s:
+            newest = self._reports[-1]
+            self._reports.clear()  # the edge is away; old steps are of no use to it later
+            if self._neighbours is None or self._said_by_edge(newest):
+                self._newest = _NOTHING
+            else:
+                self._ask_neighbours(newest)
             return
         object_id = self._reports.popleft()
         self._open = True
-        future = self._client.get_next_objects(object_id, self._settings.timeout_s)
+        future = self._edge.get_next_objects(object_id, self._settings.timeout_s)
         when_done(future, self._background, lambda outcome: self._answered(object_id, outcome))
 
-    def _answered(self, object_id: str, outcome: Reply | NearsightError) -> None:
+    def _answered(self, object_id: str, outcome: Prediction | NearsightError) -> None:
         self._open = False
-        try:
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            prediction = predicted_by(outcome)
-        except NearsightError as error:
-            self._failed(error)
+        if isinstance(outcome, NearsightError):
+            self._failed(outcome)
             self._heard(None)
+            self._ask_neighbours(object_id)
             return
         newest = self._newest
-        self.remember(object_id, prediction)
+        self.remember(object_id, outcome)
         if self._reports:
             self._newest = newest  # the device has moved on meanwhile
-        self._heard(prediction)
+        self._heard(outcome)
         self._send()
 
     def _failed(self, error: NearsightError) -> None:
@@ -136,3 +150,21 @@ class Forecasts:
         self._reports.clear()
         if self._failures == 1:
             self._log.info("no predictions from the edge for now", reason=str(error))
+
+    def _ask_neighbours(self, object_id: str) -> None:
+        if self._neighbours is None or self._said_by_edge(object_id):
+            return
+        future = self._neighbours.get_next_objects(object_id, self._settings.timeout_s)
+        when_done(future, self._background, lambda outcome: self._neighbours_said(object_id, outcome))
+
+    def _neighbours_said(self, object_id: str, outcome: Prediction | NearsightError) -> None:
+        if isinstance(outcome, NearsightError):
+            self._log.debug("no prediction from devices nearby", reason=str(outcome))
+            self._heard(None)
+        elif not self._said_by_edge(object_id):
+            self._keep(object_id, outcome)
+            self._heard(outcome)
+
+    def _said_by_edge(self, object_id: str) -> bool:
+        known = self._predictions.get(object_id)
+        return known is not None and known.revision is not None

@@ -1,10 +1,15 @@
-"""The object models that a device keeps, in bounded memory, and what became of those that it fetched."""
+"""The object models that a device keeps, in bounded memory, and what became of those that it fetched.
+
+The background thread changes them; other threads may look, e.g. to hand a model to a device nearby.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from nearsight.common.recognition.models import ObjectModel
 
@@ -27,6 +32,16 @@ class PrefetchAccount:
     wasted_bytes: int = 0
 
 
+class HoldObserver(Protocol):
+    """Told, in the background thread, which models come and go."""
+
+    def held(self, model: ObjectModel) -> None:
+        """This model is kept from now on."""
+
+    def gone(self, model: ObjectModel) -> None:
+        """This model is not kept any more."""
+
+
 @dataclass(slots=True)
 class _Held:
     model: ObjectModel
@@ -35,7 +50,7 @@ class _Held:
 
 
 class HeldModels:
-    """Models by object; those unused for longest leave when there are too many bytes.
+    """Models by object; those unused for longest leave when there are too many bytes. Thread-safe.
 
     Parameters
     ----------
@@ -45,9 +60,11 @@ class HeldModels:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._size_bytes = 0
         self._account = PrefetchAccount()
+        self._observer: HoldObserver | None = None
 
     def __len__(self) -> int:
         return len(self._held)
@@ -63,62 +80,101 @@ class HeldModels:
     @property
     def mean_bytes(self) -> float:
         """Of one model; 0 if there is none."""
-        return self._size_bytes / len(self._held) if self._held else 0.0
+        with self._lock:
+            return self._size_bytes / len(self._held) if self._held else 0.0
 
     @property
     def account(self) -> PrefetchAccount:
         """What was fetched, and what of it was of no use."""
         return self._account
 
+    def observe(self, observer: HoldObserver) -> None:
+        """Tell this one what comes and goes from now on."""
+        self._observer = observer
+
     def versions(self) -> Mapping[str, int]:
         """Object id → version of the model."""
-        return {object_id: held.model.version for object_id, held in self._held.items()}
+        with self._lock:
+            return {object_id: held.model.version for object_id, held in self._held.items()}
 
     def version(self, object_id: str) -> int | None:
         """Version of one object's model; None if it is not here."""
-        held = self._held.get(object_id)
-        return held.model.version if held is not None else None
+        model = self.peek(object_id)
+        return model.version if model is not None else None
 
     def get(self, object_id: str) -> ObjectModel | None:
         """The model, which counts as wanted now; None if it is not here."""
-        held = self._held.get(object_id)
-        if held is None:
-            return None
-        self._held.move_to_end(object_id)
-        return held.model
+        with self._lock:
+            held = self._held.get(object_id)
+            if held is None:
+                return None
+            self._held.move_to_end(object_id)
+            return held.model
+
+    def peek(self, object_id: str) -> ObjectModel | None:
+        """The model for somebody else; None if it is not here."""
+        with self._lock:
+            held = self._held.get(object_id)
+            return held.model if held is not None else None
 
     def used(self, object_id: str) -> None:
         """The model recognised its object."""
-        held = self._held.get(object_id)
-        if held is not None:
-            held.used = True
+        with self._lock:
+            held = self._held.get(object_id)
+            if held is not None:
+                held.used = True
 
     def put(self, model: ObjectModel, wire_bytes: int) -> frozenset[str]:
         """Keep a model; returns the objects whose models had to leave for it, itself if it is too large."""
+        with self._lock:
+            left = self._put(model, wire_bytes)
+            stays = model.object_id in self._held
+        self._tell_gone(left)
+        if stays and self._observer is not None:
+            self._observer.held(model)
+        gone = {old.object_id for old in left} - {model.object_id}
+        return frozenset(gone if stays else gone | {model.object_id})
+
+    def _put(self, model: ObjectModel, wire_bytes: int) -> list[ObjectModel]:
+        """Returns the models that left, an older one of the same object among them."""
         self._count(fetched_models=1, fetched_bytes=wire_bytes)
         known = self._held.get(model.object_id)
-        self.remove([model.object_id])
-        self._held[model.object_id] = _Held(model, wire_bytes, known is not None and known.used)
-        self._size_bytes += model.size_bytes
+        left = self._remove([model.object_id])
+        held = _Held(model, wire_bytes, known is not None and known.used)
         if model.size_bytes > self._limit_bytes:
-            self.remove([model.object_id])
-            return frozenset([model.object_id])
-        gone = set()
+            self._count_wasted(held)
+            return left
+        self._held[model.object_id] = held
+        self._size_bytes += model.size_bytes
         while self._size_bytes > self._limit_bytes:
-            oldest = next(iter(self._held))
-            gone.add(oldest)
-            self.remove([oldest])
-        return frozenset(gone)
+            left += self._remove([next(iter(self._held))])
+        return left
 
     def remove(self, object_ids: Collection[str]) -> None:
         """Let models go."""
+        with self._lock:
+            left = self._remove(object_ids)
+        self._tell_gone(left)
+
+    def _remove(self, object_ids: Collection[str]) -> list[ObjectModel]:
+        left = []
         for object_id in object_ids:
             held = self._held.pop(object_id, None)
             if held is None:
                 continue
             self._size_bytes -= held.model.size_bytes
-            if not held.used:
-                self._count(wasted_models=1, wasted_bytes=held.wire_bytes)
+            self._count_wasted(held)
+            left.append(held.model)
+        return left
+
+    def _tell_gone(self, left: Collection[ObjectModel]) -> None:
+        if self._observer is not None:
+            for model in left:
+                self._observer.gone(model)
+
+    def _count_wasted(self, held: _Held) -> None:
+        if not held.used:
+            self._count(wasted_models=1, wasted_bytes=held.wire_bytes)
 
     def _count(
         self,

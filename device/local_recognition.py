@@ -12,9 +12,10 @@ from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.device.edge_client import EdgeClient
+from nearsight.device.held_models import HeldModels
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
 from nearsight.device.offloading import Offloading
+from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.device.prefetcher import Prefetcher, PrefetchState
 from nearsight.device.preparation import Preparation
 from nearsight.device.profiler import DeviceProfiler
@@ -33,8 +34,8 @@ class LocalRecognition:
         Whose objects.
     tiers : sequence of str
         Names of the tiers that can be asked.
-    client : EdgeClient
-        Owned: closed with this.
+    sources : callable
+        Whom to ask for models and predictions, given where models are kept.
     settings : RecognizerSettings
         Of the SDK.
     clock : Clock
@@ -54,7 +55,7 @@ class LocalRecognition:
         self,
         catalogue: str,
         tiers: Sequence[str],
-        client: EdgeClient,
+        sources: Callable[[HeldModels], PrefetchSources],
         settings: RecognizerSettings,
         clock: Clock,
         next_tier: Callable[[], str],
@@ -67,7 +68,8 @@ class LocalRecognition:
         cache = LocalCache(empty)
         self._profiler = DeviceProfiler(profile, MissLatency(prefetch.miss_prior_ms, prefetch.miss_window))
         self._offloading = Offloading(tiers, extractor, recognition, clock)
-        self._prefetcher = Prefetcher(catalogue, cache, self._profiler, client, prefetch, clock)
+        held = HeldModels(prefetch.memory_bytes)
+        self._prefetcher = Prefetcher(catalogue, cache, self._profiler, held, sources(held), prefetch, clock)
         self.prepare = Preparation(
             cache,
             self._profiler,

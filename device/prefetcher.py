@@ -9,7 +9,8 @@ anything. What they note leads to jobs in one background thread::
             └──> ask the edge ──> decide (k, features) ──> ModelFetcher ──> models arrive ──> assemble, swap
                                         a new revision ──> sync: list the objects, drop what is outdated
 
-While the edge is away, remembered predictions serve, and what is held answers.
+While the edge is away, remembered predictions serve, or those of the devices nearby, and all that is held
+answers.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from nearsight.common.background import BackgroundWorker, Job
 from nearsight.common.caching.explanation import Explanation
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.caching.prefetch_decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
-from nearsight.common.catalogue_answers import FetchedModels, listing_of
+from nearsight.common.catalogue_answers import FetchedModels, Listing
 from nearsight.common.clock import Clock
-from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.model_fetcher import ModelFetcher
+from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.rpc.client import Reply
-from nearsight.device.edge_client import EdgeClient, Prediction, when_done
+from nearsight.device.catalogue_sync import CatalogueSync
 from nearsight.device.forecasts import Forecasts
 from nearsight.device.held_models import HeldModels, PrefetchAccount
 from nearsight.device.local_cache import LocalCache
+from nearsight.device.predictions import Prediction
+from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.device.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings
 from nearsight.device.snapshots import Snapshots
@@ -45,8 +47,8 @@ _TOLERANCE = 0.15
 """A decision stands until what it rests on has changed by more than this share."""
 _GATHER_S = 0.05
 """Models that arrive within this time of each other are built into one snapshot."""
-_SYNC_AT_MOST_EVERY_S = 1.0
-_SYNC_RETRY_S = 5.0
+_WATCH_EVERY_S = 30.0
+"""Without an edge nobody mentions the catalogue's revision by the way: it is asked for so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class _Note:
     found: RecognizedObject
     prediction: Prediction | None
     seen_by_edge: bool
+    features: Features | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +117,10 @@ class Prefetcher:
         What requests are answered from.
     profiler : DeviceProfiler
         The terms of equation 4.1.
-    client : EdgeClient
-        Owned: closed with the prefetcher.
+    held : HeldModels
+        Where models are kept; only the prefetcher changes it.
+    sources : PrefetchSources
+        Whom to ask.
     settings : PrefetchSettings
         Limits.
     clock : Clock
@@ -127,14 +132,16 @@ class Prefetcher:
         catalogue: str,
         cache: LocalCache,
         profiler: DeviceProfiler,
-        client: EdgeClient,
+        held: HeldModels,
+        sources: PrefetchSources,
         settings: PrefetchSettings,
         clock: Clock,
     ) -> None:
         self._catalogue = catalogue
         self._cache = cache
         self._profiler = profiler
-        self._client = client
+        self._held = held
+        self._neighbourhood = sources.neighbourhood
         self._settings = settings
         self._clock = clock
         self._log = get_logger("device.prefetcher").bind(catalogue=catalogue)
@@ -143,34 +150,38 @@ class Prefetcher:
         self._closing = threading.Event()
         # From here on only the background thread writes.
         self._fetcher = ModelFetcher(
-            catalogue, client, self._background, settings, clock, self._models_arrived
+            catalogue, sources.models, self._background, settings, clock, self._models_arrived
         )
-        self._held = HeldModels(settings.memory_bytes)
         self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock)
-        self._forecasts = Forecasts(client, self._background, settings, clock, self._heard)
-        self._edge_away = False
+        self._forecasts = Forecasts(
+            sources.edge, self._background, settings, clock, self._heard, sources.neighbours
+        )
+        self._sync = CatalogueSync(sources.lister, self._background, settings.timeout_s, clock, self._listed)
+        self._has_edge = sources.edge is not None
+        self._edge_away = not self._has_edge
         self._absent: set[str] = set()
         self._current = ""
         self._basis: _Basis | None = None
         self._decision: PrefetchDecision | None = None
         self._decided_s = 0.0
         self._k_max = settings.k_max
-        self._revision: int | None = None
-        self._sync_open = False
-        self._last_sync_s = -np.inf
         self._background.start()
+        if sources.neighbourhood is not None:
+            self._submit(self._sync.sync)
+        if not self._has_edge:
+            self._sync.keep_watch(_WATCH_EVERY_S)
 
     # On the request path
 
-    def note_local(self, found: RecognizedObject) -> None:
-        """The device recognised an object by itself."""
-        self._note(_Note(found, None, seen_by_edge=False))
+    def note_local(self, found: RecognizedObject, features: Features) -> None:
+        """The device recognised an object by itself, from these features."""
+        self._note(_Note(found, None, seen_by_edge=False, features=features))
 
     def note_answer(
         self, found: RecognizedObject, prediction: Prediction | None, *, seen_by_edge: bool
     ) -> None:
         """A tier recognised an object; an edge may have said what could follow."""
-        self._note(_Note(found, prediction, seen_by_edge))
+        self._note(_Note(found, prediction, seen_by_edge, None))
 
     def _note(self, note: _Note) -> None:
         self._notes.append(note)
@@ -209,6 +220,8 @@ class Prefetcher:
         account = state.account
         failures = self._forecasts.failures
         edge = "answers" if not failures else f"away, {failures} failures in a row"
+        if not self._has_edge:
+            edge = "no edge"
         return [
             ("current object", self._current),
             ("in use", f"{state.k} objects, {state.query_features} features"),
@@ -226,7 +239,6 @@ class Prefetcher:
         """Stop; requests may still be answered from the last snapshot."""
         self._closing.set()
         self._background.stop(timeout_s=2.0)
-        self._client.close()
 
     # In the background thread: following what the device sees
 
@@ -236,6 +248,8 @@ class Prefetcher:
 
     def _follow(self, note: _Note) -> None:
         name = note.found.object_id
+        if self._neighbourhood is not None:
+            self._neighbourhood.followed(self._current, note.found, note.features)
         if self._current:
             self._profiler.observe_step(same_object=name == self._current)
         if not self._cache.snapshot:
@@ -246,7 +260,7 @@ class Prefetcher:
             self._snapshots.take_up(name)
         held = self._held.version(name)
         if held is not None and held < note.found.version:
-            self._sync()
+            self._sync.sync()
         if note.prediction is not None:
             self._forecasts.remember(name, note.prediction)
             self._heard(note.prediction)
@@ -257,17 +271,17 @@ class Prefetcher:
         # Otherwise what served until now goes on serving until the edge says more.
 
     def _heard(self, prediction: Prediction | None) -> None:
-        """The edge predicted something, or did not answer."""
-        away = self._forecasts.failures > 0
+        """Something was predicted, or the edge did not answer."""
+        away = self._forecasts.edge_away
         if away != self._edge_away:
             self._edge_away = away
             self._fetcher.want(())  # what failed while it was away need not wait any longer
             self._basis = None
             self._assemble()
-        if self._forecasts.get(self._current) is not None:
+        if self._forecasts.get(self._current) is not None or not self._has_edge:
             self._decide()
         if prediction is not None:
-            self._see_revision(prediction.revision)
+            self._sync.see(prediction.revision)
 
     # Deciding
 
@@ -315,7 +329,7 @@ class Prefetcher:
         if fetched.missing and len(self._absent) < _MOST_ABSENT:
             self._absent.update(fetched.missing)
             self._submit(self._decide, "decide")
-        self._see_revision(fetched.revision)
+        self._sync.see(fetched.revision)
         self._submit(self._assemble, "assemble", after_s=_GATHER_S if self._fetcher.in_flight > 1 else 0.0)
         return [model.object_id for model in fetched.models if model.object_id in gone]
 
@@ -328,6 +342,8 @@ class Prefetcher:
         wait_s = self._snapshots.serve(self._current, models, decision.query_features)
         if wait_s > 0:
             self._submit(self._assemble, "assemble", after_s=wait_s)
+        elif self._neighbourhood is not None:
+            self._neighbourhood.serving(models)
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
         """What should answer; while the edge is away, everything that is here."""
@@ -338,34 +354,10 @@ class Prefetcher:
 
     # Versions
 
-    def _see_revision(self, revision: int) -> None:
-        if self._revision is None:
-            self._revision = revision
-        elif revision != self._revision:
-            self._sync()
-
-    def _sync(self) -> None:
-        """List the catalogue's objects; drop what left it or was replaced."""
-        wait_s = self._last_sync_s + _SYNC_AT_MOST_EVERY_S - self._clock.monotonic()
-        if wait_s > 0:
-            self._submit(self._sync, "sync", after_s=wait_s)
-        elif not self._sync_open:
-            self._sync_open = True
-            future = self._client.list_objects(self._settings.timeout_s)
-            when_done(future, self._background, self._synced)
-
-    def _synced(self, outcome: Reply | NearsightError) -> None:
-        self._sync_open = False
-        self._last_sync_s = self._clock.monotonic()
-        try:
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            listing = listing_of(outcome)
-        except NearsightError as error:
-            self._log.warning("objects not listed", error=str(error))
-            self._submit(self._sync, "sync", after_s=_SYNC_RETRY_S)
-            return
-        self._revision = listing.revision
+    def _listed(self, listing: Listing) -> None:
+        """Drop what left the catalogue or was replaced."""
+        if self._neighbourhood is not None:
+            self._neighbourhood.listed(listing)
         self._absent.clear()
         versions = listing.versions
         outdated = {name for name, version in self._held.versions().items() if versions.get(name) != version}

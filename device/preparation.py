@@ -41,7 +41,7 @@ class Preparation:
     next_tier : callable
         Name of the tier that will be asked first.
     recognized : callable
-        Told about every object that the device found; must be quick.
+        Told about every object that the device found, and in which features; must be quick.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  one place wires it, by name
@@ -54,7 +54,7 @@ class Preparation:
         recognition: RecognitionSettings,
         clock: Clock,
         next_tier: Callable[[], str],
-        recognized: Callable[[RecognizedObject], None],
+        recognized: Callable[[RecognizedObject, Features], None],
     ) -> None:
         self._cache = cache
         self._profiler = profiler
@@ -76,8 +76,9 @@ class Preparation:
         """
         snapshot = self._cache.snapshot
         if isinstance(source, Features):
-            found = self._looked_up(snapshot, source.strongest(snapshot.query_features)) if snapshot else None
-            return self._answer(found) if found else Query(source)
+            features = source.strongest(snapshot.query_features)
+            found = self._looked_up(snapshot, features) if snapshot else None
+            return self._answer(found, features) if found else Query(source)
         photo = Photo(source, self._upload)
         extracted = None
         if snapshot:
@@ -90,12 +91,12 @@ class Preparation:
             spent_ms = (self._clock.monotonic() - started_s) * 1e3
             self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)
             if found is not None:
-                return self._answer(found)
+                return self._answer(found, extracted.features)
         return self._offloading.query(self._next_tier(), photo, extracted)
 
     def _looked_up(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
         return self._cache.lookup(snapshot, features)
 
-    def _answer(self, found: RecognizedObject) -> TierAnswer:
-        self._recognized(found)
+    def _answer(self, found: RecognizedObject, features: Features) -> TierAnswer:
+        self._recognized(found, features)
         return TierAnswer(found, DEVICE)

@@ -26,10 +26,11 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.circuit_breaker import BreakerState
-from nearsight.device.edge_client import EdgeClient
+from nearsight.device.edge_client import CatalogueClient, EdgeClient
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
 from nearsight.device.handle import RequestHandle
 from nearsight.device.local_recognition import LocalRecognition
+from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.query import Query, QuerySource, prepare_query, snapshot
 from nearsight.device.recognition import Recognition, TierAnswer
@@ -115,14 +116,17 @@ class Recognizer:
             return Channel(address, client_id=self.device_id, settings=rules, security=own, clock=clock)
 
         self._local: LocalRecognition | None = None
+        self._clients: tuple[CatalogueClient, ...] = ()
         prepare: Callable[[QuerySource], Query | TierAnswer]
         prepare = partial(prepare_query, settings=self.settings.upload)
         with ExitStack() as undo:
             if edge and self.settings.prefetch.enabled and self.settings.prefetch.k_max:
                 client = EdgeClient(connect("edge"), catalogue)
                 undo.callback(client.close)
+                self._clients = (client,)
+                sources = PrefetchSources(models=client, lister=client, edge=client)
                 self._local = LocalRecognition(
-                    catalogue, tuple(used), client, self.settings, clock, self._next_tier
+                    catalogue, tuple(used), lambda _: sources, self.settings, clock, self._next_tier
                 )
                 undo.callback(self._local.close)
                 prepare = self._local.prepare
@@ -247,6 +251,8 @@ class Recognizer:
         self._engine.close()
         if self._local is not None:
             self._local.close()
+        for client in self._clients:
+            client.close()
         self._callbacks.close(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> Self:

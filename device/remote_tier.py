@@ -12,7 +12,7 @@ from nearsight.common.errors import InternalError, InvalidMessage, NearsightErro
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.edge_client import Prediction, prediction_of
+from nearsight.device.predictions import Prediction, prediction_of
 from nearsight.device.query import Query
 from nearsight.device.recognition import TierAnswer
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse

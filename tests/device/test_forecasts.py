@@ -9,34 +9,30 @@ import numpy as np
 import pytest
 
 from nearsight.common.background import BackgroundWorker
-from nearsight.common.caching.codec import next_objects_to_proto
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
-from nearsight.common.rpc.client import Reply
-from nearsight.device.edge_client import EdgeClient, Prediction
 from nearsight.device.forecasts import MOST_PREDICTIONS, MOST_REPORTS, Forecasts
+from nearsight.device.predictions import Prediction
 from nearsight.device.recognizer_settings import PrefetchSettings
-from nearsight.protos.prediction_pb2 import GetNextObjectsResponse
 
 FOLLOWING = NextObjects(("b", "c"), np.array([0.6, 0.3]), 0.1)
 
 
-class ManualEdge(EdgeClient):
-    """An edge whose answers a test gives by hand."""
+class ManualSource:
+    """An edge, or the devices nearby, whose answers a test gives by hand."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.calls: list[Future[Reply]] = []
+        self.calls: list[Future[Prediction]] = []
 
-    def get_next_objects(self, current: str, timeout_s: float) -> Future[Reply]:
+    def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
         self.asked.append(current)
         self.calls.append(Future())
         return self.calls[-1]
 
-    def answer(self, revision: int = 1) -> None:
-        message = GetNextObjectsResponse(next_objects=next_objects_to_proto(FOLLOWING, revision))
-        self.calls[-1].set_result(Reply(message, (), (), 10, 20))
+    def answer(self, revision: int | None = 1) -> None:
+        self.calls[-1].set_result(Prediction(FOLLOWING, revision))
 
     def fail(self) -> None:
         self.calls[-1].set_exception(Unavailable("gone"))
@@ -55,7 +51,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.edge = ManualEdge()
+        self.edge = ManualSource()
         self.heard: list[Prediction | None] = []
         settings = PrefetchSettings(refresh_s=10.0)
         self.forecasts = Forecasts(self.edge, Inline(self.clock), settings, self.clock, self.heard.append)
@@ -141,10 +137,66 @@ def test_remembered_predictions_are_bounded(scene: Scene) -> None:
     assert known == list(range(2 * MOST_PREDICTIONS, 3 * MOST_PREDICTIONS))
 
 
-def test_an_answer_that_makes_no_sense_counts_as_none(scene: Scene) -> None:
+class Alone(Scene):
+    """A device among others, with an edge that may be away, or without one."""
+
+    def __init__(self, *, edge: bool) -> None:
+        super().__init__()
+        self.nearby = ManualSource()
+        settings = PrefetchSettings(refresh_s=10.0)
+        self.forecasts = Forecasts(
+            self.edge if edge else None,
+            Inline(self.clock),
+            settings,
+            self.clock,
+            self.heard.append,
+            self.nearby,
+        )
+
+
+def test_without_an_edge_the_devices_nearby_are_asked() -> None:
+    scene = Alone(edge=False)
+    assert scene.forecasts.edge_away
     scene.forecasts.report("a")
-    message = GetNextObjectsResponse()
-    message.next_objects.object_ids.append("b")
-    scene.edge.calls[-1].set_result(Reply(message, (), (), 10, 20))
-    assert scene.heard == [None]
-    assert scene.forecasts.failures == 1
+    scene.nearby.answer(revision=None)
+    assert scene.forecasts.get("a") is scene.heard[-1]
+    assert scene.forecasts.failures == 0
+    scene.forecasts.report("b")
+    scene.nearby.fail()
+    assert scene.heard[-1] is None
+    assert scene.nearby.asked == ["a", "b"]
+
+
+def test_the_devices_nearby_are_asked_only_while_the_edge_is_away() -> None:
+    scene = Alone(edge=True)
+    scene.forecasts.report("a")
+    scene.edge.answer()
+    assert scene.nearby.asked == []
+    scene.forecasts.report("b")
+    scene.edge.fail()
+    scene.nearby.answer(revision=None)
+    assert scene.nearby.asked == ["b"]
+    assert scene.forecasts.get("b") is not None
+    scene.forecasts.report("c")
+    assert scene.nearby.asked == ["b", "c"]
+    scene.clock.advance(5.0)
+    scene.forecasts.report("d")
+    assert scene.edge.asked == ["a", "b", "d"]
+
+
+def test_what_the_edge_said_stands_before_what_devices_nearby_say() -> None:
+    scene = Alone(edge=True)
+    scene.forecasts.report("a")
+    scene.edge.answer()
+    of_edge = scene.forecasts.get("a")
+    scene.clock.advance(20.0)
+    scene.forecasts.report("a")
+    scene.edge.fail()
+    assert scene.forecasts.get("a") is of_edge
+    assert scene.nearby.asked == []
+    scene.forecasts.report("b")
+    scene.forecasts.remember("b", Prediction(FOLLOWING, 3))  # back, before the devices nearby answer
+    scene.nearby.answer(revision=None)
+    known = scene.forecasts.get("b")
+    assert known is not None
+    assert known.revision == 3
