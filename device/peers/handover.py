@@ -99,7 +99,7 @@ class HandoverPlan:
         """
         if turns < 1:
             raise InvalidArgument(f"anti-entropy takes at least one turn, not {turns}")
-        part = [key for key in keys if (xxhash.xxh3_64_intdigest(key) - turn) % turns == 0]
+        part = [key for key in keys if (xxhash.xxh3_64_intdigest(key.encode()) - turn) % turns == 0]
         return cls(own, part, (), after)
 
     @property

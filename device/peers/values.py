@@ -30,7 +30,7 @@ MAX_KEY_BYTES: Final = 512
 MAX_ITEMS: Final = 256
 """Most items of a list, removed ones included; the oldest make room. The same on all devices."""
 MAX_LIST_BYTES: Final = 512 * 1024
-"""Most bytes of the items of a list together; the oldest make room, but for the newest item."""
+"""Most bytes of the items of a list together; the oldest make room, but for the newest."""
 MAX_CONTRIBUTORS: Final = 256
 """Most contributors to the counters of one key; those that began first make room."""
 
@@ -130,20 +130,14 @@ class Entry:
 
 
 def item_list(items: Iterable[ListItem]) -> ItemList:
-    """A list of these; of equal items the latest counts, and the oldest go if there are too many."""
+    """A list of these; of equal items the latest counts."""
     latest: dict[bytes, ListItem] = {}
     for item in items:
         known = latest.get(item.value)
         # With one stamp for both (a writer's fault), removal wins everywhere.
         if known is None or (item.stamp, item.removed) > (known.stamp, known.removed):
             latest[item.value] = item
-    ordered = sorted(latest.values(), key=lambda item: (item.stamp, item.value))[-MAX_ITEMS:]
-    room = MAX_LIST_BYTES
-    for place in range(len(ordered) - 1, -1, -1):
-        room -= len(ordered[place].value)
-        if room < 0 and place < len(ordered) - 1:
-            return ItemList(tuple(ordered[place + 1 :]))
-    return ItemList(tuple(ordered))
+    return ItemList(tuple(sorted(latest.values(), key=lambda item: (item.stamp, item.value))))
 
 
 def counters(contributions: Iterable[Contribution]) -> Counters:
@@ -160,8 +154,7 @@ def counters(contributions: Iterable[Contribution]) -> Counters:
                 if count > counts.get(name, 0):
                     counts[name] = count
             by_contributor[contribution.contributor] = replace(known, counts=counts)
-    ordered = sorted(by_contributor.values(), key=lambda each: (each.began, each.contributor))
-    return Counters(tuple(ordered[-MAX_CONTRIBUTORS:]))
+    return Counters(tuple(sorted(by_contributor.values(), key=lambda each: (each.began, each.contributor))))
 
 
 def check_key(key: str, what: str = "key") -> None:
@@ -181,12 +174,13 @@ def check_key(key: str, what: str = "key") -> None:
 
 
 def canonical(entry: Entry) -> Entry:
-    """The entry without what it says to be deleted: as merging leaves it behind."""
-    value = _written_after(entry.value, entry.cleared)
-    renewed = max(entry.renewed, entry.cleared, _latest(entry.value))
+    """The entry without what it says to be deleted, and within the limits: as merging leaves it behind."""
+    cleared = max(entry.cleared, _overflow(entry.value))
+    value = _written_after(entry.value, cleared)
+    renewed = latest_stamp(entry)
     if value is entry.value and renewed == entry.renewed:
         return entry
-    return replace(entry, value=value, renewed=renewed)
+    return replace(entry, cleared=cleared, value=value, renewed=renewed)
 
 
 def latest_stamp(entry: Entry) -> Stamp:
@@ -212,6 +206,8 @@ def merged(one: Entry, other: Entry) -> Entry:
         value = mine if theirs is None else theirs
     elif type(mine) is type(theirs):
         value = _joined(mine, theirs)
+        cleared = max(cleared, _overflow(value))
+        value = _written_after(value, cleared)
     else:  # the last writer decides what kind of value this is; what was before is as good as deleted
         older, newer = sorted((mine, theirs), key=_latest)
         cleared = max(cleared, _latest(older))
@@ -290,6 +286,25 @@ def _latest(value: Value | None) -> Stamp:
             return contributions[-1].began
         case _:
             return NEVER
+
+
+def _overflow(value: Value | None) -> Stamp:
+    """Up to which stamp a value has to lose its oldest parts, to be within the limits; `NEVER` if it is.
+
+    What goes counts as deleted: else an older part that came later would find the room of a newer one.
+    """
+    if isinstance(value, Counters):
+        excess = len(value.contributions) - MAX_CONTRIBUTORS
+        return value.contributions[excess - 1].began if excess > 0 else NEVER
+    if isinstance(value, ItemList):
+        overflow, excess = NEVER, len(value.items) - MAX_ITEMS
+        size = sum(len(item.value) for item in value.items)
+        for item in value.items[:-1]:
+            if excess <= 0 and size <= MAX_LIST_BYTES:
+                break
+            overflow, excess, size = item.stamp, excess - 1, size - len(item.value)
+        return overflow
+    return NEVER
 
 
 def _written_after(value: Value | None, cleared: Stamp) -> Value | None:

@@ -1,0 +1,38 @@
+"""States of keys for tests of merging, as hypothesis makes them up."""
+
+from hypothesis import strategies as st
+
+from nearsight.device.peers.stamps import NEVER, Stamp
+from nearsight.device.peers.values import (
+    Contribution,
+    Entry,
+    ListItem,
+    Register,
+    Value,
+    canonical,
+    counters,
+    item_list,
+)
+
+KEY = "model/museum/0001/1"
+
+# Few different ones, so that states meet, and tie.
+STAMPS = st.builds(Stamp, st.integers(1, 6), st.integers(1, 3))
+BYTES = st.sampled_from([b"", b"a", b"b", b"cc"])
+NAMES = st.sampled_from(["0001", "0002", "0003"])
+
+REGISTERS = st.builds(Register, BYTES, STAMPS)
+LISTS = st.lists(st.builds(ListItem, BYTES, STAMPS, st.booleans()), min_size=1, max_size=6).map(item_list)
+CONTRIBUTIONS = st.builds(
+    Contribution, st.integers(1, 3), STAMPS, st.dictionaries(NAMES, st.integers(0, 5), max_size=3)
+)
+COUNTERS = st.lists(CONTRIBUTIONS, min_size=1, max_size=4).map(counters)
+VALUES: st.SearchStrategy[Value] = st.one_of(REGISTERS, LISTS, COUNTERS)
+ENTRIES = st.builds(
+    Entry,
+    st.just(KEY),
+    st.just(NEVER) | STAMPS,
+    st.none() | VALUES,
+    st.none() | st.integers(1, 9).map(float),
+    st.just(NEVER) | STAMPS,
+).map(canonical)
