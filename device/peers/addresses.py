@@ -50,6 +50,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_own_address(host: str) -> bool:
+    """Whether this machine has the IPv4 address now."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
 def own_endpoint(listening: str, advertise: str, towards: str) -> str:
     """Where one peer reaches this device.
 

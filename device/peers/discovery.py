@@ -19,7 +19,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidArgument, InvalidMessage, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.waker import Waker
-from nearsight.device.peers.addresses import host_and_port, is_loopback
+from nearsight.device.peers.addresses import host_and_port, is_loopback, is_own_address
 from nearsight.device.peers.allowed import AllowedPeers
 from nearsight.device.peers.beacon import UDP_IP_HEADER_BYTES, Beacon, decode_beacon, encode_beacon
 from nearsight.device.peers.beacon_socket import BeaconSocket, Datagram
@@ -304,11 +304,11 @@ class Discovery:
             beacon = decode_beacon(datagram.data)
         except InvalidMessage:
             beacon = None
-        if beacon is not None and beacon.node_id == self._own:
+        if beacon is not None and self._is_own(beacon, datagram.host):
             self._counts.own += 1
-        else:
-            self._counts.received += 1
-            self._counts.received_bytes += len(datagram.data) + UDP_IP_HEADER_BYTES
+            return ()
+        self._counts.received += 1
+        self._counts.received_bytes += len(datagram.data) + UDP_IP_HEADER_BYTES
         if beacon is None:
             self._counts.malformed += 1
             return ()
@@ -318,6 +318,9 @@ class Discovery:
         if beacon.leaving:
             return self._membership.leaving(beacon.node_id, now_s)
         return self._membership.beacon(beacon.node_id, f"tcp://{datagram.host}:{beacon.port}", now_s)
+
+    def _is_own(self, beacon: Beacon, host: str) -> bool:
+        return beacon.node_id == self._own and beacon.port in {self._port, 0} and is_own_address(host)
 
     def _may_share_with(self, node_id: NodeId, host: str) -> bool:
         if self._allowed is None:

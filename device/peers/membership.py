@@ -30,7 +30,10 @@ JITTER = 0.1
 LONGEST_BACKOFF_PERIODS = 4.0
 MIN_PING_GAP_S = 0.5
 """A peer that answered a moment ago is not pinged again for a call that failed."""
-REMEMBERED_FAILURES = 1024
+ADDRESSES_AT_A_TIME = 2
+"""Addresses of one node that are pinged at the same time because of beacons, which may be forged."""
+REMEMBERED = 1024
+"""Addresses that failed, and nodes that left, that are remembered at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +224,7 @@ class Membership:
             self._actions.append(Announce())
             self._announce_s = now_s + self._settings.period_s * (1 + JITTER * self._rng.uniform(-1, 1))
         for node in self._nodes.values():
-            if node.state is PeerState.LIVE and now_s - node.heard_s >= self._settings.departure_s:
+            if node.state is PeerState.LIVE and now_s >= node.heard_s + self._settings.departure_s:
                 self._doubt(node, "silent", now_s)
             if now_s >= node.due_s:
                 self._ask(node.node_id, node.endpoint, now_s, force=True)
@@ -285,13 +288,13 @@ class Membership:
         if reply.node_id == self.own:
             self._own_answer(ping, reply, now_s)
             return self._done()
-        self._failures.pop(key, None)
         if ping.endpoint in self._static:
             self._static[ping.endpoint] = reply.node_id
         self._answered(ping.endpoint, reply, now_s)
         node = self._nodes.get(reply.node_id)
         if node is not None and node.endpoint == ping.endpoint:
             node.round_trip_s = round_trip_s
+            self._failures.pop(key, None)
         return self._done()
 
     def ping_failed(self, ping: Ping, now_s: float) -> Actions:
@@ -345,7 +348,7 @@ class Membership:
             return
         self.counts.slept += 1
         self._actions.append(Slept(gap_s))
-        self._announce_s = float("-inf")
+        self._announce_s = self._static_s = float("-inf")
         self._asked.clear()  # what was asked before has failed for no fault of the peers
         self._failures.clear()
         for node in self._nodes.values():
@@ -357,8 +360,11 @@ class Membership:
         key = (node_id, endpoint)
         if key in self._asked:
             return True
-        if not force and now_s < self._failures.get(key, (0, now_s))[1]:
-            return False
+        if not force:
+            if now_s < self._failures.get(key, (0, now_s))[1]:
+                return False
+            if sum(asked == node_id for asked, _ in self._asked) >= ADDRESSES_AT_A_TIME:
+                return False
         self._ping_number += 1
         self._asked[key] = self._ping_number
         self.counts.pings += 1
@@ -429,6 +435,8 @@ class Membership:
         if node.state is not PeerState.JOINING:
             self.counts.gone += 1
             self._actions.append(Gone(node.peer(), why))
+            for key in [key for key in self._failures if key[0] == node.node_id]:
+                del self._failures[key]  # whoever was second may be the only one now
 
     def _failed(self, ping: Ping, now_s: float) -> None:
         key = (ping.node_id, ping.endpoint)
@@ -488,5 +496,5 @@ V = TypeVar("V")
 def _remember(table: OrderedDict[K, V], key: K, value: V) -> None:
     table[key] = value
     table.move_to_end(key)
-    if len(table) > REMEMBERED_FAILURES:
+    if len(table) > REMEMBERED:
         table.popitem(last=False)

@@ -53,7 +53,7 @@ class PeerSettings(BaseModel):
     """Longest wait for the answer to a ping."""
     static: tuple[str, ...] = ()
     """Peers that are looked for without broadcast: "tcp://HOST:PORT", with keys "NAME@tcp://HOST:PORT"."""
-    max_peers: int = Field(default=256, ge=1, le=4096)
+    max_peers: int = Field(default=128, ge=1, le=4096)
     """Most devices to share with; more are ignored."""
     secret_key_file: _UserPath | None = None
     """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: that of the daemon."""
