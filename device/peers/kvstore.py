@@ -8,11 +8,34 @@ again) merge.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
 
-ITEMS_ADVICE = "a key holds one kind of value; choose another key, or delete this one first"
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, Overloaded
+from nearsight.device.peers.contributions import Contributions
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.reading import NodeAnswer
+from nearsight.device.peers.shared_store import SharedStore
+from nearsight.device.peers.stamp_guard import LARGEST_COUNT
+from nearsight.device.peers.stamps import Stamp
+from nearsight.device.peers.store_client import StoreClient
+from nearsight.device.peers.values import (
+    Counters,
+    Entry,
+    ItemList,
+    ListItem,
+    Register,
+    check_key,
+)
+
+MOST_ROUNDS = 8
+"""How often a write is repeated above later ones that it met: others that write the same key at once."""
+
+_Judge = Callable[[Entry], bool]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +61,75 @@ class KVStore:
     All futures fail with a `NearsightError`: `InvalidArgument` for a key, value or kind of value that cannot
     be, `Overloaded` if the devices are too busy or full, `Unavailable` or `DeadlineExceeded` if too few of
     them answered. Their callbacks run on threads of the network and must not wait.
+
+    A key holds one kind of value, and the last write decides which: a value put over a list ends the list.
+
+    Parameters
+    ----------
+    client : StoreClient
+        Reaches the replicas.
+    shared : SharedStore
+        Stamps the writes.
+    settings : PeerSettings
+        Limits.
+    rng : random.Random
+        Names contributors to counters.
     """
+
+    def __init__(
+        self, client: StoreClient, shared: SharedStore, settings: PeerSettings, rng: random.Random
+    ) -> None:
+        self._client = client
+        self._shared = shared
+        self._clock = client.clock
+        self._limit_bytes = settings.value_limit_bytes
+        self._contributions = Contributions(shared.stamps, rng, settings.max_keys)
 
     def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> Future[None]:
         """Set the value of a key; of several puts the last wins."""
-        raise NotImplementedError
+
+        def entry() -> Entry:
+            return Entry(key, value=Register(bytes(value), self._shared.stamp()), expires_s=self._end(ttl_s))
+
+        # Whatever the replicas know better is a later write: this one, later still, is repeated above it.
+        return self._write(key, value, entry, _never)
 
     def get(self, key: str) -> Future[bytes | None]:
         """The value of a key, None if there is none."""
-        raise NotImplementedError
+        return _mapped(self._read(key), _value_of)
 
     def get_now(self, key: str) -> bytes | None:
         """As `get`, but waits: the fastest way, since this thread receives the answer itself."""
-        raise NotImplementedError
+        return _value_of(self._read_now(key))
 
     def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
         """Add an item to the list of a key. Equal items are kept once."""
-        raise NotImplementedError
+
+        def entry() -> Entry:
+            added = ListItem(bytes(item), self._shared.stamp())
+            return Entry(key, value=ItemList((added,)), expires_s=self._end(ttl_s))
+
+        return self._write(
+            key, item, entry, lambda stamp: lambda newer: newer.cleared < stamp and not _removed(newer, item)
+        )
 
     def remove(self, key: str, item: bytes) -> Future[None]:
         """Take an item out of the list of a key; no matter if it is not in there."""
-        raise NotImplementedError
+
+        def entry() -> Entry:
+            return Entry(key, value=ItemList((ListItem(bytes(item), self._shared.stamp(), removed=True),)))
+
+        return self._write(
+            key, item, entry, lambda stamp: lambda newer: newer.cleared >= stamp or _removed(newer, item)
+        )
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
         """The list of a key, empty if there is none; ``claim``: if empty, this device will produce it."""
-        raise NotImplementedError
+        return _mapped(self._read(key, claim=claim), _items_of)
 
     def items_now(self, key: str, *, claim: bool = False) -> ItemsRead:
         """As `items`, but waits."""
-        raise NotImplementedError
+        return _items_of(self._read_now(key, claim=claim))
 
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
         """Add to the counters of a key.
@@ -74,16 +137,205 @@ class KVStore:
         Never repeat a merge: if the future fails, the counts are kept and go out with the next merge of the
         key, or in the background.
         """
-        raise NotImplementedError
+        done: Future[None] = Future()
+        try:
+            check_key(key)
+            for name, count in counts.items():
+                check_key(name, "counter")
+                if not 0 <= count < LARGEST_COUNT:
+                    raise InvalidArgument(f"{count} cannot be added to a counter")
+            with self._shared.lock:
+                now_s = self._clock.monotonic()
+                entry = self._contributions.add(key, counts, self._end(ttl_s), now_s)
+        except NearsightError as error:
+            done.set_exception(error)
+        else:
+            self._contribute(entry, done)
+        return done
 
     def counts(self, key: str) -> Future[Mapping[str, int]]:
         """The sums of the counters of a key, over all devices; empty if there are none."""
-        raise NotImplementedError
+        return _mapped(self._read(key), _counts_of)
 
     def counts_now(self, key: str) -> Mapping[str, int]:
         """As `counts`, but waits."""
-        raise NotImplementedError
+        return _counts_of(self._read_now(key))
 
     def delete(self, key: str) -> Future[None]:
         """Delete a key, whatever it holds."""
-        raise NotImplementedError
+        done: Future[None] = Future()
+
+        def written(future: Future[Sequence[Entry]]) -> None:
+            error = future.exception()
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def clear(read: Future[NodeAnswer]) -> None:
+            # Reading has moved this device's clock past everything that is to be deleted.
+            error = read.exception()
+            if error is not None:
+                done.set_exception(error)
+                return
+            self._client.write(Entry(key, cleared=self._shared.stamp())).add_done_callback(written)
+
+        self._read(key).add_done_callback(clear)
+        return done
+
+    def resend(self) -> None:
+        """Send counts again that nobody acknowledged; the node calls this now and then."""
+        with self._shared.lock:
+            keys = self._contributions.unacknowledged()
+            entries = [self._contributions.current(key) for key in keys]
+        for entry in entries:
+            if entry is not None:
+                self._contribute(entry, Future())
+
+    def _read(self, key: str, *, claim: bool = False) -> Future[NodeAnswer]:
+        try:
+            check_key(key)
+        except InvalidArgument as error:
+            failed: Future[NodeAnswer] = Future()
+            failed.set_exception(error)
+            return failed
+        return self._client.read(key, claim=claim)
+
+    def _read_now(self, key: str, *, claim: bool = False) -> NodeAnswer:
+        check_key(key)
+        return self._client.read_now(key, claim=claim)
+
+    def _end(self, ttl_s: float | None) -> float | None:
+        return None if ttl_s is None else self._clock.monotonic() + ttl_s
+
+    def _write(
+        self, key: str, value: bytes, make: Callable[[], Entry], judge: Callable[[Stamp], _Judge]
+    ) -> Future[None]:
+        """Write what ``make`` makes until ``judge``, given its stamp, is content with what replicas know."""
+        done: Future[None] = Future()
+        try:
+            check_key(key)
+            if len(value) > self._limit_bytes:
+                raise InvalidArgument(
+                    f"the value of {key!r} has {len(value)} bytes, the limit is {self._limit_bytes}",
+                    advice="share who holds it instead, or raise value_limit_bytes on all devices",
+                )
+        except InvalidArgument as error:
+            done.set_exception(error)
+            return done
+
+        def attempt(rounds: int) -> None:
+            entry = make()
+            stands = judge(_stamp_of(entry))
+
+            def written(future: Future[Sequence[Entry]]) -> None:
+                error = future.exception()
+                if error is not None:
+                    done.set_exception(error)
+                elif all(stands(newer) for newer in future.result()):
+                    done.set_result(None)
+                elif rounds == 0:
+                    done.set_exception(
+                        Overloaded(f"many devices write {key!r} at once", advice="try again later")
+                    )
+                else:
+                    attempt(rounds - 1)
+
+            self._client.write(entry).add_done_callback(written)
+
+        attempt(MOST_ROUNDS)
+        return done
+
+    def _contribute(self, entry: Entry, done: Future[None]) -> None:
+        key = entry.key
+
+        def written(future: Future[Sequence[Entry]]) -> None:
+            error = future.exception()
+            if error is not None:
+                done.set_exception(error)
+                return
+            cleared = max((newer.cleared for newer in future.result()), default=Stamp(0, 0))
+            with self._shared.lock:
+                again = None
+                if cleared >= _stamp_of(entry):
+                    again = self._contributions.cleared(key, cleared)
+                else:
+                    self._contributions.acknowledged(key, entry)
+            if again is None:
+                done.set_result(None)
+            else:
+                self._contribute(again, done)
+
+        self._client.write(entry).add_done_callback(written)
+
+
+def _stamp_of(entry: Entry) -> Stamp:
+    match entry.value:
+        case Register(stamp=stamp):
+            return stamp
+        case ItemList(items):
+            return items[0].stamp
+        case Counters(contributions):
+            return contributions[0].began
+        case _:
+            raise InternalError("a write without a value has no stamp")
+
+
+def _never(stamp: Stamp) -> _Judge:  # noqa: ARG001
+    return lambda _: False
+
+
+def _removed(entry: Entry, item: bytes) -> bool:
+    """Whether somebody took the item out of the list, as far as the entry tells."""
+    value = entry.value
+    return isinstance(value, ItemList) and any(each.removed for each in value.items if each.value == item)
+
+
+def _value_of(answer: NodeAnswer) -> bytes | None:
+    match answer.entry.value if answer.entry is not None else None:
+        case None:
+            return None
+        case Register(value):
+            return value
+        case _:
+            raise _other_kind(answer, "no single value")
+
+
+def _items_of(answer: NodeAnswer) -> ItemsRead:
+    match answer.entry.value if answer.entry is not None else None:
+        case None:
+            return ItemsRead((), answer.wait_ms)
+        case ItemList() as value:
+            items = value.values()
+            return ItemsRead(items, 0 if items else answer.wait_ms)
+        case _:
+            raise _other_kind(answer, "no list")
+
+
+def _counts_of(answer: NodeAnswer) -> Mapping[str, int]:
+    match answer.entry.value if answer.entry is not None else None:
+        case None:
+            return {}
+        case Counters() as value:
+            return value.totals()
+        case _:
+            raise _other_kind(answer, "no counters")
+
+
+def _other_kind(answer: NodeAnswer, what: str) -> InvalidArgument:
+    key = answer.entry.key if answer.entry is not None else ""
+    return InvalidArgument(f"{key!r} holds {what}", advice="a key holds one kind of value: use another key")
+
+
+def _mapped(read: Future[NodeAnswer], convert: Callable[[NodeAnswer], T]) -> Future[T]:
+    """A future of what ``convert`` makes of the answer."""
+    mapped: Future[T] = Future()
+
+    def ended(done: Future[NodeAnswer]) -> None:
+        try:
+            mapped.set_result(convert(done.result()))
+        except NearsightError as error:
+            mapped.set_exception(error)
+
+    read.add_done_callback(ended)
+    return mapped

@@ -4,15 +4,61 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 
+from nearsight.common.background import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.rpc.server import ServerObserver
+from nearsight.common.errors import ConfigurationError, InternalError, NearsightError, Unavailable
+from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.security import KeyPair, ServerSecurity, read_secret_key
+from nearsight.common.rpc.server import RpcServer, ServerObserver, ServerSettings
 from nearsight.common.rpc.service import Service
+from nearsight.device.peers.addresses import own_endpoint
+from nearsight.device.peers.allowed import AllowedPeers
+from nearsight.device.peers.discovery import BeaconCounts, Discovery, DiscoveryHooks, OwnNode
+from nearsight.device.peers.handover_worker import HandoverWorker
+from nearsight.device.peers.kroute import Delivery, KRoute, OwnServices
 from nearsight.device.peers.kvstore import KVStore
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer import Peer
+from nearsight.device.peers.links import LinkEvents, Links, Traffic, max_message_bytes
+from nearsight.device.peers.local_store import Place
+from nearsight.device.peers.node_id import NodeId, is_node_id, node_id_of_key, random_node_id
+from nearsight.device.peers.peer import Peer, PingReply
 from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.peers_report import PeersReport
+from nearsight.device.peers.peers_report import PeersReport, PeerStatus
+from nearsight.device.peers.presence_service import PeersService, PresenceEvents
+from nearsight.device.peers.report_facts import NodeCounts, facts_of
+from nearsight.device.peers.shared_store import SharedStore
+from nearsight.device.peers.store_client import Own, StoreClient
+from nearsight.device.peers.store_service import StoreEvents, StoreService
+from nearsight.device.peers.view import Standing, View
+from nearsight.protos.peers_pb2 import DESCRIPTOR, LeaveRequest, PingRequest, PingResponse
+
+_PEERS = DESCRIPTOR.services_by_name["Peers"]
+PING = _PEERS.methods_by_name["Ping"]
+LEAVE = _PEERS.methods_by_name["Leave"]
+RESEND_EVERY_S = 2.0
+GOODBYE_S = 0.5
+TIER = "peer"
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    node_id: NodeId
+    keys: KeyPair | None
+    allowed: AllowedPeers | None
+
+
+def _identity_of(settings: PeerSettings, rng: random.Random) -> _Identity:
+    if (settings.secret_key_file is None) != (settings.allowed is None):
+        raise ConfigurationError(
+            "sharing with keys takes both the device's own key and the folder of allowed peers",
+            advice="set secret_key_file and allowed, or neither for devices on one machine",
+        )
+    if settings.secret_key_file is None or settings.allowed is None:
+        return _Identity(random_node_id(rng), None, None)
+    keys = read_secret_key(settings.secret_key_file)
+    return _Identity(node_id_of_key(keys.public), keys, AllowedPeers(settings.allowed))
 
 
 class PeerNode:
@@ -35,14 +81,20 @@ class PeerNode:
     observer : ServerObserver or None
         Told of every call that peers make.
 
+    Attributes
+    ----------
+    node_id : NodeId
+        Who this device is.
+    store : KVStore
+        What the devices hold together.
+    route : KRoute
+        Calls to the devices that are responsible for a key.
+
     Raises
     ------
     ConfigurationError
         If an address or key cannot be used.
     """
-
-    store: KVStore
-    node_id: NodeId
 
     def __init__(
         self,
@@ -55,12 +107,67 @@ class PeerNode:
         held: Callable[[], tuple[int, int]] | None = None,
         observer: ServerObserver | None = None,
     ) -> None:
-        raise NotImplementedError
+        self.settings = settings
+        self.device_id = device_id
+        self._clock = clock
+        self._rng = rng or random.SystemRandom()
+        self._held = held
+        identity = _identity_of(settings, self._rng)
+        self.node_id = identity.node_id
+        self.incarnation = int(random_node_id(self._rng))
+        self._allowed = identity.allowed
+        self._discovery: Discovery | None = None
+        self._watchers: list[Callable[[tuple[Peer, ...]], None]] = []
+        self._started = False
+        self._stopped = False
+        self._standing = Standing(self.node_id, View.of(self.node_id, self.incarnation, ()))
+        key_of = self._allowed.public_key if self._allowed is not None else lambda _: None
+        self._links = Links(
+            self.node_id, settings, clock, key_of, LinkEvents(self._heard_of, self._failed_to_reach)
+        )
+        self._shared = SharedStore(settings, self.incarnation, clock)
+        self._handover = HandoverWorker(
+            self.node_id, self._shared, self._standing, self._links, settings, clock
+        )
+        self._service = StoreService(
+            self._shared,
+            self._standing,
+            self._belongs_here,
+            StoreEvents(self._handover.misplaced, self._handover.asked, self._links.count_served),
+        )
+        presence = PeersService(self._describe, PresenceEvents(self._introduced, self._left))
+        all_services = [presence, self._service, *services]
+        public_key = identity.keys.public if identity.keys is not None else None
+        self.route = KRoute(
+            self.node_id,
+            self._standing,
+            Delivery(self._links, OwnServices(all_services, self.node_id, public_key, clock)),
+        )
+        self._timers = BackgroundWorker(clock, "peers-timers")
+        self._client = StoreClient(
+            self.route,
+            self._links,
+            Own(self._shared, self._service),
+            settings,
+            clock,
+            self._timers,
+            self._rng,
+        )
+        self.store = KVStore(self._client, self._shared, settings, self._rng)
+        self._shared.place_by(self._place)
+        self._server = RpcServer(
+            all_services,
+            tier=TIER,
+            settings=ServerSettings(listen=settings.listen, max_message_bytes=max_message_bytes(settings)),
+            security=_server_security(settings),
+            clock=clock,
+            observer=observer,
+        )
 
     @property
     def endpoint(self) -> str:
         """Where peers reach this device, its port resolved."""
-        raise NotImplementedError
+        return self.settings.advertise or self._server.endpoint
 
     def start(self) -> None:
         """Serve peers, and look for them.
@@ -70,20 +177,218 @@ class PeerNode:
         AddressInUse, ConfigurationError
             If the address cannot be listened on.
         """
-        raise NotImplementedError
+        self._server.start()
+        try:
+            discovery = Discovery(
+                OwnNode(self.node_id, self.incarnation, self._server.endpoint),
+                self.settings,
+                DiscoveryHooks(self._ping, self._peers_changed, self._slept),
+                allowed=self._allowed,
+                clock=self._clock,
+            )
+            self._timers.start()
+            self._timers.submit(self._resend, name="resend", after_s=RESEND_EVERY_S)
+            self._handover.start()
+            self._started = True
+            self._discovery = discovery
+            discovery.start()
+        except NearsightError:
+            self.stop(0.0)
+            self._server.stop(0.0)
+            raise
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """Hand over what peers should hold now, say goodbye and end; safe to call twice."""
-        raise NotImplementedError
+        """Hand over what peers should hold now, say goodbye and end; safe to call twice.
+
+        Parameters
+        ----------
+        grace_s : float
+            How long that may take; 0: go without a word, as if the device lost its power.
+        """
+        if self._stopped or not self._started:
+            return
+        self._stopped = True
+        if grace_s > 0 and self.peers():
+            self._handover.leave(grace_s)
+            self._say_goodbye(min(grace_s, GOODBYE_S))
+            # What was written while it was handed over.
+            self._handover.leave(grace_s)
+        self._server.stop(min(grace_s, GOODBYE_S))
+        if self._discovery is not None:
+            self._discovery.stop()
+        self._links.close()
+        self._handover.stop()
+        self._timers.stop(self.settings.read_timeout_s)
+        self._client.close()
 
     def peers(self) -> tuple[Peer, ...]:
         """The peers that are there, suspects among them."""
-        raise NotImplementedError
+        return self._discovery.peers() if self._discovery is not None else ()
 
     def watch(self, changed: Callable[[tuple[Peer, ...]], None]) -> None:
         """Have ``changed`` called, on a thread of presence, whenever peers came or went; it must not wait."""
-        raise NotImplementedError
+        self._watchers.append(changed)
+
+    def settled(self) -> bool:
+        """Whether all peers have handed over what belongs here, given who is there."""
+        return self._standing.settled(self._standing.view.digest)
+
+    def held_keys(self) -> tuple[str, ...]:
+        """The keys of all entries that are here, deleted ones included."""
+        return self._shared.keys()
+
+    @property
+    def beacon_counters(self) -> BeaconCounts:
+        """Beacons so far."""
+        return self._discovery.beacon_counts if self._discovery is not None else BeaconCounts()
+
+    def traffic(self) -> dict[NodeId, Traffic]:
+        """Bytes of messages to and from each peer, those that are gone included."""
+        return self._links.traffic()
 
     def report(self) -> PeersReport:
         """What there is to say about peers."""
-        raise NotImplementedError
+        discovery = self._discovery
+        known = discovery.known() if discovery is not None else ()
+        traffic = self._links.traffic()
+        since = discovery.seconds_since if discovery is not None else (lambda _: 0.0)
+        if discovery is not None:
+            discovery.refresh()
+        counts = NodeCounts(
+            discovery.beacon_counts if discovery is not None else None,
+            discovery.counts if discovery is not None else None,
+            self._client.counts,
+            self._service.counts,
+            self._handover.counts,
+            self._shared.counts,
+        )
+        return PeersReport(
+            self.node_id,
+            self.device_id,
+            self.endpoint,
+            [_status(peer, traffic.get(peer.node_id, Traffic()), since) for peer in known],
+            facts_of(counts, len(self._shared), self._shared.size_bytes, settled=self.settled()),
+        )
+
+    def _describe(self) -> PingResponse:
+        models, model_bytes = self._held() if self._held is not None else (0, 0)
+        return PingResponse(
+            node_id=self.node_id,
+            incarnation=self.incarnation,
+            device_id=self.device_id,
+            keys=len(self._shared),
+            store_bytes=self._shared.size_bytes,
+            models=models,
+            model_bytes=model_bytes,
+        )
+
+    def _ping(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:
+        request = PingRequest(
+            node_id=self.node_id,
+            endpoint=own_endpoint(self._server.endpoint, self.settings.advertise, endpoint),
+            incarnation=self.incarnation,
+        )
+        call = self._links.probe(node, endpoint, PING, request, self.settings.ping_timeout_s)
+        answer: Future[PingReply] = Future()
+        call.add_done_callback(lambda done: _answer_ping(done, answer))
+        return answer
+
+    def _peers_changed(self, peers: tuple[Peer, ...]) -> None:
+        """On the thread of presence."""
+        before = self._standing.view
+        view = View.of(self.node_id, self.incarnation, ((peer.node_id, peer.incarnation) for peer in peers))
+        self._links.update((peer.node_id, peer.endpoint) for peer in peers)
+        if view.digest != before.digest:
+            self._standing.update(view)
+            self._shared.place_by(self._place)
+            for node in before.nodes - view.nodes:
+                self._shared.claimant_gone(node)
+            self._handover.changed(before, view)
+        for watcher in self._watchers:
+            watcher(peers)
+
+    def _slept(self) -> None:
+        self._standing.forget()
+        self._handover.resynchronise()
+
+    def _introduced(self, node: NodeId, endpoint: str, incarnation: int) -> None:
+        if self._discovery is not None:
+            self._discovery.introduced(node, endpoint, incarnation)
+
+    def _left(self, node: NodeId, incarnation: int) -> None:
+        if self._discovery is not None:
+            self._discovery.left(node, incarnation)
+
+    def _heard_of(self, node: NodeId) -> None:
+        if self._discovery is not None:
+            self._discovery.heard(node)
+
+    def _failed_to_reach(self, node: NodeId) -> None:
+        if self._discovery is not None:
+            self._discovery.call_failed(node)
+
+    def _place(self, key: str) -> Place:
+        replicas = self.route.nodes_for(key, self.settings.replicas)
+        if self.node_id not in replicas:
+            return Place.SPARE
+        return Place.FIRST if replicas[0] == self.node_id else Place.REPLICA
+
+    def _belongs_here(self, key: str) -> bool:
+        return self.node_id in self.route.nodes_for(key, self.settings.replicas)
+
+    def _resend(self) -> None:
+        self._timers.submit(self._resend, name="resend", after_s=RESEND_EVERY_S)
+        self.store.resend()
+
+    def _say_goodbye(self, timeout_s: float) -> None:
+        request = LeaveRequest(node_id=self.node_id, incarnation=self.incarnation)
+        calls = [self._links.call(peer.node_id, LEAVE, request, timeout_s=timeout_s) for peer in self.peers()]
+        wait(calls, timeout_s)
+
+
+def _server_security(settings: PeerSettings) -> ServerSecurity | None:
+    if settings.secret_key_file is None or settings.allowed is None:
+        return None
+    return ServerSecurity(settings.secret_key_file, settings.allowed)
+
+
+def _answer_ping(done: Future[Reply], answer: Future[PingReply]) -> None:
+    error = done.exception()
+    if error is not None:
+        answer.set_exception(error)
+        return
+    message = done.result().message
+    if not isinstance(message, PingResponse):
+        answer.set_exception(InternalError("a ping was answered with something else"))
+    elif not is_node_id(message.node_id):
+        answer.set_exception(Unavailable("who answers there has no id"))
+    else:
+        answer.set_result(
+            PingReply(
+                NodeId(message.node_id),
+                message.incarnation,
+                message.device_id,
+                message.keys,
+                message.store_bytes,
+                message.models,
+                message.model_bytes,
+            )
+        )
+
+
+def _status(peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
+    reply = peer.reply
+    return PeerStatus(
+        node_id=peer.node_id,
+        device_id=peer.device_id,
+        endpoint=peer.endpoint,
+        state=peer.state.value,
+        heard_s_ago=since(peer.heard_s),
+        present_s=since(peer.since_s),
+        keys=reply.keys if reply is not None else 0,
+        store_bytes=reply.store_bytes if reply is not None else 0,
+        models=reply.models if reply is not None else 0,
+        sent_bytes=traffic.sent_bytes,
+        received_bytes=traffic.received_bytes,
+        round_trip_ms=1000 * peer.round_trip_s,
+    )

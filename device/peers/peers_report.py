@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from nearsight.device.peers.node_id import NodeId
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.errors import InvalidMessage
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.peers.node_id import NodeId, is_node_id
+from nearsight.protos import peers_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +57,84 @@ class PeersReport:
     endpoint: str
     peers: Sequence[PeerStatus]
     facts: Sequence[tuple[str, str]]
+
+
+def report_to_proto(report: PeersReport) -> peers_pb2.PeersReport:
+    """The report as a message."""
+    return peers_pb2.PeersReport(
+        node_id=report.node_id,
+        device_id=report.device_id,
+        endpoint=report.endpoint,
+        peers=[
+            peers_pb2.PeerMessage(
+                node_id=peer.node_id,
+                device_id=peer.device_id,
+                endpoint=peer.endpoint,
+                state=peer.state,
+                heard_s_ago=peer.heard_s_ago,
+                present_s=peer.present_s,
+                keys=peer.keys,
+                store_bytes=peer.store_bytes,
+                models=peer.models,
+                sent_bytes=peer.sent_bytes,
+                received_bytes=peer.received_bytes,
+                round_trip_ms=peer.round_trip_ms,
+            )
+            for peer in report.peers
+        ],
+        facts=[peers_pb2.FactMessage(name=name, value=value) for name, value in report.facts],
+    )
+
+
+def report_from_proto(message: peers_pb2.PeersReport) -> PeersReport:
+    """The report in a message.
+
+    Raises
+    ------
+    InvalidMessage
+        If it names no node.
+    """
+    if not all(is_node_id(number) for number in (message.node_id, *(p.node_id for p in message.peers))):
+        raise InvalidMessage("a report of peers without the id of a node")
+    peers = tuple(
+        PeerStatus(
+            node_id=NodeId(peer.node_id),
+            device_id=peer.device_id,
+            endpoint=peer.endpoint,
+            state=peer.state,
+            heard_s_ago=peer.heard_s_ago,
+            present_s=peer.present_s,
+            keys=peer.keys,
+            store_bytes=peer.store_bytes,
+            models=peer.models,
+            sent_bytes=peer.sent_bytes,
+            received_bytes=peer.received_bytes,
+            round_trip_ms=peer.round_trip_ms,
+        )
+        for peer in message.peers
+    )
+    facts = tuple((fact.name, fact.value) for fact in message.facts)
+    return PeersReport(NodeId(message.node_id), message.device_id, message.endpoint, peers, facts)
+
+
+class PeerReportsService(Service):
+    """Answers `nearsight peers`.
+
+    Parameters
+    ----------
+    report : callable
+        Makes the report.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = peers_pb2.DESCRIPTOR.services_by_name["PeerReports"]
+
+    def __init__(self, report: Callable[[], PeersReport]) -> None:
+        self._report = report
+
+    def get_peers(
+        self,
+        request: peers_pb2.GetPeersRequest,  # noqa: ARG002
+        context: CallContext,  # noqa: ARG002
+    ) -> peers_pb2.PeersReport:
+        """What there is to say about peers."""
+        return report_to_proto(self._report())

@@ -10,6 +10,7 @@ known not to exist. Nodes that see different peers for a while are merely unsett
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -44,38 +45,66 @@ class View:
         return cls(incarnations, frozenset(incarnations), xxhash.xxh3_64_intdigest(packed) or 1)
 
 
-class Settling:
-    """Which nodes have offered everything. Not thread-safe.
+class Standing:
+    """What one node sees, and whether the others have offered it everything. Thread-safe.
 
     Parameters
     ----------
     own : NodeId
-        The node that is settled, or not.
+        That node.
+    view : View
+        What it sees at first.
     """
 
-    def __init__(self, own: NodeId) -> None:
+    def __init__(self, own: NodeId, view: View) -> None:
         self._own = own
+        self._lock = threading.Lock()
+        self._view = view
         self._completed: dict[NodeId, int] = {}
+        self._settled = not self._missing()
+
+    @property
+    def view(self) -> View:
+        """Who is there."""
+        return self._view
+
+    def update(self, view: View) -> None:
+        """Other nodes are there now."""
+        with self._lock:
+            before, self._view = self._view, view
+            for node in (
+                before.nodes - view.nodes
+            ):  # those that went; others may be through before they are seen
+                self._completed.pop(node, None)
+            self._settled = not self._missing()
 
     def complete(self, node: NodeId, view_digest: int) -> None:
         """Node ``node`` has offered everything that belongs here, given the view named."""
-        self._completed[node] = view_digest
+        with self._lock:
+            if node in self._view.nodes or len(self._completed) < _MOST_STRANGERS:
+                # A node that is not seen yet may well be through before it is.
+                self._completed[node] = view_digest
+            self._settled = not self._missing()
 
     def forget(self) -> None:
         """This node was asleep: what the others said may be outdated."""
-        self._completed.clear()
+        with self._lock:
+            self._completed.clear()
+            self._settled = not self._missing()
 
-    def keep(self, nodes: frozenset[NodeId]) -> None:
-        """Forget all other nodes."""
-        for node in self._completed.keys() - nodes:
-            del self._completed[node]
+    def settled(self, view_digest: int) -> bool:
+        """Whether this node's keys are complete, for somebody who sees the view named."""
+        return self._settled and self._view.digest == view_digest
 
-    def missing(self, view: View) -> tuple[NodeId, ...]:
+    def missing(self) -> tuple[NodeId, ...]:
         """The nodes that have yet to offer everything."""
-        return tuple(
-            node for node in view.nodes if node != self._own and self._completed.get(node) != view.digest
-        )
+        with self._lock:
+            return tuple(self._missing())
 
-    def settled(self, view: View) -> bool:
-        """Whether no node is missing."""
-        return not self.missing(view)
+    def _missing(self) -> list[NodeId]:
+        digest = self._view.digest
+        others = (node for node in self._view.nodes if node != self._own)
+        return [node for node in others if self._completed.get(node) != digest]
+
+
+_MOST_STRANGERS = 4096

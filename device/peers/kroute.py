@@ -1,0 +1,172 @@
+"""Communication addressed by key: whoever names the same key talks to the same devices (dissertation, 5.4.2).
+
+Every device ranks the nodes that it sees for a key in the same order, so that nothing need be agreed on and
+nothing forwarded: each call goes to its receiver directly, and one to the own node does not use the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.deadline import Deadline
+from nearsight.common.rpc.dispatch import Dispatcher
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.peers.links import Links
+from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.peers.rendezvous import RendezvousRouter
+from nearsight.device.peers.view import Standing, View
+
+
+class OwnServices:
+    """Serves calls of this device to itself, as its server would.
+
+    Parameters
+    ----------
+    services : sequence of Service
+        The very objects that the server has.
+    own : NodeId
+        Who calls.
+    public_key : str or None
+        What it could prove.
+    clock : Clock
+        Time of deadlines.
+    """
+
+    def __init__(
+        self, services: Sequence[Service], own: NodeId, public_key: str | None, clock: Clock
+    ) -> None:
+        self._dispatcher = Dispatcher(services)
+        self._own = own
+        self._public_key = public_key
+        self._clock = clock
+
+    def call(
+        self,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+    ) -> Future[Reply]:
+        """Run the handler in this thread."""
+        context = CallContext(
+            deadline=Deadline.after(timeout_s, self._clock),
+            client_id=shown(self._own),
+            catalogue=catalogue,
+            peer_key=self._public_key,
+            blobs=[memoryview(blob).toreadonly() for blob in blobs],
+        )
+        future: Future[Reply] = Future()
+        try:
+            endpoint = self._dispatcher.find(method.containing_service.full_name, method.name)
+            result = endpoint.handler(request, context)
+        except NearsightError as error:
+            future.set_exception(error)
+            return future
+        except Exception as error:  # noqa: BLE001  # as for a peer: a bug in a handler is its own affair
+            future.set_exception(InternalError(f"{method.full_name} failed: {type(error).__name__}"))
+            return future
+        if isinstance(result, Future):
+            result.add_done_callback(lambda done: _pass_on(done, context, future))
+        else:
+            future.set_result(_reply(result, context))
+        return future
+
+
+def _pass_on(done: Future[Message], context: CallContext, future: Future[Reply]) -> None:
+    error = done.exception()
+    if error is None:
+        future.set_result(_reply(done.result(), context))
+    else:
+        future.set_exception(error)
+
+
+def _reply(message: Message, context: CallContext) -> Reply:
+    blobs = tuple(memoryview(blob).toreadonly() for blob in context.response_blobs)
+    return Reply(message, blobs, tuple(context.hops), 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How calls reach nodes: others over links, the own one directly."""
+
+    links: Links
+    own_services: OwnServices
+
+
+class KRoute:
+    """Calls to the nodes that are responsible for a key. Thread-safe.
+
+    Parameters
+    ----------
+    own : NodeId
+        This device.
+    standing : Standing
+        Who is there.
+    delivery : Delivery
+        Carries the calls.
+    """
+
+    def __init__(self, own: NodeId, standing: Standing, delivery: Delivery) -> None:
+        self.own = own
+        self._standing = standing
+        self._delivery = delivery
+        self._router = RendezvousRouter()
+
+    @property
+    def view(self) -> View:
+        """Who is there."""
+        return self._standing.view
+
+    def ranking(self, key: str, view: View | None = None) -> tuple[NodeId, ...]:
+        """All nodes for a key, the first responsible one first."""
+        return self._router.rank(key, (view or self.view).nodes)
+
+    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
+        """The ``count`` nodes responsible for a key, fewer if there are fewer; this one may be among them."""
+        return self._router.replicas(key, self.view.nodes, count)
+
+    def call(
+        self,
+        node: NodeId,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+    ) -> Future[Reply]:
+        """Begin a call to a node, this one included. The future fails with a `NearsightError`."""
+        if node == self.own:
+            return self._delivery.own_services.call(
+                method, request, timeout_s=timeout_s, blobs=blobs, catalogue=catalogue
+            )
+        return self._delivery.links.call(
+            node, method, request, timeout_s=timeout_s, blobs=blobs, catalogue=catalogue
+        )
+
+    def send(
+        self,
+        key: str,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        replicas: int = 1,
+        blobs: Sequence[Buffer] = (),
+    ) -> tuple[Future[Reply], ...]:
+        """Begin a call to each of the first ``replicas`` nodes responsible for a key."""
+        return tuple(
+            self.call(node, method, request, timeout_s=timeout_s, blobs=blobs)
+            for node in self.nodes_for(key, replicas)
+        )

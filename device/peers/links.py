@@ -1,0 +1,311 @@
+"""Connections to peers: one channel to each, keys checked, bytes counted.
+
+A peer is whoever proves to own the key from which its node id follows; without keys, whoever answers at the
+address. Presence is watched elsewhere, so the connections carry no heartbeats of their own, and a call to a
+peer that is gone fails at once instead of waiting for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import DeadlineExceeded, NearsightError, Unauthenticated, Unavailable
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.client import Channel, ChannelSettings, Reply
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.peers.peer_settings import PeerSettings
+
+HEARD_EVERY_S = 0.5
+"""An answer is a sign of life; presence is told so often at most."""
+MESSAGE_OVERHEAD_BYTES = 64 * 1024
+KeyOf = Callable[[NodeId], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of messages to and from a peer."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEvents:
+    """Who is told what calls reveal about presence.
+
+    Parameters
+    ----------
+    heard : callable
+        A peer answered.
+    failed : callable
+        A peer could not be reached, or did not answer in time.
+    """
+
+    heard: Callable[[NodeId], None]
+    failed: Callable[[NodeId], None]
+
+
+class Link:
+    """The connection to one peer."""
+
+    __slots__ = ("_lock", "channel", "endpoint", "node", "received_bytes", "sent_bytes", "slow", "told_s")
+
+    def __init__(self, node: NodeId, endpoint: str, channel: Channel) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.channel = channel
+        self.slow = False
+        """It owes an answer for longer than answers take; ask somebody else as well."""
+        self.told_s = float("-inf")
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._lock = threading.Lock()
+
+    def count(self, sent_bytes: int, received_bytes: int) -> None:
+        """Add to the traffic."""
+        with self._lock:
+            self.sent_bytes += sent_bytes
+            self.received_bytes += received_bytes
+
+
+class Links:
+    """The connections of a node to its peers. Thread-safe.
+
+    Parameters
+    ----------
+    own : NodeId
+        Of this device; how it introduces itself.
+    settings : PeerSettings
+        Own key, limits, patience.
+    clock : Clock
+        Time of deadlines.
+    key_of : callable
+        The public key (Z85) of a node, None for strangers; unused without keys.
+    events : LinkEvents
+        Told what calls reveal.
+    """
+
+    def __init__(
+        self, own: NodeId, settings: PeerSettings, clock: Clock, key_of: KeyOf, events: LinkEvents
+    ) -> None:
+        self._name = shown(own)
+        self._clock = clock
+        self._secret: Path | None = settings.secret_key_file
+        self._key_of = key_of
+        self._events = events
+        self._channel_settings = ChannelSettings(
+            connect_grace_s=0.0,
+            connect_timeout_s=settings.ping_timeout_s,
+            heartbeat_s=0.0,
+            max_attempts=1,
+            max_message_bytes=max_message_bytes(settings),
+        )
+        self._lock = threading.Lock()
+        self._links: dict[NodeId, Link] = {}
+        self._traffic: dict[NodeId, Traffic] = {}
+        self._closed = False
+        self._log = get_logger("peers.links")
+
+    def update(self, peers: Iterable[tuple[NodeId, str]]) -> None:
+        """Hold connections to these peers, each at its address, and to no others."""
+        wanted = dict(peers)
+        dropped: list[Link] = []
+        with self._lock:
+            if self._closed:
+                return
+            for node, link in list(self._links.items()):
+                if wanted.get(node) != link.endpoint:
+                    dropped.append(self._drop(node))
+            for node, endpoint in wanted.items():
+                if node not in self._links:
+                    try:
+                        self._links[node] = Link(node, endpoint, self.open(node, endpoint))
+                    except NearsightError as error:  # its key was taken away since it joined
+                        self._log.warning("no connection to a peer", node=shown(node), reason=str(error))
+        for link in dropped:
+            link.channel.close()
+
+    def open(self, node: NodeId | None, endpoint: str) -> Channel:
+        """A channel of its own to a node; the caller closes it.
+
+        Raises
+        ------
+        Unauthenticated
+            If keys are used and this node's is not known.
+        """
+        security = None
+        if self._secret is not None:
+            key = self._key_of(node) if node is not None else None
+            if key is None:
+                raise Unauthenticated(
+                    f"there is no key of the node {shown(node or 0)}",
+                    advice="put the peer's NAME.key into the folder of allowed peers",
+                )
+            security = ClientSecurity(self._secret, key)
+        return Channel(
+            endpoint,
+            client_id=self._name,
+            settings=self._channel_settings,
+            security=security,
+            clock=self._clock,
+        )
+
+    def probe(
+        self, node: NodeId | None, endpoint: str, method: MethodDescriptor, request: Message, timeout_s: float
+    ) -> Future[Reply]:
+        """Begin a call to an address, whether or not a peer is known there. Failing says nothing more.
+
+        Raises
+        ------
+        NearsightError
+            If the node's key is not known, or the address is none.
+        """
+        link = self._links.get(node) if node is not None else None
+        if link is not None and link.endpoint == endpoint:
+            future = link.channel.call(method, request, timeout_s=timeout_s)
+            future.add_done_callback(lambda done: _count(link, done))
+            return future
+        channel = self.open(node, endpoint)
+        future = channel.call(method, request, timeout_s=timeout_s)
+        future.add_done_callback(lambda _: channel.close())
+        return future
+
+    def call(
+        self,
+        node: NodeId,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+    ) -> Future[Reply]:
+        """Begin a call to a peer; fails with `Unavailable` if it is not there."""
+        link = self._links.get(node)
+        if link is None:
+            absent: Future[Reply] = Future()
+            absent.set_exception(_absent(node))
+            return absent
+        future = link.channel.call(method, request, timeout_s=timeout_s, blobs=blobs, catalogue=catalogue)
+        future.add_done_callback(lambda done: self._ended(link, done))
+        return future
+
+    def ask(self, node: NodeId, method: MethodDescriptor, request: Message, *, timeout_s: float) -> Reply:
+        """Call a peer and wait; here a missing answer says nothing about presence, as the wait may be short.
+
+        Raises
+        ------
+        NearsightError
+            As the peer answered, or the call failed.
+        """
+        link = self._links.get(node)
+        if link is None:
+            raise _absent(node)
+        try:
+            reply = link.channel.ask(method, request, timeout_s=timeout_s)
+        except DeadlineExceeded:
+            link.slow = True
+            raise
+        except NearsightError as error:
+            self._failed(link, error)
+            raise
+        self._answered(link, reply)
+        return reply
+
+    def is_slow(self, node: NodeId) -> bool:
+        """Whether the peer owes an answer for longer than answers take."""
+        link = self._links.get(node)
+        return link is not None and link.slow
+
+    def mark_slow(self, node: NodeId) -> None:
+        """The peer takes longer than answers take: it may be gone."""
+        link = self._links.get(node)
+        if link is not None:
+            link.slow = True
+            self._events.failed(node)
+
+    def count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
+        """Add the traffic of a call that the peer made."""
+        link = self._links.get(node)
+        if link is not None:
+            link.count(sent_bytes, received_bytes)
+
+    def traffic(self) -> dict[NodeId, Traffic]:
+        """By peer, those that are gone included."""
+        with self._lock:
+            found = dict(self._traffic)
+            for node, link in self._links.items():
+                found[node] = _sum(found.get(node), link)
+        return found
+
+    def close(self) -> None:
+        """End all connections; calls on them fail."""
+        with self._lock:
+            self._closed = True
+            dropped = [self._drop(node) for node in list(self._links)]
+        for link in dropped:
+            link.channel.close()
+
+    def _drop(self, node: NodeId) -> Link:
+        link = self._links.pop(node)
+        self._traffic[node] = _sum(self._traffic.get(node), link)
+        if len(self._traffic) > _REMEMBERED_PEERS:
+            del self._traffic[next(iter(self._traffic))]
+        return link
+
+    def _ended(self, link: Link, done: Future[Reply]) -> None:
+        error = done.exception()
+        if error is None:
+            self._answered(link, done.result())
+        elif isinstance(error, NearsightError):
+            self._failed(link, error)
+
+    def _answered(self, link: Link, reply: Reply) -> None:
+        link.slow = False
+        link.count(reply.sent_bytes, reply.received_bytes)
+        now_s = self._clock.monotonic()
+        if now_s - link.told_s >= HEARD_EVERY_S:
+            link.told_s = now_s
+            self._events.heard(link.node)
+
+    def _failed(self, link: Link, error: NearsightError) -> None:
+        if self._links.get(link.node) is link and says_absent(error):
+            self._events.failed(link.node)
+
+
+_REMEMBERED_PEERS = 1024
+
+
+def says_absent(error: BaseException) -> bool:
+    """Whether an error means that the peer cannot be reached, rather than that it refused."""
+    return isinstance(error, Unavailable | DeadlineExceeded | Unauthenticated)
+
+
+def max_message_bytes(settings: PeerSettings) -> int:
+    """The longest message between peers: one value of the largest size, or several small ones."""
+    return 2 * settings.value_limit_bytes + 16 * MESSAGE_OVERHEAD_BYTES
+
+
+def _count(link: Link, done: Future[Reply]) -> None:
+    if done.exception() is None:
+        link.slow = False
+        link.count(done.result().sent_bytes, done.result().received_bytes)
+
+
+def _absent(node: NodeId) -> Unavailable:
+    return Unavailable(f"the peer {shown(node)} is not there")
+
+
+def _sum(before: Traffic | None, link: Link) -> Traffic:
+    before = before or Traffic()
+    return Traffic(before.sent_bytes + link.sent_bytes, before.received_bytes + link.received_bytes)

@@ -1,0 +1,120 @@
+"""Which nodes a read asks, and when it knows the answer: events in, nodes to ask out, no network.
+
+The node that comes first for a key answers alone, as long as it is *settled*: what it lacks does not exist.
+While nodes come and go it may be incomplete; then the next is asked too and what they hold is merged. A node
+that fails is passed over, and one that does not answer soon no longer holds up the read: of the next, a value
+counts at once, but that there is none only once all nodes before it have answered or failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.values import Entry, merged
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What one node says about a key.
+
+    Parameters
+    ----------
+    entry : Entry or None
+        Its state there, if any.
+    settled : bool
+        The node's keys are complete.
+    wait_ms : int
+        Somebody else produces the value, and needs about so long.
+    """
+
+    entry: Entry | None
+    settled: bool
+    wait_ms: int = 0
+
+
+class Read:
+    """The course of one read. Not thread-safe.
+
+    Parameters
+    ----------
+    ranking : sequence of NodeId
+        All nodes, the first responsible one first; not empty.
+    replicas : int
+        How many of them hold each key. One more is asked while none is settled: the one that held the key
+        before the latest came.
+
+    Attributes
+    ----------
+    asked : int
+        How many nodes were asked so far.
+    done : bool
+        Whether `outcome` may be called.
+    """
+
+    def __init__(self, ranking: Sequence[NodeId], replicas: int) -> None:
+        self._ranking = ranking
+        self._most_answers = replicas + 1
+        self._answers: dict[NodeId, NodeAnswer] = {}
+        self._failed: set[NodeId] = set()
+        self._error: NearsightError | None = None
+        self.asked = 0
+        self.done = False
+
+    def ask_next(self, count: int = 1) -> tuple[NodeId, ...]:
+        """Begin, or go on although an answer is outstanding: the nodes to ask now."""
+        if self.done or len(self._answers) >= self._most_answers:
+            return ()
+        following = tuple(self._ranking[self.asked : self.asked + count])
+        self.asked += len(following)
+        return following
+
+    def answered(self, node: NodeId, answer: NodeAnswer) -> tuple[NodeId, ...]:
+        """A node answered; returns the nodes to ask now."""
+        if self.done:
+            return ()
+        self._answers[node] = answer
+        if answer.settled and (answer.entry is not None or self._knows_all_before(node)):
+            self.done = True
+            return ()
+        return self._go_on()
+
+    def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
+        """A node did not answer; returns the nodes to ask now."""
+        if self.done:
+            return ()
+        self._failed.add(node)
+        self._error = error
+        if any(answer.settled and self._knows_all_before(other) for other, answer in self._answers.items()):
+            self.done = True
+            return ()
+        return self._go_on()
+
+    def outcome(self) -> NodeAnswer:
+        """What the nodes said, merged.
+
+        Raises
+        ------
+        NearsightError
+            If none of them answered.
+        """
+        if not self._answers:
+            raise self._error or Unavailable("no node was asked")
+        entry: Entry | None = None
+        for answer in self._answers.values():
+            if answer.entry is not None:
+                entry = answer.entry if entry is None else merged(entry, answer.entry)
+        settled = any(answer.settled for answer in self._answers.values())
+        return NodeAnswer(entry, settled, max(answer.wait_ms for answer in self._answers.values()))
+
+    def _go_on(self) -> tuple[NodeId, ...]:
+        outstanding = self.asked - len(self._answers) - len(self._failed)
+        following = self.ask_next() if outstanding == 0 else ()
+        self.done = outstanding == 0 and not following
+        return following
+
+    def _knows_all_before(self, node: NodeId) -> bool:
+        before = self._ranking[: self._ranking.index(node)]
+        return all(other in self._answers or other in self._failed for other in before)
