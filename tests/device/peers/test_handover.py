@@ -1,0 +1,251 @@
+"""Entries follow their replicas when nodes come and go, and nothing is dropped that is not in place."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.device.peers.handover import HandoverPlan, Placement
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.rendezvous import RendezvousRouter
+
+ROUTER = RendezvousRouter()
+OWN = NodeId(1)
+KEYS = tuple(f"model/museum/{number:04}/1" for number in range(200))
+
+
+def among(*nodes: int, count: int = 2) -> Placement:
+    return Placement(frozenset(map(NodeId, nodes)), count, ROUTER)
+
+
+def held_by(node: NodeId, placement: Placement) -> list[str]:
+    return [key for key in KEYS if node in placement.replicas(key)]
+
+
+def test_a_node_that_joins_is_offered_the_keys_that_it_is_a_replica_of_now() -> None:
+    before, after = among(1, 2, 3), among(1, 2, 3, 4)
+    mine = held_by(OWN, before)
+    plan = HandoverPlan(OWN, mine, (before,), after)
+    assert set(plan.offers(NodeId(4))) >= {key for key in mine if NodeId(4) in after.replicas(key)}
+    kept = [key for key in mine if OWN in after.replicas(key)]
+    assert not any(key in plan.offers(node) for node in map(NodeId, (2, 3)) for key in kept)
+
+
+def test_when_a_node_left_its_keys_go_to_those_that_are_replicas_now_and_nothing_else_moves() -> None:
+    before, after = among(1, 2, 3, 4), among(1, 2, 3)
+    mine = held_by(OWN, before)
+    plan = HandoverPlan(OWN, mine, (before,), after)
+    for node in map(NodeId, (2, 3)):
+        moved = {key for key in mine if node in after.replicas(key) and node not in before.replicas(key)}
+        assert set(plan.offers(node)) == moved
+    assert not plan.droppable()
+
+
+def test_an_entry_is_dropped_only_when_all_replicas_have_it() -> None:
+    before, after = among(1, 2), among(1, 2, 3, 4)
+    key = next(key for key in KEYS if OWN not in after.replicas(key))
+    plan = HandoverPlan(OWN, [key], (before,), after)
+    assert set(plan.receivers()) == set(after.replicas(key))
+    for node in after.replicas(key):
+        assert not plan.droppable()
+        plan.confirmed(node, [key])
+    assert plan.droppable() == {key}
+    plan.dropped([key])
+    assert plan.done
+    assert not plan.droppable()
+
+
+def test_what_a_replica_refuses_is_neither_offered_again_nor_dropped() -> None:
+    before, after = among(1, 2), among(1, 2, 3, 4)
+    key = next(key for key in KEYS if OWN not in after.replicas(key))
+    plan = HandoverPlan(OWN, [key], (before,), after)
+    first, second = after.replicas(key)
+    plan.refused(first, [key])
+    plan.confirmed(second, [key])
+    assert plan.done
+    assert not plan.droppable()
+
+
+def test_a_node_that_leaves_offers_first_what_would_be_lost() -> None:
+    before, after = among(1, 2, 3), among(2, 3, 4)
+    mine = held_by(OWN, before)
+    plan = HandoverPlan(OWN, mine, (before,), after)
+    for node in map(NodeId, (2, 3)):
+        offers = plan.offers(node)
+        fresh = [node not in before.replicas(key) for key in offers]
+        assert fresh == sorted(fresh, reverse=True)
+    for node in plan.receivers():
+        plan.confirmed(node, plan.offers(node))
+    assert plan.droppable() == set(mine)
+
+
+def test_the_last_node_has_nobody_to_hand_over_to_and_drops_nothing() -> None:
+    for after in (among(), among(1)):
+        plan = HandoverPlan(OWN, KEYS, (among(1, 2),), after)
+        assert plan.done
+        assert not plan.droppable()
+
+
+def test_if_nothing_is_known_everything_is_offered_to_all_replicas() -> None:
+    after = among(1, 2, 3)
+    plan = HandoverPlan(OWN, KEYS, (), after)
+    for node in map(NodeId, (2, 3)):
+        assert set(plan.offers(node)) == set(held_by(node, after))
+
+
+def test_a_change_before_a_plan_is_done_offers_again_what_was_open() -> None:
+    first, second = among(1, 2), among(1, 2, 3)
+    plan = HandoverPlan(OWN, KEYS, (first,), second)
+    open_for_3 = set(plan.offers(NodeId(3)))
+    assert open_for_3
+    again = plan.followed_by(KEYS, among(1, 2, 3, 4))
+    third = among(1, 2, 3, 4)
+    still = {key for key in open_for_3 if NodeId(3) in third.replicas(key)}
+    assert still <= set(again.offers(NodeId(3)))
+    for node in plan.receivers():
+        plan.confirmed(node, plan.offers(node))
+    after_all = plan.followed_by([key for key in KEYS if OWN in second.replicas(key)], second)
+    assert after_all.done
+
+
+def test_what_came_in_the_meantime_is_offered_to_all_replicas() -> None:
+    after = among(1, 2, 3)
+    plan = HandoverPlan(OWN, (), (after,), after)
+    assert plan.done
+    mine = next(key for key in KEYS if OWN in after.replicas(key))
+    spare = next(key for key in KEYS if OWN not in after.replicas(key))
+    plan.add(mine)
+    plan.add(spare)
+    for node in map(NodeId, (2, 3)):
+        assert set(plan.offers(node)) == {key for key in (mine, spare) if node in after.replicas(key)}
+        plan.confirmed(node, plan.offers(node))
+    assert plan.droppable() == {spare}
+    plan.add(spare)
+    assert not plan.droppable()
+
+
+def test_anti_entropy_offers_every_entry_once_in_a_round_of_turns() -> None:
+    after = among(1, 2, 3)
+    offered: list[tuple[NodeId, str]] = []
+    for turn in range(7, 12):
+        plan = HandoverPlan.anti_entropy(OWN, KEYS, turn, 5, after)
+        part = [(node, key) for node in plan.receivers() for key in plan.offers(node)]
+        assert 0 < len(part) < len(KEYS)
+        offered += part
+    assert sorted(offered) == sorted(
+        (node, key) for key in KEYS for node in after.replicas(key) if node != OWN
+    )
+    with pytest.raises(InvalidArgument):
+        HandoverPlan.anti_entropy(OWN, KEYS, 0, 0, after)
+
+
+class Group:
+    """Nodes that hold keys and hand over by their plans; a step may deliver any part of what is open."""
+
+    def __init__(self, nodes: int, count: int, keys: tuple[str, ...]) -> None:
+        self.count, self.keys = count, keys
+        self.held: dict[NodeId, set[str]] = {NodeId(number): set() for number in range(1, nodes + 1)}
+        start = self.placement()
+        for key in keys:
+            for node in start.replicas(key):
+                self.held[node].add(key)
+        self.plans = {node: HandoverPlan(node, held, (start,), start) for node, held in self.held.items()}
+
+    def placement(self) -> Placement:
+        return Placement(frozenset(self.held), self.count, ROUTER)
+
+    def change(self, node: NodeId) -> None:
+        """The node joins if it is not there; else it dies."""
+        if node in self.held:
+            del self.held[node], self.plans[node]
+        else:
+            self.held[node] = set()
+            self.plans[node] = HandoverPlan(node, (), (), self.placement())
+        after = self.placement()
+        self.plans = {each: plan.followed_by(self.held[each], after) for each, plan in self.plans.items()}
+
+    def deliver(self, giver: NodeId, part: int | None) -> None:
+        """One device hands over some of what is open, or all; what it may drop then, it drops."""
+        plan = self.plans[giver]
+        for receiver in plan.receivers():
+            keys = plan.offers(receiver)[:part]
+            self.held[receiver] |= {key for key in keys if key in self.held[giver]}
+            plan.confirmed(receiver, keys)
+        droppable = plan.droppable()
+        self.held[giver] -= droppable
+        plan.dropped(droppable)
+
+    def finish(self) -> None:
+        for giver in self.plans:
+            self.deliver(giver, None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(3, 8),
+    st.lists(st.integers(1, 12).map(NodeId), min_size=1, max_size=10),
+    st.integers(0, 2**32),
+)
+def test_with_time_between_changes_every_key_ends_up_at_exactly_its_replicas(
+    nodes: int, changes: list[NodeId], seed: int
+) -> None:
+    group = Group(nodes, 2, KEYS[:40])
+    for node in changes:
+        if len(group.held) > 2 or node not in group.held:
+            group.change(node)
+            group.finish()
+        after = group.placement()
+        for key in group.keys:
+            assert {holder for holder in group.held if key in group.held[holder]} == set(after.replicas(key))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 6), st.data(), st.integers(0, 2**32))
+def test_joins_and_clean_exits_in_the_midst_of_hand_overs_lose_nothing(
+    nodes: int, data: st.DataObject, seed: int
+) -> None:
+    """Nobody dies here, so that every key has to survive; in the end all are at their replicas."""
+    rng = random.Random(seed)
+    group = Group(nodes, 2, KEYS[:40])
+    for node in data.draw(st.lists(st.integers(1, 12).map(NodeId), max_size=8)):
+        if node in group.held:
+            if len(group.held) == 1:
+                continue
+            left = Placement(frozenset(group.held) - {node}, 2, ROUTER)
+            leaving = group.plans[node].followed_by(group.held[node], left)
+            for receiver in leaving.receivers():
+                group.held[receiver] |= set(leaving.offers(receiver))
+                for key in leaving.offers(receiver):
+                    group.plans[receiver].add(key)
+        group.change(node)
+        for giver in rng.sample(sorted(group.held), rng.randint(0, len(group.held))):
+            group.deliver(giver, rng.randint(0, 5))
+        assert set.union(*group.held.values()) == set(group.keys)
+    for _ in range(3):
+        group.finish()
+    after = group.placement()
+    for key in group.keys:
+        assert {node for node in group.held if key in group.held[node]} >= set(after.replicas(key))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(3, 6), st.lists(st.booleans(), max_size=5), st.integers(0, 2**32))
+def test_a_death_between_joins_that_were_half_done_leaves_every_key_somewhere(
+    nodes: int, finished: list[bool], seed: int
+) -> None:
+    """Joins follow each other quickly; then one device dies: with two replicas nothing is lost."""
+    rng = random.Random(seed)
+    group = Group(nodes, 2, KEYS[:40])
+    for number, all_of_it in enumerate(finished):
+        group.change(NodeId(20 + number))
+        for giver in rng.sample(sorted(group.held), rng.randint(0, len(group.held))):
+            group.deliver(giver, None if all_of_it else rng.randint(0, 5))
+    group.change(rng.choice(sorted(group.held)))
+    assert set.union(*group.held.values()) == set(group.keys)
+    for _ in range(3):
+        group.finish()
+    after = group.placement()
+    for key in group.keys:
+        assert {node for node in group.held if key in group.held[node]} >= set(after.replicas(key))

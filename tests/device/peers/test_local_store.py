@@ -1,0 +1,334 @@
+"""A device holds what it is needed for, within limits, and what is over stays over."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from nearsight.device.peers.local_store import LocalStore, Place, Refusal, StoreLimits
+from nearsight.device.peers.stamps import Stamp
+from nearsight.device.peers.values import Contribution, Counters, Entry, Register, digest, merged, size_bytes
+from support.peer_states import KEY, VALUES
+
+TOMBSTONE_S = 60.0
+WIDE = StoreLimits(memory_bytes=10**6, max_keys=1000, entry_bytes=10**5, tombstone_s=TOMBSTONE_S)
+
+
+def everywhere_first(key: str) -> Place:
+    return Place.FIRST
+
+
+def by_first_letter(key: str) -> Place:
+    return {"f": Place.FIRST, "r": Place.REPLICA}.get(key[0], Place.SPARE)
+
+
+def put(
+    key: str, counter: int = 1, value: bytes = b"value", expires_s: float | None = None, writer: int = 1
+) -> Entry:
+    return Entry(key, value=Register(value, Stamp(counter, writer)), expires_s=expires_s)
+
+
+def deleted(key: str, counter: int, expires_s: float | None = None) -> Entry:
+    return Entry(key, cleared=Stamp(counter, 1), expires_s=expires_s)
+
+
+def small_store(max_keys: int = 4, memory_bytes: int = 10**6) -> LocalStore:
+    return LocalStore(StoreLimits(memory_bytes, max_keys, 10**5, TOMBSTONE_S), by_first_letter)
+
+
+def value_in(store: LocalStore, key: str, now_s: float = 0.0) -> bytes | None:
+    entry = store.get(key, now_s)
+    return entry.value.value if entry is not None and isinstance(entry.value, Register) else None
+
+
+class TestMerging:
+    def test_what_was_put_is_there(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        done = store.merge(put("a"), 0.0)
+        assert (done.changed, done.refusal, done.entry) == (True, None, store.get("a", 0.0))
+        assert value_in(store, "a") == b"value"
+        assert store.keys() == ("a",)
+        assert "a" in store
+
+    def test_the_same_state_again_changes_nothing(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a", 2), 0.0)
+        assert not store.merge(put("a", 2), 0.0).changed
+        assert not store.merge(put("a", 1, b"older"), 0.0).changed
+        assert value_in(store, "a") == b"value"
+
+    def test_a_value_over_the_limit_is_refused_and_what_was_there_stays(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a"), 0.0)
+        done = store.merge(put("a", 2, bytes(WIDE.entry_bytes + 1)), 0.0)
+        assert (done.changed, done.refusal) == (False, Refusal.TOO_LARGE)
+        assert value_in(store, "a") == b"value"
+        assert store.counts.refused == 1
+
+    def test_wanted_is_what_is_missing_or_differs(self) -> None:
+        store, other = LocalStore(WIDE, everywhere_first), LocalStore(WIDE, everywhere_first)
+        for key in ("same", "differs"):
+            store.merge(put(key), 0.0)
+            other.merge(put(key), 0.0)
+        other.merge(put("differs", 2, b"new"), 0.0)
+        other.merge(put("missing"), 0.0)
+        assert store.wanted(other.digests(other.keys())) == ("differs", "missing")
+        store.merge(put("differs", 2, b"new"), 0.0)
+        assert store.wanted(other.digests(["differs"])) == ()
+
+    def test_dropping_leaves_no_trace(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a"), 0.0)
+        assert store.drop("a")
+        assert not store.drop("a")
+        assert (len(store), store.size_bytes) == (0, 0)
+        assert store.merge(put("a"), 0.0).changed
+
+
+class TestEnds:
+    def test_a_value_is_there_until_its_time_to_live_is_over(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a", expires_s=5.0), 0.0)
+        assert value_in(store, "a", 4.9) == b"value"
+        assert store.get("a", 5.0) is None
+        assert store.expire(5.0) == 1
+        assert (len(store), store.counts.expired) == (0, 1)
+
+    def test_what_ended_does_not_come_back_from_another_device(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a", 2, expires_s=5.0), 0.0)
+        slow_copy, older = put("a", 2, expires_s=5.2), put("a", 1, b"older")
+        for late in (slow_copy, older):
+            assert store.merge(late, 5.1).refusal is Refusal.EXPIRED
+            assert len(store) == 0
+        assert store.merge(put("a", 3), 5.1).changed
+
+    def test_a_later_write_prolongs_the_life(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a", 1, expires_s=5.0), 0.0)
+        store.merge(put("a", 2, expires_s=9.0), 1.0)
+        assert store.expire(5.0) == 0
+        assert store.expire(9.0) == 1
+
+    def test_counters_that_ended_come_back_with_the_next_addition(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        counted = Counters((Contribution(1, Stamp(1, 1), {"n": 3}),))
+        store.merge(Entry("a", value=counted, expires_s=5.0), 0.0)
+        store.expire(5.0)
+        assert store.merge(Entry("a", value=counted, expires_s=9.0), 6.0).refusal is Refusal.EXPIRED
+        more = Entry("a", value=counted, expires_s=9.0, renewed=Stamp(4, 1))
+        assert store.merge(more, 6.0).changed
+
+    @given(st.lists(st.tuples(VALUES, st.floats(0, 59.9)), max_size=8), st.integers(7, 9))
+    def test_what_was_deleted_stays_so_until_the_tombstone_ends(
+        self, late: list[tuple[object, float]], counter: int
+    ) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(deleted(KEY, counter), 0.0)
+        for value, now_s in sorted(late, key=lambda each: each[1]):
+            store.merge(Entry(KEY, value=value), now_s)  # type: ignore[arg-type]
+            held = store.get(KEY, now_s)
+            assert held is not None
+            assert held.value is None
+        assert store.get(KEY, TOMBSTONE_S) is None
+
+    def test_that_a_key_was_deleted_outlives_a_short_lived_value_that_came_after(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(deleted("a", 5), 0.0)
+        store.merge(put("a", 6, expires_s=2.0), 1.0)
+        store.expire(2.0)
+        store.merge(put("a", 4, b"old"), 3.0)
+        held = store.get("a", 3.0)
+        assert held is not None
+        assert held.value is None
+
+    def test_a_deletion_that_comes_after_the_end_is_remembered(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a", 6, expires_s=2.0), 1.0)
+        store.expire(2.0)
+        assert store.merge(deleted("a", 5), 3.0).changed
+
+    @pytest.mark.parametrize("expires_s", [None, 1e9])
+    def test_a_stranger_cannot_make_a_tombstone_last(self, expires_s: float | None) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(deleted("a", 5, expires_s), 0.0)
+        assert store.expire(TOMBSTONE_S) == 1
+        assert len(store) == 0
+
+    def test_renewing_over_and_over_keeps_no_list_of_old_ends(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        for number in range(1000):
+            store.merge(put("a", number + 1, expires_s=number + 2.0), float(number))
+        assert len(store._ends) <= 2 * len(store) + 65
+
+
+class TestEviction:
+    def test_what_others_are_to_hold_goes_first_then_copies_then_what_this_device_is_first_for(self) -> None:
+        store = small_store(4)
+        for key in ("f1", "r1", "s1", "s2"):
+            store.merge(put(key), 0.0)
+        for number, gone in enumerate(("s1", "s2", "r1", "f1")):
+            assert gone in store
+            assert store.merge(put(f"f new {number}"), 0.0).changed
+            assert gone not in store
+        assert store.counts.evicted == 4
+
+    def test_the_least_recently_used_goes_first(self) -> None:
+        store = small_store(3)
+        for key in ("r1", "r2", "r3"):
+            store.merge(put(key), 0.0)
+        store.get("r1", 0.0)
+        store.peek("r2", 0.0)
+        store.merge(put("r3", 2), 0.0)
+        store.merge(put("r4"), 0.0)
+        assert set(store.keys()) == {"r1", "r3", "r4"}
+
+    def test_what_is_needed_less_than_all_that_is_there_is_refused(self) -> None:
+        store = small_store(2)
+        for key in ("f1", "r1"):
+            store.merge(put(key), 0.0)
+        assert store.merge(put("s1"), 0.0).refusal is Refusal.FULL
+        assert set(store.keys()) == {"f1", "r1"}
+        assert store.counts.evicted == 0
+
+    def test_bytes_are_limited_as_well(self) -> None:
+        each = size_bytes(put("r1", value=bytes(1000)))
+        store = small_store(100, memory_bytes=3 * each)
+        for number in range(5):
+            store.merge(put(f"r{number}", value=bytes(1000)), 0.0)
+        assert set(store.keys()) == {"r2", "r3", "r4"}
+        assert store.size_bytes == 3 * each
+
+    def test_an_entry_that_grows_displaces_others_or_stays_as_it_was(self) -> None:
+        each = size_bytes(put("f1", value=bytes(100)))
+        store = small_store(100, memory_bytes=2 * each)
+        store.merge(put("f1", value=bytes(100)), 0.0)
+        store.merge(put("r1", value=bytes(100)), 0.0)
+        assert store.merge(put("r1", 2, bytes(120)), 0.0).refusal is Refusal.FULL
+        assert value_in(store, "r1") == bytes(100)
+        assert store.merge(put("f1", 2, bytes(120)), 0.0).changed
+        assert store.keys() == ("f1",)
+
+    def test_when_nodes_come_and_go_other_entries_are_needed_less(self) -> None:
+        store = small_store(2)
+        store.merge(put("f1"), 0.0)
+        store.merge(put("s1"), 0.0)
+        store.place_by(lambda key: Place.SPARE if key == "f1" else Place.FIRST)
+        store.merge(put("s2"), 0.0)
+        assert set(store.keys()) == {"s1", "s2"}
+
+    def test_a_store_without_room_takes_nothing(self) -> None:
+        store = small_store(0)
+        assert store.merge(put("f1"), 0.0).refusal is Refusal.FULL
+        assert store.merge(deleted("f1", 1), 0.0).refusal is Refusal.FULL
+
+    def test_a_flood_of_deletions_takes_at_most_a_quarter_and_the_oldest_go(self) -> None:
+        store = small_store(40)
+        for number in range(40):
+            store.merge(put(f"f{number}"), 0.0)
+        for number in range(100):
+            store.merge(deleted(f"f deleted {number}", 1), 0.0)
+        assert len(store) == 40
+        assert sum(key.startswith("f deleted") for key in store.keys()) == 10  # noqa: SIM118
+        assert "f deleted 99" in store
+
+    def test_a_flood_of_copies_never_displaces_what_this_device_is_first_for(self) -> None:
+        store = small_store(20)
+        for number in range(10):
+            store.merge(put(f"f{number}"), 0.0)
+        for number in range(1000):
+            store.merge(put(f"{'rs'[number % 2]}{number}"), 0.0)
+        assert all(f"f{number}" in store for number in range(10))
+        assert len(store) == 20
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Whatever happens: the limits hold, the counts fit, and nothing needed more makes room for less."""
+
+    KEYS = tuple(f"{letter}{number}" for letter in "frs" for number in range(4))
+    LIMITS = StoreLimits(memory_bytes=1200, max_keys=7, entry_bytes=400, tombstone_s=20.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.places = by_first_letter
+        self.store = LocalStore(self.LIMITS, by_first_letter)
+        self.deleted: dict[str, tuple[Stamp, float]] = {}
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        value=VALUES,
+        size=st.integers(0, 500),
+        left_s=st.none() | st.integers(1, 30),
+        cleared=st.integers(0, 4),
+    )
+    def merge(self, key: str, value: object, size: int, left_s: int | None, cleared: int) -> None:
+        if isinstance(value, Register):
+            value = Register(value.value * size, value.stamp)
+        expires_s = None if left_s is None else self.now_s + left_s
+        entry = Entry(key, Stamp(cleared, 0), value, expires_s)  # type: ignore[arg-type]
+        self.store.expire(self.now_s)
+        before = {held: self.store.peek(held, self.now_s) for held in self.store.keys()}  # noqa: SIM118
+        done = self.store.merge(entry, self.now_s)
+        gone = {held for held in before if held not in self.store}
+        assert done.entry == self.store.peek(key, self.now_s)
+        assert done.changed == (done.entry != before.get(key))
+        if done.refusal is not None:
+            assert not gone
+            assert not done.changed
+        else:
+            known = before.get(key)
+            expected = merged(known, entry) if known is not None else entry
+            if done.entry is not None and key not in self.deleted:
+                assert digest(done.entry) == digest(merged(expected, expected))
+        tombstones = {held for held in gone if (was := before[held]) is not None and was.value is None}
+        assert all(self.places(held) <= self.places(key) for held in gone - tombstones)
+
+    @rule(key=st.sampled_from(KEYS), counter=st.integers(1, 6))
+    def delete(self, key: str, counter: int) -> None:
+        done = self.store.merge(deleted(key, counter), self.now_s)
+        if done.refusal is None:
+            covered = max(Stamp(counter, 1), self.deleted.get(key, (Stamp(0, 0), 0.0))[0])
+            self.deleted[key] = (covered, self.now_s + self.LIMITS.tombstone_s)
+
+    @rule(key=st.sampled_from(KEYS))
+    def get(self, key: str) -> None:
+        self.store.get(key, self.now_s)
+
+    @precondition(lambda self: len(self.store))
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        self.store.drop(data.draw(st.sampled_from(self.store.keys())))
+
+    @rule(seconds=st.integers(1, 25))
+    def wait(self, seconds: int) -> None:
+        self.now_s += seconds
+        self.store.expire(self.now_s)
+
+    @rule(seed=st.integers(0, 5))
+    def nodes_change(self, seed: int) -> None:
+        rng = random.Random(seed)
+        places = {key: rng.choice(list(Place)) for key in self.KEYS}
+        self.places = places.__getitem__
+        self.store.place_by(self.places)
+
+    @invariant()
+    def the_limits_hold(self) -> None:
+        held = [self.store.peek(key, -1.0) for key in self.store.keys()]  # noqa: SIM118
+        assert len(held) == len(self.store) <= self.LIMITS.max_keys
+        sizes = [size_bytes(entry) for entry in held if entry is not None]
+        assert sum(sizes) == self.store.size_bytes <= self.LIMITS.memory_bytes
+        assert max(sizes, default=0) <= self.LIMITS.entry_bytes
+
+    @invariant()
+    def digests_are_those_of_what_is_held(self) -> None:
+        for key, found in self.store.digests(self.KEYS).items():
+            entry = self.store.peek(key, -1.0)
+            assert entry is not None
+            assert found == digest(entry)
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
