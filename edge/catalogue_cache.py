@@ -279,9 +279,9 @@ class CatalogueCache:
         if self._closed:
             return
         with self._counters:
-            self._requests_since_decision = 0
+            requests, self._requests_since_decision = self._requests_since_decision, 0
         if not self.size:
-            self.profiler.relax()
+            self.profiler.relax(requests)
         situation = self._situation()
         costs = situation.costs
         k_max = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)

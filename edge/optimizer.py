@@ -79,7 +79,15 @@ class AdaptivePolicy:
         """See `judge_change`."""
         costs = situation.costs
         optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
-        return judge_change(state, target, optimizer, situation.ranking, costs.miss_ms, self._least_gain)
+        return judge_change(
+            state,
+            target,
+            optimizer,
+            situation.ranking,
+            costs.miss_ms,
+            self._least_gain,
+            costs.indifference,
+        )
 
 
 class BaselinePolicy:

@@ -32,11 +32,14 @@ class Costs:
         f(k), corrected, and recall(k).
     miss_ms : float
         L_miss.
+    indifference : float
+        See `LookupCorrection.indifference`.
     """
 
     lookup_ms: FloatArray
     recall: FloatArray
     miss_ms: float
+    indifference: float = 0.0
 
 
 class Measured(BaseModel):
@@ -147,10 +150,13 @@ class Profiler:
             self._extend(k)
             self._correction.observe(lookup_ms, float(self._curves.lookup_ms[k]))
 
-    def relax(self) -> None:
-        """No lookup tells how busy the machine is, as the cache is empty: forget slowly that it was busy."""
+    def relax(self, requests: int) -> None:
+        """As the cache is empty, no lookup tells how busy the machine is: forget slowly that it was busy.
+
+        ``requests`` came since the last call.
+        """
         with self._lock:
-            self._correction.relax()
+            self._correction.relax(requests)
 
     def observe_query(self, *, image: bool) -> None:
         """A request came, with an image or with features."""
@@ -169,7 +175,12 @@ class Profiler:
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
             # Only a cache that is asked needs features: an empty one passes images on as they are.
             lookup_ms[1:] += self._mean_extraction_ms()
-            return Costs(lookup_ms, self._curves.recall[: k_max + 1], self._miss_latency.mean_ms)
+            return Costs(
+                lookup_ms,
+                self._curves.recall[: k_max + 1],
+                self._miss_latency.mean_ms,
+                self._correction.indifference,
+            )
 
     def _mean_extraction_ms(self) -> float:
         """What extraction adds to a lookup, over requests with images and requests with features."""

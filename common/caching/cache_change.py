@@ -4,10 +4,12 @@ A snapshot costs fetched models and CPU time, and the optimum moves a little wit
 in order:
 
 1. objects that left the catalogue or were replaced there must go, whatever it costs;
-2. an object that belongs into the cache and was asked for since the last build enters at once if nothing
+2. an empty cache is filled, and a filled one emptied, only if that saves ``indifference`` of the expected
+   latency: more than nothing once lookups turned out slower than they seemed;
+3. an object that belongs into the cache and was asked for since the last build enters at once if nothing
    must leave for it, and from its second request on if something must: a newly popular object enters soon,
    and two objects of equal popularity do not push each other out at every photo;
-3. any other change waits until it saves at least ``least_gain`` of the expected latency.
+4. any other change waits until it saves at least ``least_gain`` of the expected latency.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ def judge_change(
     ranking: Ranking,
     miss_ms: float,
     least_gain: float = 0.01,
+    indifference: float = 0.0,
 ) -> CacheChange:
     """Decide whether to go from ``state.cached`` to ``target``.
 
@@ -80,7 +83,9 @@ def judge_change(
     optimizer, ranking, miss_ms
         What the expected latency of both is computed from.
     least_gain : float
-        Share of the present expected latency that rule 3 asks for.
+        Share of the present expected latency that rule 4 asks for.
+    indifference : float
+        Share of it that rule 2 asks for: see `LookupCorrection.indifference`.
     """
     entering = frozenset(target - state.cached)
     leaving = frozenset(state.cached - target)
@@ -90,6 +95,9 @@ def judge_change(
         return CacheChange(entering, leaving, 0.0, False, "the cache is as it should be")
     now_ms = optimizer.latency_of(state.cached, ranking, miss_ms)
     gain_ms = now_ms - optimizer.latency_of(target, ranking, miss_ms)
+    if not (state.cached and target) and gain_ms < indifference * now_ms:
+        why = f"only {gain_ms:.3f} ms per request to gain, within {indifference:.0%}"
+        return CacheChange(entering, leaving, gain_ms, False, why)
     requests_needed = 2 if leaving else 1
     popular = sum(state.asked.get(object_id, 0) >= requests_needed for object_id in entering)
     if popular and gain_ms > 0:

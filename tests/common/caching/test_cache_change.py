@@ -16,12 +16,13 @@ def judge(
     *,
     asked: dict[str, int] | None = None,
     outdated: frozenset[str] = frozenset(),
+    indifference: float = 0.0,
 ) -> CacheChange:
     distribution = RequestDistribution([f"o{i}" for i in range(100)])
     for name, count in counts.items():
         distribution.count(name, 0.0, count)
     state = CacheState(cached, outdated, asked if asked is not None else {})
-    return judge_change(state, target, OPTIMIZER, distribution.ranking(0.0), 100.0)
+    return judge_change(state, target, OPTIMIZER, distribution.ranking(0.0), 100.0, 0.01, indifference)
 
 
 def test_a_newly_popular_object_enters_at_its_first_request_while_nothing_must_leave() -> None:
@@ -46,6 +47,18 @@ def test_a_large_gain_does_not_wait() -> None:
     change = judge({"o1": 500, "o2": 500}, {"o1"}, {"o1", "o2"})
     assert change.worthwhile
     assert "saves" in change.why
+
+
+def test_a_cache_is_filled_or_emptied_only_beyond_the_band_of_indifference() -> None:
+    counts, asked = {"o1": 10}, {"o1": 1}
+    gain = judge(counts, set(), {"o1"}).gain_ms / 100.0  # of the 100 ms that an empty cache costs
+    for indifference, worthwhile in ((0.0, True), (0.9 * gain, True), (1.1 * gain, False)):
+        change = judge(counts, set(), {"o1"}, asked=asked, indifference=indifference)
+        assert change.worthwhile is worthwhile
+    assert judge({"o1": 9, "o2": 9}, {"o1"}, {"o1", "o2"}, asked={"o2": 1}, indifference=0.9).worthwhile, (
+        "between two filled caches there is no such band"
+    )
+    assert judge({}, {"gone"}, set(), outdated=frozenset({"gone"}), indifference=0.9).worthwhile
 
 
 def test_an_object_that_left_the_catalogue_goes_at_once() -> None:
