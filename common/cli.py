@@ -130,7 +130,7 @@ def status(
 
     from nearsight.common.status import ask_status
 
-    security = _client_security(key, server_key)
+    security = client_security(key, server_key)
     while True:
         statuses = ask_status(endpoints, timeout_s=timeout_s, security=security)
         if as_json:
@@ -156,7 +156,7 @@ def explain(
     """Ask edges and devices why they cache what they cache. Exit code 0 if all answered, 4 if not."""
     from nearsight.common.explain import ask_explanations
 
-    answers = ask_explanations(endpoints, timeout_s=timeout_s, security=_client_security(key, server_key))
+    answers = ask_explanations(endpoints, timeout_s=timeout_s, security=client_security(key, server_key))
     if as_json:
         print_json([answer.to_json() for answer in answers])
     else:
@@ -187,7 +187,14 @@ def _print_explanations(answer: DaemonExplanations, most: int) -> None:
             typer.echo(f"  {name}: {value}")
 
 
-def _client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:
+def client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:
+    """The keys that the options of a command name; None without them.
+
+    Raises
+    ------
+    ConfigurationError
+        If one of the two is missing.
+    """
     from nearsight.common.rpc.security import ClientSecurity
 
     if key is None and server_key is None:

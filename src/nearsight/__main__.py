@@ -49,6 +49,11 @@ COMMANDS = MappingProxyType(
             "Ask edges and devices why they cache what they cache.",
             _SET_UP,
         ),
+        "peers": LazyCommand(
+            "nearsight.device.peers_cli:app",
+            "Show which devices are near a device, what each holds, and the traffic.",
+            _SET_UP,
+        ),
         "config": LazyCommand(
             "nearsight.common.cli:config_app",
             "Show the settings in force, or write a settings file.",

@@ -1,0 +1,82 @@
+"""``nearsight peers``: who is near a device, what each holds, and the traffic."""
+
+# ruff: noqa: PLC0415  heavy imports wait for the command
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.cli import KeyOption, ServerKeyOption, TimeoutOption, client_security
+from nearsight.common.errors import PeerError
+from nearsight.common.terminal import output_console, print_json, print_table
+
+if TYPE_CHECKING:
+    from nearsight.device.peers_inquiry import DevicePeers
+
+app = typer.Typer(add_completion=False)
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:7200"
+
+
+@app.command()
+def peers(
+    endpoints: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ENDPOINT",
+            help=f"Local endpoints of device daemons. Default: {DEFAULT_ENDPOINT}.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout_s: TimeoutOption = 3.0,
+    key: KeyOption = None,
+    server_key: ServerKeyOption = None,
+    watch_s: Annotated[
+        float | None,
+        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show which devices are near, what each holds, and the traffic.
+
+    Exit code 0 if all answered, 4 if not.
+    """
+    import time
+
+    from nearsight.device.peers_inquiry import ask_peers
+
+    security = client_security(key, server_key)
+    while True:
+        answers = ask_peers(endpoints or [DEFAULT_ENDPOINT], timeout_s=timeout_s, security=security)
+        if as_json:
+            print_json([answer.to_json() for answer in answers])
+        else:
+            if watch_s is not None:
+                output_console().clear()
+            _print(answers)
+        if watch_s is None:
+            raise typer.Exit(PeerError.exit_code if any(answer.error for answer in answers) else 0)
+        time.sleep(watch_s)
+
+
+def _print(answers: Sequence[DevicePeers]) -> None:
+    from nearsight.device.peers.node_id import shown
+    from nearsight.device.peers_inquiry import TABLE_COLUMNS, table_of
+
+    for answer in answers:
+        report = answer.report
+        if report is None:
+            typer.echo(f"{answer.endpoint}: no answer: {answer.error}")
+            continue
+        name = f"{report.device_id}, node {shown(report.node_id)}, at {report.endpoint}"
+        count = len(report.peers)
+        if count:
+            title = f"{name}: {count} peer{'s' if count > 1 else ''}"
+            print_table(TABLE_COLUMNS, table_of(report), title=title, right=TABLE_COLUMNS[4:])
+        else:
+            typer.echo(f"{name}: nobody else is there")
+        for fact, value in report.facts:
+            typer.echo(f"  {fact}: {value}")

@@ -1,0 +1,142 @@
+"""Who is near, asked of device daemons over their local endpoints: what ``nearsight peers`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+
+from google.protobuf.message import Message
+
+from nearsight.common.errors import InvalidMessage, NearsightError, NotFound
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.status import format_duration
+from nearsight.device.peers.node_id import shown
+from nearsight.device.peers.peers_report import PeersReport, PeerStatus, report_from_proto
+from nearsight.protos import peers_pb2
+
+CLIENT_ID = "nearsight-peers"
+OFF = "it shares with nobody: recognizer.peers.enabled is off, or it is no device"
+_DESCRIPTOR = peers_pb2.DESCRIPTOR.services_by_name["PeerReports"]
+_UNITS = ("B", "kB", "MB", "GB")
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePeers:
+    """What one device said about its peers, or why it said nothing.
+
+    Attributes
+    ----------
+    endpoint : str
+        As asked.
+    report : PeersReport, optional
+        None if there was no answer.
+    error : str
+        Why there was none.
+    """
+
+    endpoint: str
+    report: PeersReport | None = None
+    error: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """The fields; ids as people see them, facts as a mapping."""
+        if self.report is None:
+            return {"endpoint": self.endpoint, "error": self.error}
+        return {
+            "endpoint": self.endpoint,
+            "error": "",
+            "node_id": shown(self.report.node_id),
+            "device_id": self.report.device_id,
+            "peer_endpoint": self.report.endpoint,
+            "peers": [asdict(peer) | {"node_id": shown(peer.node_id)} for peer in self.report.peers],
+            "facts": dict(self.report.facts),
+        }
+
+
+def ask_peers(
+    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
+) -> tuple[DevicePeers, ...]:
+    """Ask all device daemons at the same time; takes ``timeout_s`` at most.
+
+    Parameters
+    ----------
+    endpoints : sequence of str
+        ``tcp://host:port`` each, where applications connect.
+    timeout_s : float
+        How long to wait for an answer.
+    security : ClientSecurity, optional
+        The keys, if the daemons use encryption.
+    """
+    with ExitStack() as open_channels:
+        pending = []
+        for endpoint in endpoints:
+            channel = open_channels.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=security))
+            stub = Stub(channel, _DESCRIPTOR)
+            pending.append(stub.get_peers.future(peers_pb2.GetPeersRequest(), timeout_s=timeout_s))
+        answers = []
+        for endpoint, answer in zip(endpoints, pending, strict=True):
+            try:
+                answers.append(DevicePeers(endpoint, _report(endpoint, answer.result().message)))
+            except NotFound:
+                answers.append(DevicePeers(endpoint, error=OFF))
+            except NearsightError as error:
+                answers.append(DevicePeers(endpoint, error=str(error)))
+    return tuple(answers)
+
+
+TABLE_COLUMNS = (
+    "device",
+    "node",
+    "address",
+    "state",
+    "heard",
+    "here for",
+    "keys",
+    "store",
+    "models",
+    "sent",
+    "received",
+    "ping ms",
+)
+"""Headings of `table_of`."""
+
+
+def table_of(report: PeersReport) -> list[tuple[str, ...]]:
+    """One row per peer, by name: see `TABLE_COLUMNS`."""
+    ordered = sorted(report.peers, key=lambda peer: (peer.device_id, peer.node_id))
+    return [_row(peer) for peer in ordered]
+
+
+def format_bytes(count: int) -> str:
+    """``812 B``, ``3.4 kB``, ``12.0 MB``."""
+    value = float(count)
+    for unit in _UNITS[:-1]:
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} {_UNITS[-1]}"
+
+
+def _row(peer: PeerStatus) -> tuple[str, ...]:
+    return (
+        peer.device_id or "?",
+        shown(peer.node_id),
+        peer.endpoint,
+        peer.state,
+        f"{peer.heard_s_ago:.1f} s ago",
+        format_duration(peer.present_s),
+        str(peer.keys),
+        format_bytes(peer.store_bytes),
+        str(peer.models),
+        format_bytes(peer.sent_bytes),
+        format_bytes(peer.received_bytes),
+        f"{peer.round_trip_ms:.1f}",
+    )
+
+
+def _report(endpoint: str, message: Message) -> PeersReport:
+    if not isinstance(message, peers_pb2.PeersReport):
+        raise InvalidMessage(f"{endpoint} answered with a {message.DESCRIPTOR.name}")
+    return report_from_proto(message)

@@ -1,0 +1,132 @@
+"""`nearsight peers`: what a device says about its peers, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.rpc.health import HealthService
+from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.service import Service
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peers_report import PeerReportsService, PeersReport, PeerStatus
+from nearsight.device.peers_inquiry import ask_peers, format_bytes, table_of
+
+ANNA = PeerStatus(
+    NodeId(0xA11A),
+    "anna",
+    "tcp://10.0.0.7:40001",
+    "live",
+    heard_s_ago=1.25,
+    present_s=125.0,
+    keys=1200,
+    store_bytes=3_400_000,
+    models=12,
+    sent_bytes=950,
+    received_bytes=12_345,
+    round_trip_ms=0.61,
+)
+BEN = PeerStatus(NodeId(0xBE7), "ben", "tcp://10.0.0.8:40002", "suspect", 16.0, 20.0, 0, 0, 0, 0, 0, 2.0)
+REPORT = PeersReport(
+    NodeId(0x0E),
+    "otto",
+    "tcp://10.0.0.6:40000",
+    (BEN, ANNA),
+    (("beacons", "12 heard, 1 malformed"), ("models from peers", "3, 0.12 MB")),
+)
+ALONE = PeersReport(NodeId(5), "otto", "tcp://10.0.0.6:40000", (), (("beacons", "0 heard"),))
+
+
+@contextmanager
+def serving(*services: Service) -> Iterator[str]:
+    health = HealthService("device", "1", lambda: True, lambda: ())
+    with RpcServer([*services, health], tier="device", settings=ServerSettings()) as server:
+        yield server.endpoint
+
+
+@contextmanager
+def device(report: PeersReport) -> Iterator[str]:
+    with serving(PeerReportsService(lambda: report)) as endpoint:
+        yield endpoint
+
+
+def test_the_report_arrives_as_it_was_made() -> None:
+    with device(REPORT) as endpoint:
+        (answer,) = ask_peers([endpoint], timeout_s=5.0)
+    assert answer.error == ""
+    assert answer.report == REPORT
+
+
+def test_peers_are_listed_by_name_with_units() -> None:
+    first, second = table_of(REPORT)
+    assert (first[0], second[0]) == ("anna", "ben")
+    assert first[1:5] == ("000000000000a11a", "tcp://10.0.0.7:40001", "live", "1.2 s ago")
+    assert first[5:] == ("2 min", "1200", "3.4 MB", "12", "950 B", "12.3 kB", "0.6")
+
+
+def test_a_person_reads_who_is_there_and_the_traffic(capsys: pytest.CaptureFixture[str]) -> None:
+    with device(REPORT) as endpoint:
+        assert main(["peers", endpoint]) == 0
+    shown = capsys.readouterr().out
+    assert "otto, node 000000000000000e, at tcp://10.0.0.6:40000: 2 peers" in shown
+    assert "suspect" in shown
+    assert "models from peers: 3, 0.12 MB" in shown
+
+
+def test_a_device_without_peers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with device(ALONE) as endpoint:
+        assert main(["peers", endpoint]) == 0
+    assert "nobody else is there" in capsys.readouterr().out
+
+
+def test_a_script_reads_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with device(REPORT) as endpoint:
+        assert main(["peers", endpoint, "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["node_id"] == "000000000000000e"
+    assert answer["facts"]["models from peers"] == "3, 0.12 MB"
+    by_name = {peer["device_id"]: peer for peer in answer["peers"]}
+    assert by_name["anna"]["store_bytes"] == 3_400_000
+    assert by_name["ben"]["node_id"] == "0000000000000be7"
+
+
+def test_devices_that_do_not_share_and_devices_that_are_not_there_are_told_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with serving() as not_sharing, device(ALONE) as sharing:
+        code = main(["peers", not_sharing, sharing, "tcp://127.0.0.1:1", "--timeout", "1"])
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert code == 4
+    assert "recognizer.peers.enabled" in first
+    assert last.startswith("tcp://127.0.0.1:1: no answer")
+
+
+def test_watching_asks_again_until_it_is_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def interrupted(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    with device(ALONE) as endpoint:
+        code = main(["peers", endpoint, "--watch", "2"])
+    assert code == 130
+    assert waits == [2.0, 2.0]
+    assert capsys.readouterr().out.count("nobody else is there") == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_000_000, "12.0 MB"), (5_000_000_000_000, "5000.0 GB")],
+)
+def test_bytes_are_short(count: int, text: str) -> None:
+    assert format_bytes(count) == text
