@@ -66,6 +66,11 @@ EXPERIMENTS = MappingProxyType(
             "How well Markov models of order 0 to 3 predict a visitor's next exhibit.",
             "Cachier dissertation, 6.2.5.2",
         ),
+        "fig6.15": Entry(
+            "nearsight.experiments.figures.fig6_15",
+            "Presence of 20 devices, and how long a get takes in their store and in Kademlia.",
+            "Cachier dissertation, 6.8",
+        ),
         "crowd": Entry(
             "nearsight.experiments.figures.crowd",
             "Hit ratio after a crowd moves to another section, for estimates that forget and that do not.",

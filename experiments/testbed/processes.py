@@ -189,7 +189,13 @@ class ProcessGroup:
         self._processes: list[ManagedProcess] = []
 
     def start(
-        self, name: str, arguments: Sequence[str], *, announces: bool = True, capture: bool = False
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        announces: bool = True,
+        capture: bool = False,
+        prefix: Sequence[str] = (),
     ) -> ManagedProcess:
         """Start ``python ARGUMENTS``.
 
@@ -203,11 +209,13 @@ class ProcessGroup:
             Add ``--announce FILE``, for `ManagedProcess.wait_ready`.
         capture : bool
             Give it a standard input (`ManagedProcess.tell`) and output (`ManagedProcess.output`).
+        prefix : sequence of str
+            Words before the command, of a program that becomes it, such as ``ip netns exec NAME``.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         log_path = self.folder / f"{name}.log"
         announce_path = self.folder / f"{name}.json" if announces else None
-        command = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *arguments]
+        command = [*prefix, sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *arguments]
         if announce_path:
             announce_path.unlink(missing_ok=True)
             command += ["--announce", str(announce_path)]

@@ -1,0 +1,288 @@
+"""Presence and lookups of many small devices: one measurement of figure 6.15, from first beacon to last get.
+
+As in the dissertation (6.8) all devices discover each other and settle, store the keys of their traces, and
+then get the keys of their traces, each device its own one after another. The same processes hold a node of
+each of the two stores, which are measured one after the other: the same nodes, keys, times and links.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.experiments.figures.experiment import Row
+from nearsight.experiments.testbed.kademlia_settings import KademliaSettings
+from nearsight.experiments.testbed.peer_group import GroupPlan, PeerGroup, PeerHandle, ask_all
+from nearsight.experiments.testbed.peer_process import GET, KADEMLIA, NEARSIGHT, PUT
+
+SYSTEMS = (NEARSIGHT, KADEMLIA)
+SEES_ALL, GONE, IDLE, BEACONS = "sees all", "gone", "idle", "beacons"
+PUT_PHASE, GET_PHASE = "put phase", "get phase"
+REPLICAS = 2
+_START_MARGIN_S = 0.5
+_PRESENCE_TIMEOUT_PERIODS = 8.0
+_TRACE_MARGIN_S = 120.0
+_COLUMNS: Mapping[str, str | int | float] = {
+    "system": "",
+    "kind": "",
+    "node": "",
+    "key": "",
+    "late_ms": 0.0,
+    "ms": 0.0,
+    "outcome": "",
+    "local": 0,
+    "packets": 0,
+    "bytes": 0,
+    "seconds": 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is compared.
+
+    Attributes
+    ----------
+    name : str
+        Of its cells.
+    title : str
+        For people.
+    nodes : int
+        Devices.
+    late : int
+        So many of them come after all keys were stored.
+    kademlia : KademliaSettings
+        k and alpha.
+    presence : bool
+        Measure presence, too: silence, its traffic, and a killed node.
+    """
+
+    name: str
+    title: str
+    nodes: int
+    kademlia: KademliaSettings
+    late: int = 0
+    presence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """How much is measured.
+
+    Attributes
+    ----------
+    period_s, departure_s : float
+        Of the beacons; and the dissertation's T.
+    keys : int
+        Objects that devices may ask for.
+    requests : int
+        Gets of each device; popular keys may come again.
+    exponent : float
+        Of Zipf's law, by which keys are asked for.
+    put_rate, get_rate : float
+        Puts, and gets, per second of all devices together.
+    value_bytes : int
+        Of every key.
+    rate_mbps : float
+        Of each device's link.
+    idle_s : float
+        How long nothing is done, to measure beacons alone.
+    settle_s : float
+        After devices came.
+    """
+
+    period_s: float
+    departure_s: float
+    keys: int
+    requests: int
+    exponent: float
+    put_rate: float
+    get_rate: float
+    value_bytes: int
+    rate_mbps: float
+    idle_s: float
+    settle_s: float
+
+
+Trace = Sequence[tuple[float, str]]
+
+
+def make_traces(
+    plan: LookupPlan, nodes: int, rng: np.random.Generator
+) -> tuple[tuple[Trace, ...], tuple[Trace, ...]]:
+    """What each device stores and gets: (second, key) each.
+
+    A device stores every key of its trace once, then gets them in the order of its trace. Devices are spread
+    over the seconds, and the rates are those of all together, so that more devices ask less often.
+    """
+    weights = np.arange(1, plan.keys + 1, dtype=float) ** -plan.exponent
+    weights /= weights.sum()
+    puts, gets = [], []
+    for _ in range(nodes):
+        asked = [f"object/{number:04d}" for number in rng.choice(plan.keys, plan.requests, p=weights)]
+        stored = list(dict.fromkeys(asked))
+        puts.append(_spread(stored, nodes / plan.put_rate, rng))
+        gets.append(_spread(asked, nodes / plan.get_rate, rng))
+    return tuple(puts), tuple(gets)
+
+
+def _spread(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
+    """One key per gap, at a moment of it that is the device's own."""
+    phase_s = float(rng.random()) * gap_s
+    return [(round(phase_s + number * gap_s, 4), key) for number, key in enumerate(keys)]
+
+
+class LookupMeasurement:
+    """One run of a group.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs.
+    setting : Setting
+        Who is there.
+    plan : LookupPlan
+        How much is measured.
+    rng : numpy.random.Generator
+        Draws the traces.
+    seed : int
+        Of node ids.
+    """
+
+    def __init__(
+        self, folder: Path, setting: Setting, plan: LookupPlan, rng: np.random.Generator, seed: int
+    ) -> None:
+        self._folder = folder
+        self._setting = setting
+        self._plan = plan
+        self._puts, self._gets = make_traces(plan, setting.nodes, rng)
+        self._seed = seed
+        self._rows: list[Row] = []
+
+    def run(self, order: Sequence[str]) -> list[Row]:
+        """Measure the stores in this order."""
+        plan, setting = self._plan, self._setting
+        peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=REPLICAS)
+        group_plan = GroupPlan(setting.nodes, peers, setting.kademlia, plan.rate_mbps, self._seed)
+        with PeerGroup(self._folder, group_plan) as group:
+            early = group.nodes[: setting.nodes - setting.late]
+            self._discover(group, early, early)
+            if setting.presence:
+                self._idle(group)
+            ask_all(early, {"do": "join"}, _TRACE_MARGIN_S)
+            time.sleep(plan.settle_s)
+            for system in order:
+                self._phase(system, PUT, early, self.puts_of_early())
+            if setting.late:
+                late = group.nodes[len(early) :]
+                self._discover(group, late, group.nodes)
+                ask_all(late, {"do": "join"}, _TRACE_MARGIN_S)
+                time.sleep(plan.settle_s)
+            for system in order:
+                self._phase(system, GET, group.nodes, self._gets)
+            if setting.presence:
+                self._kill(group)
+            return [{"place": group.place, **row} for row in self._rows]
+
+    def puts_of_early(self) -> list[Trace]:
+        """What those store who are there from the beginning, also for those who come late."""
+        nodes = self._setting.nodes
+        early, gap_s = nodes - self._setting.late, nodes / self._plan.put_rate
+        stored: list[Trace] = []
+        for number in range(early):
+            whose = range(number, nodes, early)
+            keys = list(dict.fromkeys(key for one in whose for _, key in self._puts[one]))
+            first_s = self._puts[number][0][0]
+            stored.append([(round(first_s + place * gap_s, 4), key) for place, key in enumerate(keys)])
+        return stored
+
+    def _discover(self, group: PeerGroup, new: Sequence[PeerHandle], everybody: Sequence[PeerHandle]) -> None:
+        began_s = group.start(new)
+        timeout_s = _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
+        seen = group.wait_all_see_all(everybody, timeout_s)
+        for node, at_s in zip(everybody, seen, strict=True):
+            self._note(kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
+
+    def _idle(self, group: PeerGroup) -> None:
+        """Nothing but presence."""
+        before = ask_all(group.nodes, {"do": "counters"})
+        time.sleep(self._plan.idle_s)
+        after = ask_all(group.nodes, {"do": "counters"})
+        for node, one, two in zip(group.nodes, before, after, strict=True):
+            seconds = round(two["at_s"] - one["at_s"], 4)
+            wire = _difference(one["wire"], two["wire"])
+            self._note(
+                kind=IDLE,
+                node=node.name,
+                seconds=seconds,
+                packets=wire["sent_packets"] + wire["received_packets"],
+                bytes=wire["sent_bytes"] + wire["received_bytes"],
+            )
+            beacons = _difference(one["beacons"], two["beacons"])
+            self._note(
+                kind=BEACONS,
+                node=node.name,
+                seconds=seconds,
+                packets=beacons["sent"] + beacons["received"],
+                bytes=beacons["sent_bytes"] + beacons["received_bytes"],
+            )
+
+    def _phase(self, system: str, kind: str, nodes: Sequence[PeerHandle], traces: Sequence[Trace]) -> None:
+        """All devices put or get the keys of their traces."""
+        before = ask_all(nodes, {"do": "counters"})
+        begin_s = time.monotonic() + _START_MARGIN_S
+
+        def command(number: int) -> dict[str, Any]:
+            return {
+                "do": "trace",
+                "store": system,
+                "kind": kind,
+                "requests": traces[number],
+                "begin_s": begin_s,
+                "value_bytes": self._plan.value_bytes,
+            }
+
+        longest_s = max(trace[-1][0] for trace in traces)
+        answers = ask_all(nodes, command, longest_s + _TRACE_MARGIN_S)
+        after = ask_all(nodes, {"do": "counters"})
+        for node, answer, one, two in zip(nodes, answers, before, after, strict=True):
+            for key, late_ms, ms, outcome, local in answer["rows"]:
+                self._note(
+                    system=system,
+                    kind=kind,
+                    node=node.name,
+                    key=key,
+                    late_ms=late_ms,
+                    ms=ms,
+                    outcome=outcome,
+                    local=int(local),
+                )
+            wire = _difference(one["wire"], two["wire"])
+            self._note(
+                system=system,
+                kind=PUT_PHASE if kind == PUT else GET_PHASE,
+                node=node.name,
+                packets=wire["sent_packets"],
+                bytes=wire["sent_bytes"],
+                seconds=round(two["at_s"] - one["at_s"], 4),
+            )
+
+    def _kill(self, group: PeerGroup) -> None:
+        victim = group.nodes[-1]
+        at_s = group.kill(victim)
+        timeout_s = self._plan.departure_s + _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
+        for node, gone_s in zip(group.nodes, group.wait_gone(victim.node_id, at_s, timeout_s), strict=True):
+            self._note(kind=GONE, node=node.name, ms=round(1000 * (gone_s - at_s), 3))
+
+    def _note(self, **values: str | int | float) -> None:
+        self._rows.append({**_COLUMNS, **values})
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: after[name] - count for name, count in before.items()}
