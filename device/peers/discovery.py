@@ -206,15 +206,23 @@ class Discovery:
             self._beacons.open()
         self._thread.start()
 
-    def stop(self) -> None:
-        """End, and tell the others by a beacon; close the server before, or they may find it alive still."""
+    def stop(self, *, farewell: bool = True) -> None:
+        """End; safe to call twice.
+
+        Parameters
+        ----------
+        farewell : bool
+            Broadcast that this device goes away, so that all look at once. Close the server before, or they
+            find it alive still.
+        """
         if self._stopping:
             return
         self._stopping = True
         if self._thread.is_alive():
             self._waker.wake()
             self._thread.join()
-            self._send(Beacon(self._own, 0))
+            if farewell:
+                self._send(Beacon(self._own, 0))
         self._beacons.close()
         self._waker.close()
 

@@ -1,0 +1,71 @@
+import pytest
+
+from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.device.peers.addresses import (
+    broadcast_targets,
+    host_and_port,
+    is_loopback,
+    is_own_address,
+    own_endpoint,
+)
+from nearsight.experiments.testbed.namespaces import NamespaceNetwork
+from support.namespaces import need_namespaces, on
+
+
+def test_endpoints_are_taken_apart() -> None:
+    assert host_and_port("tcp://10.0.0.1:7000") == ("10.0.0.1", 7000)
+    assert host_and_port("tcp://[::1]:7000") == ("::1", 7000)
+    assert host_and_port("tcp://phone-2.local:7000") == ("phone-2.local", 7000)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "",
+        "10.0.0.1:7000",
+        "ipc:///tmp/x",
+        "tcp://10.0.0.1",
+        "tcp://10.0.0.1:0",
+        "tcp://10.0.0.1:70000",
+        "tcp://a b:1",
+    ],
+)
+def test_what_a_stranger_may_give_as_its_address_is_checked(endpoint: str) -> None:
+    with pytest.raises(InvalidArgument):
+        host_and_port(endpoint)
+
+
+def test_loopback_is_recognised() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "127.3.2.1", "localhost", "::1"]))
+    assert not any(map(is_loopback, ["10.0.0.1", "0.0.0.0", "phone.local"]))
+
+
+def test_peers_are_told_the_address_that_is_listened_on_or_advertised() -> None:
+    here = "tcp://10.0.0.1:7000"
+    assert own_endpoint(here, "", "tcp://10.0.0.2:7000") == here
+    assert own_endpoint(here, "tcp://example.org:1", "tcp://10.0.0.2:7000") == "tcp://example.org:1"
+    assert own_endpoint("tcp://0.0.0.0:7000", "", "tcp://127.0.0.1:9") == "tcp://127.0.0.1:7000"
+
+
+def test_beacons_stay_where_the_server_listens() -> None:
+    assert broadcast_targets("127.0.0.1", "") == ("127.255.255.255",)
+    assert broadcast_targets("10.0.0.1", "") == ("255.255.255.255",)
+    assert broadcast_targets("10.0.0.1", "10.0.0.255") == ("10.0.0.255",)
+    assert broadcast_targets("10.0.0.1", "off") == ()
+    assert broadcast_targets("fe80::1", "") == ()
+
+
+def test_this_machine_has_loopback_and_not_a_documentation_address() -> None:
+    assert is_own_address("127.0.0.1")
+    assert not is_own_address("203.0.113.7")
+
+
+def test_a_server_on_all_addresses_is_announced_on_the_networks_that_are_there() -> None:
+    need_namespaces()
+    with NamespaceNetwork(1, network="10.78.4.0/22") as network:
+        node = network.nodes[0]
+        assert on(node, lambda: broadcast_targets("0.0.0.0", "")) == ("10.78.7.255",)
+        towards = "tcp://10.78.5.9:1"
+        assert on(node, lambda: own_endpoint("tcp://0.0.0.0:7000", "", towards)) == "tcp://10.78.4.1:7000"
+        with pytest.raises(Unavailable, match="no network"):
+            on(node, lambda: own_endpoint("tcp://0.0.0.0:7000", "", "tcp://192.0.2.1:1"))

@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.errors import InvalidMessage
+from nearsight.device.peers.beacon import BEACON_BYTES, Beacon, decode_beacon, encode_beacon
+from nearsight.device.peers.node_id import NodeId
+
+
+@given(st.integers(1, 2**64 - 1), st.integers(0, 65_535))
+def test_a_beacon_of_13_bytes_says_who_and_where(node_id: int, port: int) -> None:
+    beacon = Beacon(NodeId(node_id), port)
+    data = encode_beacon(beacon)
+    assert len(data) == BEACON_BYTES == 13
+    assert decode_beacon(data) == beacon
+
+
+def test_the_layout_is_fixed() -> None:
+    assert encode_beacon(Beacon(NodeId(0x0102030405060708), 0x1F90)).hex() == "6e73011f900102030405060708"
+
+
+def test_port_0_means_goodbye() -> None:
+    assert Beacon(NodeId(1), 0).leaving
+    assert not Beacon(NodeId(1), 1).leaving
+
+
+GOOD = encode_beacon(Beacon(NodeId(7), 7000))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        GOOD[:-1],
+        GOOD + b"x",
+        b"xx" + GOOD[2:],
+        GOOD[:2] + b"\x02" + GOOD[3:],
+        GOOD[:5] + bytes(8),
+    ],
+    ids=["empty", "short", "long", "magic", "version", "no node"],
+)
+def test_what_is_no_beacon_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidMessage):
+        decode_beacon(data)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_beacon_or_refused(data: bytes) -> None:
+    try:
+        beacon = decode_beacon(data)
+    except InvalidMessage:
+        return
+    assert encode_beacon(beacon) == data

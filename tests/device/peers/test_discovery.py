@@ -1,0 +1,342 @@
+import errno
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import AddressInUse, ConfigurationError, InvalidArgument, Unauthenticated
+from nearsight.common.rpc.security import allow_client, generate_keys
+from nearsight.device.peers.allowed import AllowedPeers
+from nearsight.device.peers.beacon import UDP_IP_HEADER_BYTES, Beacon, encode_beacon
+from nearsight.device.peers.beacon_socket import BeaconSocket, Datagram
+from nearsight.device.peers.discovery import Discovery, DiscoveryHooks, OwnNode
+from nearsight.device.peers.node_id import NodeId, node_id_of_key
+from nearsight.device.peers.peer_settings import PeerSettings
+from support.discovery import LossySocket, Neighbourhood, free_udp_port, shout
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def group() -> Iterator[Neighbourhood]:
+    with Neighbourhood() as group:
+        yield group
+
+
+def test_devices_on_one_host_find_each_other(group: Neighbourhood) -> None:
+    for number in range(1, 6):
+        group.add(number)
+    group.wait_complete()
+
+
+def test_a_device_is_found_within_two_periods() -> None:
+    with Neighbourhood(period_s=1.0, departure_s=3.0) as group:
+        group.add(1)
+        start_s = time.monotonic()
+        group.add(2)
+        group.wait_complete()
+        assert time.monotonic() - start_s < 2 * group.settings.period_s
+
+
+def test_a_device_that_says_goodbye_is_gone_at_once() -> None:
+    with Neighbourhood(period_s=30.0, departure_s=90.0) as group:
+        first, second = group.add(1), group.add(2)
+        group.wait_complete()
+        group.remove(second)
+        wait_until(lambda: not first.sees(), what="the goodbye")
+        assert first.changes[-1] == set()
+
+
+def test_a_device_that_dies_is_gone_within_two_seconds_of_the_departure_time(group: Neighbourhood) -> None:
+    first, second = group.add(1), group.add(2)
+    group.wait_complete()
+    group.remove(second, farewell=False)
+    start_s = time.monotonic()
+    wait_until(lambda: not first.sees(), what="the departure")
+    assert time.monotonic() - start_s < group.settings.departure_s + 2.0
+
+
+def test_what_is_no_beacon_is_ignored_and_counted(group: Neighbourhood) -> None:
+    device = group.add(1)
+    for data in (b"", b"hello", bytes(13), bytes(1400), encode_beacon(Beacon(NodeId(9), 9))[:-1]):
+        shout(data, group.port)
+    wait_until(lambda: device.discovery.beacon_counts.malformed == 5)
+    assert device.asked == []
+
+
+def test_beacons_of_strangers_are_ignored_and_counted(tmp_path: Path) -> None:
+    keys = {name: generate_keys(tmp_path / "keys", name) for name in ("friend", "stranger")}
+    allow_client(keys["friend"].public_file, tmp_path / "peers")
+    friend, stranger = (node_id_of_key(keys[name].public_key) for name in ("friend", "stranger"))
+    with Neighbourhood() as group:
+        device = group.add(1, allowed=AllowedPeers(tmp_path / "peers"))
+        shout(encode_beacon(Beacon(stranger, 7000)), group.port, times=3)
+        shout(encode_beacon(Beacon(friend, 7000)), group.port)
+        wait_until(lambda: len(device.asked) == 1)
+        assert device.asked == [(friend, "tcp://127.0.0.1:7000")]
+        assert device.discovery.beacon_counts.strangers == 3
+
+
+def test_a_friend_whose_key_is_added_later_is_heard(tmp_path: Path) -> None:
+    (tmp_path / "peers").mkdir()
+    friend = generate_keys(tmp_path / "keys", "friend")
+    beacon = encode_beacon(Beacon(node_id_of_key(friend.public_key), 7000))
+    with Neighbourhood() as group:
+        device = group.add(1, allowed=AllowedPeers(tmp_path / "peers"))
+        shout(beacon, group.port)
+        wait_until(lambda: device.discovery.beacon_counts.strangers == 1)
+        allow_client(friend.public_file, tmp_path / "peers")
+        sent = device.discovery.beacon_counts.sent
+        wait_until(lambda: device.discovery.beacon_counts.sent > sent)
+        shout(beacon, group.port)
+        wait_until(lambda: len(device.asked) == 1)
+
+
+class ScriptedSocket(BeaconSocket):
+    """Hears what the test says, as if from anywhere, and cannot send if told so."""
+
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1", 1, "")
+        self._read, self._write = os.pipe2(os.O_NONBLOCK)
+        self._waiting: list[Datagram] = []
+        self.broken = False
+        self.sent: list[bytes] = []
+
+    def open(self) -> None:
+        pass
+
+    def fileno(self) -> int:
+        return self._read
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+    def say(self, data: bytes, host: str) -> None:
+        self._waiting.append(Datagram(data, host))
+        os.write(self._write, b"x")
+
+    def receive(self) -> list[Datagram]:
+        try:
+            os.read(self._read, 64)
+        except BlockingIOError:
+            return []
+        said, self._waiting = self._waiting, []
+        return said
+
+    def send(self, data: bytes) -> int:
+        if self.broken:
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+        self.sent.append(data)
+        return 1
+
+
+def test_without_keys_other_machines_are_strangers(group: Neighbourhood) -> None:
+    beacons = ScriptedSocket()
+    device = group.add(1, beacons=beacons)
+    beacons.say(encode_beacon(Beacon(NodeId(2), 7000)), "10.0.0.9")
+    wait_until(lambda: device.discovery.beacon_counts.strangers == 1)
+    assert device.asked == []
+
+
+def test_without_keys_nobody_can_introduce_another_machine(group: Neighbourhood) -> None:
+    device = group.add(1)
+    for endpoint in ("tcp://10.0.0.9:7000", "ipc:///tmp/x", "tcp://127.0.0.1"):
+        with pytest.raises(InvalidArgument):
+            device.discovery.introduced(NodeId(2), endpoint, 5)
+
+
+def test_a_network_that_is_down_is_counted_and_comes_back(group: Neighbourhood) -> None:
+    beacons = ScriptedSocket()
+    beacons.broken = True
+    device = group.add(1, beacons=beacons)
+    wait_until(lambda: device.discovery.beacon_counts.send_errors >= 2)
+    beacons.broken = False
+    wait_until(lambda: len(beacons.sent) > 0)
+
+
+def test_beacons_are_counted_with_their_headers(group: Neighbourhood) -> None:
+    first, second = group.add(1), group.add(2)
+    group.wait_complete()
+    wait_until(lambda: first.discovery.beacon_counts.received >= 3)
+    counts = first.discovery.beacon_counts
+    assert counts.received_bytes == counts.received * (13 + UDP_IP_HEADER_BYTES)
+    assert counts.sent_bytes == counts.sent * (13 + UDP_IP_HEADER_BYTES)
+    assert counts.received <= second.discovery.beacon_counts.sent
+    assert counts.own > 0
+
+
+def test_a_flood_of_datagrams_does_not_hide_the_peers(group: Neighbourhood) -> None:
+    first, second = group.add(1), group.add(2)
+    group.wait_complete()
+    changes = len(first.changes)
+    stop = threading.Event()
+
+    def flood() -> None:
+        while not stop.is_set():
+            shout(b"noise", group.port, times=50)
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        sent = first.discovery.beacon_counts.sent
+        wait_until(lambda: first.discovery.beacon_counts.sent >= sent + 5)
+    finally:
+        stop.set()
+        flooding.join()
+    assert first.discovery.beacon_counts.malformed > 100
+    assert first.sees() == {second.own.node_id}
+    assert len(first.changes) == changes
+
+
+def test_nobody_is_lost_although_a_third_of_all_beacons_is() -> None:
+    with Neighbourhood(period_s=0.1, departure_s=0.3) as group:
+        sockets = [LossySocket(group.port, 0.3, seed) for seed in range(4)]
+        for number, beacons in enumerate(sockets, start=1):
+            group.add(number, beacons=beacons)
+        group.wait_complete()
+        wait_until(lambda: all(beacons.lost >= 20 for beacons in sockets), timeout_s=20.0)
+        group.wait_complete()
+        assert all(device.discovery.counts.gone == 0 for device in group.devices)
+
+
+class SuspendedClock(ManualClock):
+    """A clock whose machine can be suspended: then only the wall clock goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._suspended_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.monotonic() + 1e9 + self._suspended_s
+
+    def suspend(self, seconds: float) -> None:
+        self._suspended_s += seconds
+
+
+def test_a_machine_that_was_suspended_asks_all_its_peers_and_announces_itself() -> None:
+    with Neighbourhood(period_s=20.0, departure_s=60.0) as group:
+        clock = SuspendedClock()
+        sleeper, second, third = group.add(1, clock=clock), group.add(2), group.add(3)
+        group.wait_complete()
+        group.devices.remove(third)  # dies silently: nobody is at its address any more
+        sleeper.asked.clear()
+        sent = sleeper.discovery.beacon_counts.sent
+        clock.suspend(3600.0)
+        wait_until(lambda: sleeper.slept == 1, what="noticing the sleep")
+        wait_until(lambda: sleeper.sees() == {second.own.node_id})
+        assert {node_id for node_id, _ in sleeper.asked} == {NodeId(2), NodeId(3)}
+        assert sleeper.discovery.beacon_counts.sent == sent + 1
+        assert sleeper.discovery.seconds_since(0.0) > 3600.0
+        third.discovery.stop(farewell=False)
+
+
+def test_a_clock_that_is_set_a_little_is_no_sleep() -> None:
+    with Neighbourhood() as group:
+        clock = SuspendedClock()
+        device = group.add(1, clock=clock)
+        clock.suspend(0.5)
+        sent = device.discovery.beacon_counts.sent
+        wait_until(lambda: device.discovery.beacon_counts.sent > sent + 1)
+        assert device.slept == 0
+
+
+def test_a_peer_whose_answer_never_comes_holds_nobody_up(group: Neighbourhood) -> None:
+    mute = group.add(1, start=False)
+    mute.answers = False
+    first, second = group.add(2), group.add(3)
+    shout(encode_beacon(Beacon(NodeId(1), 10_001)), group.port)
+    wait_until(lambda: first.sees() == {NodeId(3)} and second.sees() == {NodeId(2)})
+    wait_until(lambda: (NodeId(1), mute.own.endpoint) in first.asked)
+    assert NodeId(1) not in first.sees()
+
+
+def test_a_ping_that_cannot_even_begin_counts_as_failed(
+    group: Neighbourhood, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = group.add(1, start=False)
+
+    def refuse(node_id: NodeId | None, endpoint: str) -> None:
+        raise Unauthenticated("no key")
+
+    monkeypatch.setattr(device.discovery, "_hooks", DiscoveryHooks(refuse, lambda _: None))  # type: ignore[arg-type]
+    device.discovery.start()
+    shout(encode_beacon(Beacon(NodeId(2), 7000)), group.port)
+    wait_until(lambda: device.discovery.counts.pings_failed >= 1)
+    assert device.discovery.known() == ()
+
+
+def test_a_callback_that_fails_does_not_end_discovery(
+    group: Neighbourhood, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = group.add(1, start=False)
+    monkeypatch.setattr(device, "changes", None)  # appending to it fails
+    device.discovery.start()
+    group.add(2)
+    wait_until(lambda: device.sees() == {NodeId(2)})
+    group.add(3)
+    wait_until(lambda: device.sees() == {NodeId(2), NodeId(3)})
+
+
+def test_static_peers_find_each_other_without_beacons() -> None:
+    with Neighbourhood(broadcast="off") as group:
+        alone = group.settings
+        settings = PeerSettings.model_validate(
+            {**alone.model_dump(), "static": ("tcp://127.0.0.1:10001", "tcp://127.0.0.1:10002")}
+        )
+        group.add(1, settings=settings)
+        group.add(2, settings=settings)
+        group.add(3, settings=settings)
+        group.wait_complete()
+        assert all(device.discovery.beacon_counts.sent == 0 for device in group.devices)
+
+
+def test_a_static_peer_without_a_key_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "peers").mkdir()
+    settings = PeerSettings(allowed=tmp_path / "peers", static=("phone@tcp://127.0.0.1:7000",))
+    with Neighbourhood() as group, pytest.raises(ConfigurationError, match="phone"):
+        group.add(1, allowed=AllowedPeers(tmp_path / "peers"), settings=settings)
+
+
+def test_a_port_that_is_not_shared_is_reported(group: Neighbourhood) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as selfish:
+        selfish.bind(("", group.port))
+        device = group.add(1, start=False)
+        with pytest.raises(AddressInUse, match=str(group.port)):
+            device.discovery.start()
+
+
+def test_refreshing_brings_what_peers_say_now(group: Neighbourhood) -> None:
+    first, _ = group.add(1), group.add(2)
+    group.wait_complete()
+    first.asked.clear()
+    first.discovery.refresh()
+    wait_until(lambda: (NodeId(2), "tcp://127.0.0.1:10002") in first.asked)
+
+
+def test_a_stopped_discovery_leaves_no_thread_and_no_socket() -> None:
+    def open_files() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    before, threads = open_files(), threading.active_count()
+    settings = PeerSettings(beacon_port=free_udp_port())
+    discovery = Discovery(
+        OwnNode(NodeId(1), 1, "tcp://127.0.0.1:9999"),
+        settings,
+        DiscoveryHooks(lambda _, __: pytest.fail("nobody to ping"), lambda _: None),
+        rng=random.Random(1),
+    )
+    discovery.start()
+    discovery.stop()
+    discovery.stop()
+    discovery.heard(NodeId(2))
+    discovery.call_failed(NodeId(2))
+    assert (open_files(), threading.active_count()) == (before, threads)

@@ -1,0 +1,138 @@
+"""Devices that discover each other over real datagrams, within one process; pings are function calls."""
+
+import random
+import socket
+from concurrent.futures import Future
+from types import TracebackType
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import Unavailable
+from nearsight.device.peers.allowed import AllowedPeers
+from nearsight.device.peers.beacon_socket import BeaconSocket, Datagram
+from nearsight.device.peers.discovery import Discovery, DiscoveryHooks, OwnNode
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peer import Peer, PingReply
+from nearsight.device.peers.peer_settings import PeerSettings
+from support.waiting import wait_until
+
+
+def free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def shout(data: bytes, port: int, times: int = 1) -> None:
+    """Broadcast anything on loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        sender.bind(("127.0.0.1", 0))
+        for _ in range(times):
+            sender.sendto(data, ("127.255.255.255", port))
+
+
+class LossySocket(BeaconSocket):
+    """Loses a share of what arrives."""
+
+    def __init__(self, port: int, loss: float, seed: int) -> None:
+        super().__init__("127.0.0.1", port, "")
+        self._loss = loss
+        self._rng = random.Random(seed)
+        self.lost = 0
+
+    def receive(self) -> list[Datagram]:
+        datagrams = super().receive()
+        kept = [datagram for datagram in datagrams if self._rng.random() >= self._loss]
+        self.lost += len(datagrams) - len(kept)
+        return kept
+
+
+class Device:
+    """One device of a `Neighbourhood`."""
+
+    def __init__(
+        self,
+        group: "Neighbourhood",
+        own: OwnNode,
+        *,
+        allowed: AllowedPeers | None = None,
+        beacons: BeaconSocket | None = None,
+        settings: PeerSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._group = group
+        self.own = own
+        self.asked: list[tuple[NodeId | None, str]] = []
+        self.changes: list[set[NodeId]] = []
+        self.slept = 0
+        self.answers = True
+        self.discovery = Discovery(
+            own,
+            settings or group.settings,
+            DiscoveryHooks(self._ping, self._changed, self._slept),
+            allowed=allowed,
+            clock=clock,
+            beacons=beacons,
+        )
+
+    def sees(self) -> set[NodeId]:
+        return {peer.node_id for peer in self.discovery.peers()}
+
+    def _ping(self, node_id: NodeId | None, endpoint: str) -> Future[PingReply]:
+        self.asked.append((node_id, endpoint))
+        future: Future[PingReply] = Future()
+        there = self._group.at(endpoint)
+        if there is None:
+            future.set_exception(Unavailable("nobody there"))
+        elif there.answers:
+            there.discovery.introduced(self.own.node_id, self.own.endpoint, self.own.incarnation)
+            future.set_result(PingReply(there.own.node_id, there.own.incarnation))
+        return future  # of one that does not answer, the test says when it ends
+
+    def _changed(self, peers: tuple[Peer, ...]) -> None:
+        self.changes.append({peer.node_id for peer in peers})
+
+    def _slept(self) -> None:
+        self.slept += 1
+
+
+class Neighbourhood:
+    """Devices on loopback with a beacon port of their own, for a ``with`` block."""
+
+    def __init__(self, **settings: object) -> None:
+        self.port = free_udp_port()
+        self.settings = PeerSettings.model_validate(
+            {"beacon_port": self.port, "period_s": 0.2, "departure_s": 0.6, "ping_timeout_s": 0.2, **settings}
+        )
+        self.devices: list[Device] = []
+
+    def add(self, number: int, *, endpoint: str = "", start: bool = True, **others: object) -> Device:
+        own = OwnNode(NodeId(number), 1000 + number, endpoint or f"tcp://127.0.0.1:{10_000 + number}")
+        device = Device(self, own, **others)  # type: ignore[arg-type]
+        self.devices.append(device)
+        if start:
+            device.discovery.start()
+        return device
+
+    def at(self, endpoint: str) -> Device | None:
+        return next((device for device in self.devices if device.own.endpoint == endpoint), None)
+
+    def remove(self, device: Device, *, farewell: bool = True) -> None:
+        self.devices.remove(device)
+        device.discovery.stop(farewell=farewell)
+
+    def wait_complete(self) -> None:
+        everybody = {device.own.node_id for device in self.devices}
+        wait_until(
+            lambda: all(device.sees() == everybody - {device.own.node_id} for device in self.devices),
+            what="everybody seeing everybody",
+        )
+
+    def __enter__(self) -> "Neighbourhood":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for device in self.devices:
+            device.discovery.stop(farewell=False)
