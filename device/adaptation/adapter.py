@@ -1,0 +1,180 @@
+"""Adaptation on a device: learns, takes over what others share, looks again. All behind one lock.
+
+Two threads meet here. Requests ask `second_look`, after the vouched models left a photo unknown: it takes the
+snapshot that is there. The background does the rest: it teaches, and builds the next snapshot::
+
+    request:     miss ──> second_look ──> found, or a tier is asked
+    background:  recognised ──> on_recognized ──> bytes to share under `adapt_key`
+                 items of that list ──> offer
+                 models that answer now ──> serve
+                 after any of these ──> refresh: the next second look is built, if anything changed
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass
+
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.adaptation.adapted_views import AdaptedViews
+from nearsight.device.adaptation.codec import view_to_bytes
+from nearsight.device.adaptation.learning import learn
+from nearsight.device.adaptation.rules import AdaptationRules
+from nearsight.device.adaptation.second_look import SecondLook
+
+_DEFAULT_RULES = AdaptationRules()
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptationCounts:
+    """What adaptation is and did, for metrics.
+
+    Attributes
+    ----------
+    views, size_bytes : int
+        Kept now.
+    objects : int
+        Looked for at a second look.
+    learned : int
+        Views made from own photos and kept.
+    refused : int
+        Views, own and shared, that were not kept.
+    looks, found : int
+        Second looks, and how many of them gave an answer.
+    """
+
+    views: int
+    size_bytes: int
+    objects: int
+    learned: int
+    refused: int
+    looks: int
+    found: int
+
+
+class Adapter:
+    """Adapted views of one catalogue. Thread-safe.
+
+    Parameters
+    ----------
+    recognition : RecognitionSettings
+        Of the device.
+    rng : Random
+        Draws from too many shared views.
+    rules : AdaptationRules
+        What is learned, kept and believed.
+    """
+
+    def __init__(
+        self,
+        recognition: RecognitionSettings,
+        rng: random.Random,
+        rules: AdaptationRules = _DEFAULT_RULES,
+    ) -> None:
+        self.rules = rules
+        self._recognition = recognition
+        self._lock = threading.Lock()
+        self._building = threading.Lock()
+        self._views = AdaptedViews(rules, rng)
+        self._models: tuple[ObjectModel, ...] = ()
+        self._look = SecondLook((), {}, {}, recognition, rules)
+        self._stale = False
+        self._learned = 0
+        self._looks = 0
+        self._found = 0
+
+    @property
+    def counts(self) -> AdaptationCounts:
+        """For metrics."""
+        with self._lock:
+            return AdaptationCounts(
+                len(self._views),
+                self._views.size_bytes,
+                len(self._look),
+                self._learned,
+                sum(self._views.refused.values()),
+                self._looks,
+                self._found,
+            )
+
+    def second_look(self, answering: Set[tuple[str, int]], photo: Features) -> RecognizedObject | None:
+        """What a photo shows that the vouched models left unknown; at most two more lookups.
+
+        Parameters
+        ----------
+        answering : set of (str, int)
+            Objects and versions that the device answers with now (`LocalSnapshot.contents`): an object that
+            was withdrawn meanwhile is not answered with.
+        photo : Features
+            Those of the first look.
+        """
+        look = self._look
+        if not len(look):
+            return None
+        found = look.recognize(photo)
+        if found is not None and (found.object_id, found.version) not in answering:
+            found = None
+        with self._lock:
+            self._looks += 1
+            self._found += found is not None
+        return found
+
+    def on_recognized(self, photo: Features, found: RecognizedObject, model: ObjectModel) -> bytes | None:
+        """Learn from a photo that the device or a tier recognised; returns the item to share, if any.
+
+        Parameters
+        ----------
+        photo : Features
+            Of that photo.
+        found : RecognizedObject
+            The answer.
+        model : ObjectModel
+            The vouched model of the object.
+        """
+        view = learn(photo, found, model, self.rules)
+        if view is None:
+            return None
+        with self._lock:
+            if not self._views.add_own(view, model):
+                return None
+            self._learned += 1
+            self._stale = True
+        return view_to_bytes(view)
+
+    def offer(self, model: ObjectModel, items: Sequence[bytes]) -> bool:
+        """Take over what others share of an object: all items of its list. True if that changed something."""
+        with self._lock:
+            changed = self._views.take_shared(items, model)
+            self._stale |= changed
+        return changed
+
+    def serve(self, models: Sequence[ObjectModel]) -> None:
+        """These vouched models answer from now on; a second look finds only them."""
+        with self._lock:
+            before = {(model.object_id, model.version) for model in self._models}
+            now = {(model.object_id, model.version) for model in models}
+            self._models = tuple(models)
+            self._stale |= before != now
+
+    def forget(self, object_ids: Collection[str]) -> None:
+        """Let the views of these objects go."""
+        with self._lock:
+            self._views.forget(object_ids)
+            self._stale = True
+
+    def refresh(self) -> None:
+        """Look among what is there now; takes a few ms if anything changed, else no time."""
+        with self._building:  # so that a slower builder does not put back what is older
+            with self._lock:
+                if not self._stale:
+                    return
+                self._stale = False
+                models = self._models
+                own = {model.object_id: self._views.own(model) for model in models}
+                shared = {model.object_id: self._views.shared(model) for model in models}
+            self._look = SecondLook(models, own, shared, self._recognition, self.rules)

@@ -1,0 +1,74 @@
+"""Another light and air in front of the camera: the same for all photos taken while it lasts.
+
+Photos differ by chance in viewpoint, blur and exposure (`photograph`). This is what they have in common:
+lamps instead of daylight, dusk, a misted glass. It is laid over finished photos, so that a photo can be
+compared with itself in another light.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidImage
+from nearsight.experiments.museum.camera import optics
+
+_GAMMA = 2.2
+"""Of the display for which cameras encode; light adds up and is absorbed in linear values only."""
+_QUALITY = 88
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """What lies between a photo as it was taken and the same photo in another light.
+
+    Attributes
+    ----------
+    gains : (float, float, float)
+        Of blue, green and red, in linear light.
+    exposure : float
+        Light that arrives, as part of what arrived.
+    blur_px : float
+        Standard deviation of a Gaussian.
+    veil : float
+        Part of the light that is scattered evenly over the photo, as by mist on a glass.
+    noise_levels : float
+        Standard deviation of the sensor's noise in grey levels; it does not get less with the light.
+    """
+
+    gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    exposure: float = 1.0
+    blur_px: float = 0.0
+    veil: float = 0.0
+    noise_levels: float = 0.0
+
+
+DAYLIGHT = Light()
+"""Photos as they are."""
+
+
+def relit(jpeg: bytes, light: Light, rng: np.random.Generator) -> bytes:
+    """A photo in another light, as JPEG; in daylight the same bytes.
+
+    Raises
+    ------
+    InvalidImage
+        If the bytes are no image.
+    """
+    if light == DAYLIGHT:
+        return jpeg
+    pixels = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    if pixels is None:
+        raise InvalidImage("the photo cannot be decoded")
+    view = np.power(pixels.astype(np.float32) / 255, np.float32(_GAMMA))
+    view = optics.defocus(view, light.blur_px)
+    view *= np.array(light.gains, np.float32) * np.float32(light.exposure)
+    mean = view.mean(axis=(0, 1))
+    view = view * np.float32(1 - light.veil) + mean * np.float32(light.veil)
+    seen: NDArray[np.float32] = np.power(np.clip(view, 0, 1), np.float32(1 / _GAMMA)) * np.float32(255)
+    developed = optics.sense(seen, rng, light.noise_levels)
+    _, data = cv2.imencode(".jpg", developed, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    return data.tobytes()

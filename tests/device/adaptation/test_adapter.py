@@ -1,0 +1,133 @@
+"""The adapter: learns, shares, takes over and looks again, as a device uses it."""
+
+import random
+import threading
+from dataclasses import replace
+
+import pytest
+
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.device.adaptation.adapter import Adapter
+from nearsight.device.adaptation.codec import view_to_bytes
+from support.adaptation import EAGER, learned, noisy, recognized
+from support.gallery import SETTINGS, exhibit_model, photo_features
+
+ANSWERING = frozenset({("exhibit-1", 1), ("exhibit-2", 1)})
+
+
+@pytest.fixture
+def adapter() -> Adapter:
+    one = Adapter(SETTINGS, random.Random(1), EAGER)
+    one.serve([exhibit_model(1), exhibit_model(2)])
+    one.refresh()
+    return one
+
+
+def taught(adapter: Adapter, seed: int = 1) -> bytes:
+    item = adapter.on_recognized(photo_features(seed), recognized(seed), exhibit_model(seed))
+    assert item is not None
+    adapter.refresh()
+    return item
+
+
+def test_before_anything_was_learned_a_second_look_costs_nothing(adapter: Adapter) -> None:
+    assert adapter.second_look(ANSWERING, photo_features(1)) is None
+    assert adapter.counts.looks == 0
+
+
+def test_what_one_device_learned_another_finds(adapter: Adapter) -> None:
+    other = Adapter(SETTINGS, random.Random(2), EAGER)
+    item = taught(other)
+    assert adapter.offer(exhibit_model(1), [item])
+    adapter.refresh()
+    found = adapter.second_look(ANSWERING, photo_features(1))
+    assert found is not None
+    assert found.object_id == "exhibit-1"
+    assert (adapter.counts.looks, adapter.counts.found, adapter.counts.learned) == (1, 1, 0)
+    assert other.counts.learned == 1
+
+
+def test_an_object_that_was_withdrawn_is_not_answered_with(adapter: Adapter) -> None:
+    taught(adapter)
+    assert adapter.second_look(frozenset({("exhibit-2", 1)}), photo_features(1)) is None
+    assert adapter.second_look(frozenset({("exhibit-1", 2)}), photo_features(1)) is None
+    assert adapter.second_look(ANSWERING, photo_features(1)) is not None
+
+
+def test_only_objects_that_the_device_answers_with_are_looked_for(adapter: Adapter) -> None:
+    taught(adapter)
+    adapter.serve([exhibit_model(2)])
+    adapter.refresh()
+    assert adapter.counts.objects == 0
+    assert adapter.counts.views == 1, "kept for when the model comes back"
+    adapter.serve([exhibit_model(1)])
+    adapter.refresh()
+    assert adapter.counts.objects == 1
+
+
+def test_a_new_version_is_not_looked_for_with_views_of_the_old(adapter: Adapter) -> None:
+    taught(adapter)
+    adapter.serve([replace(exhibit_model(1), version=2)])
+    adapter.refresh()
+    assert adapter.counts.objects == 0
+
+
+def test_what_is_forgotten_is_not_found_any_more(adapter: Adapter) -> None:
+    taught(adapter)
+    adapter.forget(["exhibit-1"])
+    adapter.refresh()
+    assert adapter.second_look(ANSWERING, photo_features(1)) is None
+    assert adapter.counts.views == 0
+
+
+def test_nothing_is_built_if_nothing_changed(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = taught(adapter)
+
+    def no_building(*_: object) -> None:
+        raise AssertionError("built for nothing")
+
+    monkeypatch.setattr("nearsight.device.adaptation.adapter.SecondLook", no_building)
+    adapter.serve([exhibit_model(1), exhibit_model(2)])
+    adapter.offer(exhibit_model(1), [item])
+    adapter.refresh()
+
+
+def test_bad_shares_are_counted_and_harmless(adapter: Adapter) -> None:
+    rubbish = [b"", b"rubbish", bytes(10**6)]
+    assert not adapter.offer(exhibit_model(1), rubbish)
+    adapter.refresh()
+    assert adapter.counts.refused == len(rubbish)
+    assert adapter.counts.objects == 0
+
+
+def test_requests_go_on_while_views_come_and_go(adapter: Adapter) -> None:
+    item = taught(adapter)
+    stop = threading.Event()
+    answers: list[str] = []
+
+    def ask() -> None:
+        while not stop.is_set():
+            found = adapter.second_look(ANSWERING, photo_features(1))
+            answers.append(found.object_id if found else "")
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for number in range(20):
+            adapter.forget(["exhibit-1"])
+            adapter.refresh()
+            adapter.offer(exhibit_model(1), [item] if number % 2 else [])
+            adapter.refresh()
+    finally:
+        stop.set()
+        thread.join(10)
+    assert set(answers) <= {"", "exhibit-1"}
+    assert adapter.counts.objects == 1
+
+
+def test_shared_views_are_bounded_whatever_comes() -> None:
+    adapter = Adapter(SETTINGS, random.Random(1))
+    model: ObjectModel = exhibit_model(1)
+    flood = [view_to_bytes(noisy(learned(1), 10, seed)) for seed in range(100)]
+    adapter.offer(model, flood)
+    assert adapter.counts.views <= adapter.rules.shared_views
