@@ -1,6 +1,7 @@
 """A device holds what it is needed for, within limits, and what is over stays over."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from nearsight.device.peers.local_store import LocalStore, Place, Refusal, StoreLimits
-from nearsight.device.peers.stamps import Stamp
-from nearsight.device.peers.values import Contribution, Counters, Entry, Register, digest, merged, size_bytes
+from nearsight.device.peers.stamps import NEVER, Stamp
+from nearsight.device.peers.values import (
+    Contribution,
+    Counters,
+    Entry,
+    Register,
+    Value,
+    canonical,
+    digest,
+    merged,
+    size_bytes,
+)
 from support.peer_states import KEY, VALUES
 
 TOMBSTONE_S = 60.0
@@ -123,12 +134,12 @@ class TestEnds:
 
     @given(st.lists(st.tuples(VALUES, st.floats(0, 59.9)), max_size=8), st.integers(7, 9))
     def test_what_was_deleted_stays_so_until_the_tombstone_ends(
-        self, late: list[tuple[object, float]], counter: int
+        self, late: list[tuple[Value, float]], counter: int
     ) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(deleted(KEY, counter), 0.0)
         for value, now_s in sorted(late, key=lambda each: each[1]):
-            store.merge(Entry(KEY, value=value), now_s)  # type: ignore[arg-type]
+            store.merge(Entry(KEY, value=value), now_s)
             held = store.get(KEY, now_s)
             assert held is not None
             assert held.value is None
@@ -255,7 +266,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.now_s = 0.0
         self.places = by_first_letter
         self.store = LocalStore(self.LIMITS, by_first_letter)
-        self.deleted: dict[str, tuple[Stamp, float]] = {}
+        self.ended: dict[str, tuple[Stamp, float]] = {}
 
     @rule(
         key=st.sampled_from(KEYS),
@@ -264,34 +275,39 @@ class StoreMachine(RuleBasedStateMachine):
         left_s=st.none() | st.integers(1, 30),
         cleared=st.integers(0, 4),
     )
-    def merge(self, key: str, value: object, size: int, left_s: int | None, cleared: int) -> None:
+    def write(self, key: str, value: Value, size: int, left_s: int | None, cleared: int) -> None:
         if isinstance(value, Register):
             value = Register(value.value * size, value.stamp)
         expires_s = None if left_s is None else self.now_s + left_s
-        entry = Entry(key, Stamp(cleared, 0), value, expires_s)  # type: ignore[arg-type]
-        self.store.expire(self.now_s)
-        before = {held: self.store.peek(held, self.now_s) for held in self.store.keys()}  # noqa: SIM118
+        self.merge(canonical(Entry(key, Stamp(cleared, 0), value, expires_s)))
+
+    @rule(key=st.sampled_from(KEYS), counter=st.integers(1, 6))
+    def delete(self, key: str, counter: int) -> None:
+        self.merge(canonical(deleted(key, counter)))
+
+    def merge(self, entry: Entry) -> None:
+        key, before = entry.key, self.entries()
         done = self.store.merge(entry, self.now_s)
-        gone = {held for held in before if held not in self.store}
+        gone = before.keys() - self.entries().keys()
         assert done.entry == self.store.peek(key, self.now_s)
         assert done.changed == (done.entry != before.get(key))
         if done.refusal is not None:
             assert not gone
             assert not done.changed
-        else:
-            known = before.get(key)
-            expected = merged(known, entry) if known is not None else entry
-            if done.entry is not None and key not in self.deleted:
-                assert digest(done.entry) == digest(merged(expected, expected))
-        tombstones = {held for held in gone if (was := before[held]) is not None and was.value is None}
-        assert all(self.places(held) <= self.places(key) for held in gone - tombstones)
+            return
+        if key in self.ended and entry.renewed <= self.ended[key][0]:
+            entry = replace(entry, value=None)
+        expected = merged(before[key], entry) if key in before else entry
+        assert done.entry is not None
+        assert digest(done.entry) == digest(expected)
+        for other in gone:
+            assert before[other].value is None or self.places(other) <= self.places(key)
+        if done.entry.value is not None:
+            self.ended.pop(key, None)
 
-    @rule(key=st.sampled_from(KEYS), counter=st.integers(1, 6))
-    def delete(self, key: str, counter: int) -> None:
-        done = self.store.merge(deleted(key, counter), self.now_s)
-        if done.refusal is None:
-            covered = max(Stamp(counter, 1), self.deleted.get(key, (Stamp(0, 0), 0.0))[0])
-            self.deleted[key] = (covered, self.now_s + self.LIMITS.tombstone_s)
+    def entries(self) -> dict[str, Entry]:
+        held = ((key, self.store.peek(key, -1.0)) for key in self.store.keys())  # noqa: SIM118
+        return {key: entry for key, entry in held if entry is not None}
 
     @rule(key=st.sampled_from(KEYS))
     def get(self, key: str) -> None:
@@ -304,8 +320,20 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 25))
     def wait(self, seconds: int) -> None:
+        before = self.entries()
         self.now_s += seconds
         self.store.expire(self.now_s)
+        self.ended = {key: end for key, end in self.ended.items() if end[1] > self.now_s}
+        for key, entry in before.items():
+            over = entry.expires_s is not None and entry.expires_s <= self.now_s
+            after = self.store.peek(key, self.now_s)
+            if over and entry.value is not None:
+                self.ended[key] = (entry.renewed, self.now_s + self.LIMITS.tombstone_s)
+                assert (after is None) == (entry.cleared == NEVER)
+            elif over:
+                assert after is None
+            else:
+                assert after is entry
 
     @rule(seed=st.integers(0, 5))
     def nodes_change(self, seed: int) -> None:
@@ -316,18 +344,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_limits_hold(self) -> None:
-        held = [self.store.peek(key, -1.0) for key in self.store.keys()]  # noqa: SIM118
-        assert len(held) == len(self.store) <= self.LIMITS.max_keys
-        sizes = [size_bytes(entry) for entry in held if entry is not None]
+        sizes = [size_bytes(entry) for entry in self.entries().values()]
+        assert len(sizes) == len(self.store) <= self.LIMITS.max_keys
         assert sum(sizes) == self.store.size_bytes <= self.LIMITS.memory_bytes
         assert max(sizes, default=0) <= self.LIMITS.entry_bytes
 
     @invariant()
     def digests_are_those_of_what_is_held(self) -> None:
-        for key, found in self.store.digests(self.KEYS).items():
-            entry = self.store.peek(key, -1.0)
-            assert entry is not None
-            assert found == digest(entry)
+        expected = {key: digest(entry) for key, entry in self.entries().items()}
+        assert self.store.digests(self.KEYS) == expected
 
 
 TestStoreMachine = StoreMachine.TestCase
