@@ -8,12 +8,16 @@ from types import MappingProxyType
 
 from nearsight import __version__
 from nearsight.common.caching.explanation import Explanation
+from nearsight.common.errors import NotFound
 from nearsight.common.explain import ExplanationService
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.service import Service
 from nearsight.device.circuit_breaker import BreakerState
+from nearsight.device.cooperation.cooperation import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
+from nearsight.device.peers.peers_report import PeerReportsService, PeersReport
 from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.service import DeviceRecognitionService
@@ -52,17 +56,19 @@ class DeviceDaemon:
             settings.cloud.endpoint,
             settings.catalogue,
             device_id=settings.device_id,
-            settings=settings.recognizer,
+            settings=settings.recognizer_settings(),
             security=settings.client_security(),
             observer=recognizer_metrics,
         )
         recognizer_metrics.watch_breakers(self._recognizer.breaker_states)
         recognizer_metrics.watch_prefetching(lambda: self._recognizer.prefetch_state)
+        recognizer_metrics.watch_cooperation(lambda: self._recognizer.cooperation_state)
         self._server = RpcServer(
             [
                 DeviceRecognitionService(self._recognizer),
                 HealthService("device", __version__, self.ready, self.details),
                 ExplanationService(self._explanations),
+                *self._peer_reports(),
             ],
             tier="device",
             settings=settings.server,
@@ -104,11 +110,29 @@ class DeviceDaemon:
             *tiers,
             ("requests in flight", str(self._recognizer.pending)),
             *_prefetch_details(self._recognizer.prefetch_state),
+            *_cooperation_details(self._recognizer.cooperation_state),
         ]
+
+    def _peer_reports(self) -> Sequence[Service]:
+        """For `nearsight peers`, if this device shares."""
+        if self._recognizer.peers() is None:
+            return ()
+
+        def report() -> PeersReport:
+            now = self._recognizer.peers()
+            if now is None:
+                raise NotFound("this device does not share with others")
+            return now
+
+        return (PeerReportsService(report),)
 
     def _explanations(self) -> Sequence[Explanation]:
         explanation = self._recognizer.explain()
         return () if explanation is None else (explanation,)
+
+
+def _cooperation_details(state: CooperationState | None) -> list[tuple[str, str]]:
+    return [("devices nearby", "not shared with")] if state is None else state.facts()
 
 
 def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:

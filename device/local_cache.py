@@ -6,6 +6,7 @@ A request takes the snapshot once and uses that one to its end, with the number 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nearsight.common.recognition.features import Features
@@ -14,6 +15,9 @@ from nearsight.common.recognition.results import RecognizedObject
 
 Contents = frozenset[tuple[str, int]]
 """Object ids with the versions of their models."""
+
+SecondLook = Callable[[Contents, Features], RecognizedObject | None]
+"""Looks again at features that no model explained."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +51,13 @@ class LocalCache:
     ----------
     snapshot : LocalSnapshot
         To begin with.
+    second_look : callable, optional
+        Asked about photos that the snapshot does not know, with what it answers with.
     """
 
-    def __init__(self, snapshot: LocalSnapshot) -> None:
+    def __init__(self, snapshot: LocalSnapshot, second_look: SecondLook | None = None) -> None:
         self._snapshot = snapshot
+        self._second_look = second_look
         self._lock = threading.Lock()
         self._lookups = 0
         self._hits = 0
@@ -74,6 +81,8 @@ class LocalCache:
     def lookup(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
         """What the photo shows; None is a miss."""
         found = snapshot.recognizer.recognize(features).found
+        if found is None and self._second_look is not None:
+            found = self._second_look(snapshot.contents, features)
         with self._lock:
             self._lookups += 1
             self._hits += found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from nearsight.common.caching.device_profile import DeviceProfile, default_device_profile
@@ -12,15 +13,15 @@ from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.device.held_models import HeldModels
+from nearsight.device.cooperation.cooperation import Cooperation
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
 from nearsight.device.offloading import Offloading
-from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.device.prefetcher import Prefetcher, PrefetchState
 from nearsight.device.preparation import Preparation
 from nearsight.device.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.device.remote_tier import TierReply
+from nearsight.device.sourcing import Sourcing
 
 EDGE = "edge"
 
@@ -34,8 +35,8 @@ class LocalRecognition:
         Whose objects.
     tiers : sequence of str
         Names of the tiers that can be asked.
-    sources : callable
-        Whom to ask for models and predictions, given where models are kept.
+    sourcing : Sourcing
+        Where models and predictions come from. Owned: started and closed with this.
     settings : RecognizerSettings
         Of the SDK.
     clock : Clock
@@ -49,13 +50,15 @@ class LocalRecognition:
         If the profile cannot be used.
     ConfigurationError, MissingDependency
         If the classifier backend cannot.
+    AddressInUse
+        If devices nearby cannot be served at the address that is set.
     """
 
     def __init__(
         self,
         catalogue: str,
         tiers: Sequence[str],
-        sources: Callable[[HeldModels], PrefetchSources],
+        sourcing: Sourcing,
         settings: RecognizerSettings,
         clock: Clock,
         next_tier: Callable[[], str],
@@ -65,11 +68,15 @@ class LocalRecognition:
         profile = _profile(prefetch)
         extractor = OrbExtractor(recognition.fast_threshold)
         empty = LocalSnapshot(ObjectRecognizer.build((), recognition), profile.feature_counts[-1])
-        cache = LocalCache(empty)
+        cooperation = sourcing.cooperation
+        adapter = cooperation.adapter if cooperation is not None else None
+        cache = LocalCache(empty, adapter.second_look if adapter is not None else None)
         self._profiler = DeviceProfiler(profile, MissLatency(prefetch.miss_prior_ms, prefetch.miss_window))
         self._offloading = Offloading(tiers, extractor, recognition, clock)
-        held = HeldModels(prefetch.memory_bytes)
-        self._prefetcher = Prefetcher(catalogue, cache, self._profiler, held, sources(held), prefetch, clock)
+        self._sourcing = sourcing
+        self._prefetcher = Prefetcher(
+            catalogue, cache, self._profiler, sourcing.held, sourcing.sources(), prefetch, clock
+        )
         self.prepare = Preparation(
             cache,
             self._profiler,
@@ -81,11 +88,20 @@ class LocalRecognition:
             next_tier,
             self._prefetcher.note_local,
         )
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            sourcing.start()
+            undo.pop_all()
 
     @property
     def state(self) -> PrefetchState:
         """For metrics."""
         return self._prefetcher.state
+
+    @property
+    def cooperation(self) -> Cooperation | None:
+        """What the device does together with those nearby; None if it does not."""
+        return self._sourcing.cooperation
 
     def tier_replied(self, reply: TierReply) -> None:
         """A tier answered; called on the thread of its channel."""
@@ -107,11 +123,14 @@ class LocalRecognition:
         if explanation is None:
             return None
         offload = tuple((f"offload to {tier}", why) for tier, why in self._offloading.why().items())
-        return replace(explanation, facts=(*explanation.facts, *offload))
+        cooperation = self.cooperation
+        nearby = cooperation.state.facts() if cooperation is not None else ()
+        return replace(explanation, facts=(*explanation.facts, *offload, *nearby))
 
     def close(self) -> None:
-        """Stop prefetching."""
+        """Stop prefetching; hand over to the devices nearby."""
         self._prefetcher.close()
+        self._sourcing.close()
 
 
 def _profile(settings: PrefetchSettings) -> DeviceProfile:

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from nearsight.device.circuit_breaker import BreakerState
+from nearsight.device.cooperation.cooperation import CooperationState
 from nearsight.device.engine import Outcome
 from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.recognition import Attempt, Recognition
@@ -70,6 +71,10 @@ class RecognizerMetrics:
         """Export what the device's own cache is and did, read when the metrics are."""
         self._registry.register(_PrefetchCollector(state))
 
+    def watch_cooperation(self, state: Callable[[], CooperationState | None]) -> None:
+        """Export what the device shares with those nearby, read when the metrics are."""
+        self._registry.register(_CooperationCollector(state))
+
 
 class _BreakerCollector(Collector):
     def __init__(self, states: Callable[[], Mapping[str, BreakerState]]) -> None:
@@ -113,3 +118,39 @@ class _PrefetchCollector(Collector):
             yield CounterMetricFamily(f"nearsight_device_{name}", text, value=value)
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"nearsight_device_{name}", text, value=value)
+
+
+class _CooperationCollector(Collector):
+    def __init__(self, state: Callable[[], CooperationState | None]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state()
+        if state is None:
+            return
+        account = state.account
+        yield GaugeMetricFamily("nearsight_device_peers", "Devices nearby.", value=state.peers)
+        yield GaugeMetricFamily(
+            "nearsight_device_peers_distrusted", "Peers that handed out a wrong model.", value=state.liars
+        )
+        models = CounterMetricFamily(
+            "nearsight_device_models", "Object models by where they came from.", labels=["source"]
+        )
+        size = CounterMetricFamily(
+            "nearsight_device_model_bytes", "Their bytes on the network.", labels=["source"]
+        )
+        for source in ("peer", "edge", "cloud", "rejected"):
+            models.add_metric([source], getattr(account, f"{source}_models"))
+            size.add_metric([source], getattr(account, f"{source}_bytes"))
+        yield models
+        yield size
+        counters: dict[str, tuple[str, float]] = {
+            "served_models": ("Object models handed out to peers.", account.served_models),
+            "served_bytes": ("Bytes of such models.", account.served_bytes),
+            "silent_peers": ("Peers that failed to hand out a model.", account.silent_peers),
+            "claims_waited": ("Models that another device was fetching.", account.waited),
+            "claims_waited_in_vain": ("Of these, the ones that did not come.", account.waited_in_vain),
+            "steps": ("Steps counted in the shared store.", account.steps),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"nearsight_device_{name}", text, value=value)

@@ -47,8 +47,6 @@ _TOLERANCE = 0.15
 """A decision stands until what it rests on has changed by more than this share."""
 _GATHER_S = 0.05
 """Models that arrive within this time of each other are built into one snapshot."""
-_WATCH_EVERY_S = 30.0
-"""Without an edge nobody mentions the catalogue's revision by the way: it is asked for so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,7 @@ class Prefetcher:
         if sources.neighbourhood is not None:
             self._submit(self._sync.sync)
         if not self._has_edge:
-            self._sync.keep_watch(_WATCH_EVERY_S)
+            self._sync.keep_watch(settings.watch_s)
 
     # On the request path
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,16 +27,19 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.circuit_breaker import BreakerState
+from nearsight.device.cooperation.cooperation import CooperationState
 from nearsight.device.edge_client import CatalogueClient, EdgeClient
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
 from nearsight.device.handle import RequestHandle
+from nearsight.device.held_models import HeldModels
 from nearsight.device.local_recognition import LocalRecognition
-from nearsight.device.prefetch_sources import PrefetchSources
+from nearsight.device.peers.peers_report import PeersReport
 from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.query import Query, QuerySource, prepare_query, snapshot
 from nearsight.device.recognition import Recognition, TierAnswer
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.remote_tier import RemoteTier
+from nearsight.device.sourcing import Sourcing
 
 LONGEST_TIMEOUT_S = 86_400.0
 CLOSE_TIMEOUT_S = 5.0
@@ -116,17 +120,14 @@ class Recognizer:
             return Channel(address, client_id=self.device_id, settings=rules, security=own, clock=clock)
 
         self._local: LocalRecognition | None = None
-        self._clients: tuple[CatalogueClient, ...] = ()
         prepare: Callable[[QuerySource], Query | TierAnswer]
         prepare = partial(prepare_query, settings=self.settings.upload)
         with ExitStack() as undo:
-            if edge and self.settings.prefetch.enabled and self.settings.prefetch.k_max:
-                client = EdgeClient(connect("edge"), catalogue)
-                undo.callback(client.close)
-                self._clients = (client,)
-                sources = PrefetchSources(models=client, lister=client, edge=client)
+            if self._recognizes_itself(edge):
+                sourcing = self._sourcing(tuple(used), connect, clock)
+                undo.callback(sourcing.close)
                 self._local = LocalRecognition(
-                    catalogue, tuple(used), lambda _: sources, self.settings, clock, self._next_tier
+                    catalogue, tuple(used), sourcing, self.settings, clock, self._next_tier
                 )
                 undo.callback(self._local.close)
                 prepare = self._local.prepare
@@ -238,6 +239,17 @@ class Recognizer:
         return self._local.state if self._local else None
 
     @property
+    def cooperation_state(self) -> CooperationState | None:
+        """What the device shares with those nearby; None if it does not."""
+        cooperation = self._local.cooperation if self._local else None
+        return cooperation.state if cooperation is not None else None
+
+    def peers(self) -> PeersReport | None:
+        """The devices nearby, and what they hold; None if this one does not share."""
+        cooperation = self._local.cooperation if self._local else None
+        return cooperation.report() if cooperation is not None else None
+
+    @property
     def pending(self) -> int:
         """Requests in flight."""
         return self._engine.pending
@@ -251,8 +263,6 @@ class Recognizer:
         self._engine.close()
         if self._local is not None:
             self._local.close()
-        for client in self._clients:
-            client.close()
         self._callbacks.close(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> Self:
@@ -265,6 +275,31 @@ class Recognizer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _recognizes_itself(self, edge: str | None) -> bool:
+        prefetch, peers = self.settings.prefetch, self.settings.peers
+        return bool(prefetch.enabled and prefetch.k_max and (edge or peers.enabled))
+
+    def _sourcing(self, tiers: Sequence[str], connect: Callable[[str], Channel], clock: Clock) -> Sourcing:
+        """Whom to ask for models: the edge; all tiers and the devices nearby where they share."""
+        settings = self.settings
+        clients: dict[str, CatalogueClient] = {}
+        with ExitStack() as undo:
+            for name in tiers:
+                if name == "edge":
+                    clients[name] = EdgeClient(connect(name), self.catalogue)
+                elif settings.peers.enabled:
+                    clients[name] = CatalogueClient(connect(name), self.catalogue)
+                else:
+                    continue
+                undo.callback(clients[name].close)
+            held = HeldModels(settings.prefetch.memory_bytes)
+            sourcing = Sourcing(self.catalogue, clients, held, clock)
+            if settings.peers.enabled:
+                recognition = settings.prefetch.recognition
+                sourcing.cooperate(self.device_id, settings.peers, recognition, random.Random())
+            undo.pop_all()
+        return sourcing
 
     def _next_tier(self) -> str:
         """The tier that is asked first at the moment."""

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.peers.peer_settings import PeerSettings
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -55,10 +56,10 @@ class UploadSettings(_Group):
 
 
 class PrefetchSettings(_Group):
-    """The recognition cache of the device, filled ahead of what the edge predicts."""
+    """The recognition cache of the device, filled ahead of what the edge or the devices nearby predict."""
 
     enabled: bool = True
-    """Recognise on the device where that is expected to be faster. Needs an edge."""
+    """Recognise on the device where that is expected to be faster. Needs an edge, or devices nearby."""
     profile: Path | None = None
     """Device profile of `nearsight profile --device`. None: a built-in default, adjusted to this machine."""
     k_max: int = Field(default=40, ge=0, le=10_000)
@@ -77,6 +78,8 @@ class PrefetchSettings(_Group):
     """Longest wait in seconds for a prediction or a model."""
     refresh_s: Seconds = 10.0
     """A prediction for the object that the device still looks at is asked for again after this time."""
+    watch_s: Seconds = 30.0
+    """Without an edge, which mentions changes of the catalogue, the cloud is asked for them so often."""
     recognition: RecognitionSettings = RecognitionSettings()
     """Recognition on the device; as on the tiers."""
 
@@ -103,3 +106,5 @@ class RecognizerSettings(_Group):
     """When a tier that keeps failing is asked last."""
     prefetch: PrefetchSettings = PrefetchSettings()
     """The recognition cache of the device."""
+    peers: PeerSettings = PeerSettings()
+    """Sharing with devices nearby."""

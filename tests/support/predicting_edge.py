@@ -47,7 +47,7 @@ Predict = Callable[[str], NextObjectsMessage]
 
 
 class PredictingEdge:
-    """One catalogue, its predictions, and what devices asked for.
+    """One catalogue, its predictions, and what devices asked for. A tier of another name predicts nothing.
 
     Attributes
     ----------
@@ -67,7 +67,10 @@ class PredictingEdge:
         What follows an object; a test may replace it.
     """
 
-    def __init__(self, models: Sequence[ObjectModel], listen: str = "tcp://127.0.0.1:0") -> None:
+    def __init__(
+        self, models: Sequence[ObjectModel], listen: str = "tcp://127.0.0.1:0", tier: str = "edge"
+    ) -> None:
+        self.tier = tier
         self.forms: list[str] = []
         self.reported: list[tuple[str, str]] = []
         self.fetched: list[str] = []
@@ -78,7 +81,7 @@ class PredictingEdge:
         self.set_models(models, bump=False)
         self.predict: Predict = self.everything_else
         services = [_Recognition(self), _Prediction(self), _Catalogue(self)]
-        self.server = RpcServer(services, tier="edge", settings=ServerSettings(listen=listen, workers=2))
+        self.server = RpcServer(services, tier=tier, settings=ServerSettings(listen=listen, workers=2))
         self.server.start()
 
     @property
@@ -128,10 +131,11 @@ class _Recognition(Service):
         else:
             features = features_from_proto(request.features, context.blobs)
         found = edge.recognizer.recognize(features).found
-        response = RecognizeResponse(answered_by="edge")
+        response = RecognizeResponse(answered_by=edge.tier)
         if found is not None:
             response.object.CopyFrom(recognized_object_to_proto(found))
-            response.next_objects.CopyFrom(edge.predict(found.object_id))
+            if edge.tier == "edge":
+                response.next_objects.CopyFrom(edge.predict(found.object_id))
         return response
 
 
@@ -189,7 +193,9 @@ class _Catalogue(Service):
         )
 
     def list_catalogues(self, request: object, context: CallContext) -> catalogue_pb2.ListCataloguesResponse:
-        raise InvalidArgument("not in this test")
+        objects, revision = len(self._edge.recognizer), self._edge.revision
+        summary = catalogue_pb2.CatalogueSummary(name="museum", objects=objects, revision=revision)
+        return catalogue_pb2.ListCataloguesResponse(catalogues=[summary])
 
     def add_objects(self, request: object, context: CallContext) -> catalogue_pb2.AddObjectsResponse:
         raise InvalidArgument("not in this test")

@@ -1,0 +1,340 @@
+"""Models from devices nearby first, then from a tier (Cachier dissertation, sections 5.1.1 and 5.4.4.1).
+
+One search per object, in the background::
+
+    listed? ──> who has it? ──> ask a holder ──> is it the right one? ──> done
+      │            │  │            │ silent              │ no: never ask that peer again
+      │            │  └─ somebody fetches it: wait       ▼
+      └────────────┴──────────> ask a tier <── no other holder
+
+Nothing that a peer says is believed: a model is taken only if it has the digest that edge or cloud listed for
+the object. A peer that is silent costs `CooperationRules.model_timeout_s`, whatever it is asked for, and is
+left alone afterwards. The store's claims see to it that of devices which want the same model at the same time
+one fetches it from the tier.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from nearsight.common.background import BackgroundWorker
+from nearsight.common.clock import Clock
+from nearsight.common.errors import CorruptStore, DeadlineExceeded, InvalidMessage, NearsightError
+from nearsight.common.futures import outcome_of, pending, when_done
+from nearsight.common.logging import get_logger
+from nearsight.common.model_fetcher import ModelSource
+from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_proto
+from nearsight.common.recognition.digest import digest_of_message, model_digest
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.client import Reply
+from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.keys import holder_of, model_in, model_key
+from nearsight.device.cooperation.ports import PeerCalls, SharedStore
+from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.cooperation.standing import PeerStanding
+from nearsight.device.cooperation.vouchers import Voucher, Vouchers
+from nearsight.device.peers.kvstore import ItemsRead
+from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.protos import catalogue_pb2
+from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
+
+A = TypeVar("A")
+
+GET_OBJECT_MODELS = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"].methods_by_name["GetObjectModels"]
+_MOST_ITEMS = 64
+"""Of a list, so many items are looked at: anybody can write into it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """One object that is looked for, and how far that is."""
+
+    object_id: str
+    result: Future[Reply]
+    deadline_s: float
+    patient_until_s: float
+    voucher: Voucher | None = None
+    asked: set[NodeId] = field(default_factory=set)
+    waited: bool = False
+
+
+class CooperativeModelSource:
+    """A `ModelSource` that asks peers before tiers.
+
+    Parameters
+    ----------
+    catalogue : str
+        The one that is shared.
+    store : SharedStore
+        Knows who has what.
+    calls : PeerCalls
+        Reaches one peer.
+    neighbours : callable
+        Ids of the peers that are there, this device not among them.
+    upstream : ModelSource
+        Edge and cloud.
+    vouchers : Vouchers
+        Which models are the right ones.
+    accountant : Accountant
+        Where models came from.
+    background : BackgroundWorker
+        Runs everything here.
+    rules : CooperationRules
+        Times and limits.
+    clock : Clock
+        Must run in real time.
+    rng : random.Random
+        Spreads the load over the holders.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  wired in one place, by name
+        self,
+        catalogue: str,
+        store: SharedStore,
+        calls: PeerCalls,
+        neighbours: Callable[[], Collection[NodeId]],
+        upstream: ModelSource,
+        vouchers: Vouchers,
+        accountant: Accountant,
+        background: BackgroundWorker,
+        rules: CooperationRules,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._catalogue = catalogue
+        self._store = store
+        self._calls = calls
+        self._neighbours = neighbours
+        self._upstream = upstream
+        self._vouchers = vouchers
+        self._accountant = accountant
+        self._background = background
+        self._rules = rules
+        self._clock = clock
+        self._rng = rng
+        self._standing = PeerStanding(rules)
+        self._from_tier: set[str] = set()
+        self._log = get_logger("device.cooperation").bind(catalogue=catalogue)
+
+    @property
+    def liars(self) -> tuple[NodeId, ...]:
+        """Peers that handed out a wrong model."""
+        return self._standing.liars
+
+    def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
+        """Models, as a Catalogue service answers. Peers are asked for single objects of the own catalogue."""
+        result: Future[Reply] = pending()
+        now_s = self._clock.monotonic()
+        if catalogue != self._catalogue or len(object_ids) != 1:
+            self._ask_tier(catalogue, tuple(object_ids), result, timeout_s)
+            return result
+        patience_s = min(self._rules.patience_s, timeout_s / 2)
+        search = _Search(object_ids[0], result, now_s + timeout_s, now_s + patience_s)
+        self._background.submit(lambda: self._begin(search))
+        return result
+
+    def came_from_tier(self, object_id: str) -> bool:
+        """Whether the last model of an object that came, came from edge or cloud."""
+        return object_id in self._from_tier
+
+    def listed(self) -> None:
+        """The vouchers have changed: forgive the peers whose model was wrong only by the old ones."""
+        self._background.submit(lambda: self._standing.forgive(self._was_mistaken))
+
+    # In the background thread
+
+    def _was_mistaken(self, object_id: str, digest: bytes) -> bool:
+        voucher = self._vouchers.of(object_id)
+        return voucher is None or voucher.digest != digest
+
+    def _begin(self, search: _Search) -> None:
+        if not self._neighbours():
+            self._give_up(search)
+        elif not self._vouchers.listed and self._is_patient(search):
+            self._background.submit(lambda: self._begin(search), after_s=self._rules.poll_s)
+        else:
+            search.voucher = self._vouchers.of(search.object_id)
+            self._look_up(search)
+
+    def _look_up(self, search: _Search) -> None:
+        """Ask the store who has the model."""
+        if search.voucher is None:
+            self._give_up(search)
+            return
+        key = model_key(self._catalogue, search.object_id, search.voucher.version)
+        read = self._store.items(key, claim=True)
+        self._await(read, self._rules.read_timeout_s, lambda outcome: self._looked_up(search, outcome))
+
+    def _looked_up(self, search: _Search, outcome: ItemsRead | NearsightError) -> None:
+        if isinstance(outcome, NearsightError):
+            self._log.debug("the store does not say who has a model", reason=str(outcome))
+            self._give_up(search)
+        elif outcome.items:
+            self._try(search, list(outcome.items[-_MOST_ITEMS:]))
+        elif outcome.wait_ms > 0 and self._is_patient(search):
+            if not search.waited:
+                search.waited = True
+                self._accountant.add(waited=1)
+            wait_s = min(outcome.wait_ms / 1e3, self._rules.poll_s)
+            self._background.submit(lambda: self._look_up(search), after_s=wait_s)
+        else:
+            if search.waited:
+                self._accountant.add(waited_in_vain=1)
+            self._give_up(search)
+
+    def _try(self, search: _Search, items: list[bytes]) -> None:
+        """Take a model that lies in the store, or ask one of those who have it."""
+        for item in items:
+            data = model_in(item)
+            if data is not None and self._take_stored(search, data):
+                return
+        here, now_s = frozenset(self._neighbours()), self._clock.monotonic()
+        named = {holder_of(item) for item in items} & here - search.asked
+        holders = sorted(node for node in named if node and self._standing.may_be_asked(node, now_s))
+        if not holders or len(search.asked) >= self._rules.holders_asked:
+            self._give_up(search)
+            return
+        node = self._rng.choice(holders)
+        search.asked.add(node)
+        request = GetObjectModelsRequest(object_ids=[search.object_id])
+        limit_s = self._rules.model_timeout_s
+        call = self._calls.call(
+            node, GET_OBJECT_MODELS, request, timeout_s=limit_s, catalogue=self._catalogue
+        )
+        self._await(call, limit_s, lambda outcome: self._peer_answered(search, node, items, outcome))
+
+    def _peer_answered(
+        self, search: _Search, node: NodeId, items: list[bytes], outcome: Reply | NearsightError
+    ) -> None:
+        if isinstance(outcome, NearsightError):
+            self._accountant.add(silent_peers=1)
+            self._standing.failed(node, self._clock.monotonic())
+            self._log.debug("no model from a peer", peer=shown(node), reason=str(outcome))
+        elif self._is_right(search, outcome):
+            self._standing.answered(node)
+            self._accountant.add(peer_models=1, peer_bytes=outcome.received_bytes)
+            self._from_tier.discard(search.object_id)
+            search.result.set_result(outcome)
+            return
+        elif not _says_missing(outcome):
+            self._reject(search, node, outcome)
+        self._try(search, items)
+
+    def _reject(self, search: _Search, node: NodeId, reply: Reply) -> None:
+        self._accountant.add(rejected_models=1, rejected_bytes=reply.received_bytes)
+        voucher = search.voucher
+        if voucher is None or _is_of_another_version(reply, voucher):
+            # It, or this device, has not heard of the newest version: that happens to the honest.
+            self._standing.failed(node, self._clock.monotonic())
+            return
+        self._standing.lied(node, search.object_id, voucher.digest)
+        self._log.warning(
+            "a peer handed out a wrong model and is not asked again",
+            peer=shown(node),
+            object=search.object_id,
+        )
+
+    def _is_right(self, search: _Search, reply: Reply) -> bool:
+        """Whether this is one model, the one that is vouched for. What it says else is not passed on."""
+        message, voucher = reply.message, search.voucher
+        if not isinstance(message, GetObjectModelsResponse) or len(message.models) != 1 or voucher is None:
+            return False
+        model = message.models[0]
+        if reply.received_bytes > self._rules.largest_answer_bytes or model.object_id != search.object_id:
+            return False
+        try:
+            right = digest_of_message(model, reply.blobs) == voucher.digest
+        except InvalidMessage:
+            return False
+        if right:
+            message.revision = self._vouchers.revision
+            del message.missing[:], message.left_out[:]
+        return right
+
+    def _take_stored(self, search: _Search, data: bytes) -> bool:
+        """Take the model that lies in the store itself, if it is the right one."""
+        model = _stored_model(data)
+        if model is None or search.voucher is None or model_digest(model) != search.voucher.digest:
+            self._accountant.add(rejected_models=1, rejected_bytes=len(data))
+            return False
+        message, blobs = object_model_to_proto(model, 0)
+        answer = GetObjectModelsResponse(models=[message], revision=self._vouchers.revision)
+        self._accountant.add(peer_models=1, peer_bytes=len(data))
+        self._from_tier.discard(search.object_id)
+        search.result.set_result(Reply(answer, tuple(map(memoryview, blobs)), (), 0, len(data)))
+        return True
+
+    def _is_patient(self, search: _Search) -> bool:
+        return self._clock.monotonic() < search.patient_until_s
+
+    # Tiers
+
+    def _give_up(self, search: _Search) -> None:
+        """Peers do not have it."""
+        left_s = search.deadline_s - self._clock.monotonic()
+        if left_s <= 0:
+            search.result.set_exception(DeadlineExceeded("peers took all the time for a model"))
+            return
+        self._ask_tier(self._catalogue, (search.object_id,), search.result, left_s)
+
+    def _ask_tier(
+        self, catalogue: str, object_ids: Sequence[str], result: Future[Reply], timeout_s: float
+    ) -> None:
+        def answered(done: Future[Reply]) -> None:
+            outcome = outcome_of(done)
+            if isinstance(outcome, NearsightError):
+                result.set_exception(outcome)
+                return
+            self._count_tier(outcome)
+            result.set_result(outcome)
+
+        self._upstream.get_models(catalogue, object_ids, timeout_s).add_done_callback(answered)
+
+    def _count_tier(self, reply: Reply) -> None:
+        message = reply.message
+        came = message.models if isinstance(message, GetObjectModelsResponse) else ()
+        models = len(came)
+        self._from_tier.update(model.object_id for model in came)
+        tier = reply.hops[-1].tier if reply.hops else "edge"
+        if tier == "cloud":
+            self._accountant.add(cloud_models=models, cloud_bytes=reply.received_bytes)
+        else:
+            self._accountant.add(edge_models=models, edge_bytes=reply.received_bytes)
+
+    def _await(self, future: Future[A], limit_s: float, do: Callable[[A | NearsightError], None]) -> None:
+        """Call ``do`` once, in the background thread: with the outcome, or when it has taken too long."""
+        settled = False
+
+        def settle(outcome: A | NearsightError) -> None:
+            nonlocal settled
+            if not settled:
+                settled = True
+                do(outcome)
+
+        when_done(future, self._background, settle)
+        late = DeadlineExceeded(f"no answer within {limit_s} s")
+        self._background.submit(lambda: settle(late), after_s=limit_s)
+
+
+def _stored_model(data: bytes) -> ObjectModel | None:
+    try:
+        return object_model_from_bytes(data)
+    except CorruptStore:
+        return None
+
+
+def _is_of_another_version(reply: Reply, voucher: Voucher) -> bool:
+    message = reply.message
+    if not isinstance(message, GetObjectModelsResponse) or len(message.models) != 1:
+        return False
+    return message.models[0].version != voucher.version
+
+
+def _says_missing(reply: Reply) -> bool:
+    """An honest answer of a peer that let the model go meanwhile."""
+    message = reply.message
+    return isinstance(message, GetObjectModelsResponse) and not message.models

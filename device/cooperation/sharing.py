@@ -1,0 +1,129 @@
+"""Telling the devices nearby which models this one holds, or putting the models into the store (5.4.3).
+
+``redirect``: the store names the holders, who are added as they fetch, so that the load spreads. ``direct``:
+who fetched a model from a tier puts it into the store itself; a model that is too large for it is announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from nearsight.common.background import BackgroundWorker
+from nearsight.common.errors import CallerError, NearsightError
+from nearsight.common.futures import when_done
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.codec import object_model_to_bytes
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.device.cooperation.keys import holder_item, model_item, model_key
+from nearsight.device.cooperation.ports import SharedStore
+from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.peers.node_id import NodeId
+
+_RETRY_S = 2.0
+_RETRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What is in the store on account of this device."""
+
+    key: str
+    model: ObjectModel
+    direct: bool
+
+
+class ModelSharing:
+    """A `HoldObserver` that keeps the store up to date.
+
+    Parameters
+    ----------
+    catalogue : str
+        Whose models.
+    own : callable
+        Id of this device.
+    store : SharedStore
+        Where it is written down.
+    share : {"redirect", "direct"}
+        How.
+    from_tier : callable
+        Whether the last model of an object came from a tier.
+    background : BackgroundWorker
+        Runs everything here but the calls of `HoldObserver`.
+    rules : CooperationRules
+        Life of the entries.
+    """
+
+    def __init__(
+        self,
+        catalogue: str,
+        own: Callable[[], NodeId],
+        store: SharedStore,
+        share: Literal["redirect", "direct"],
+        from_tier: Callable[[str], bool],
+        background: BackgroundWorker,
+        rules: CooperationRules,
+    ) -> None:
+        self._catalogue = catalogue
+        self._own = own
+        self._store = store
+        self._share = share
+        self._from_tier = from_tier
+        self._background = background
+        self._rules = rules
+        self._shared: dict[str, _Shared] = {}
+        self._log = get_logger("device.cooperation").bind(catalogue=catalogue)
+
+    def start(self) -> None:
+        """Renew entries from now on, before they end."""
+        self._background.submit(self._renew, name="renew", after_s=self._rules.renew_s)
+
+    def held(self, model: ObjectModel) -> None:
+        """This device holds a model from now on."""
+        self._background.submit(lambda: self._add(model))
+
+    def gone(self, model: ObjectModel) -> None:
+        """This device does not hold it any more."""
+        self._background.submit(lambda: self._remove(model))
+
+    def _add(self, model: ObjectModel) -> None:
+        key = model_key(self._catalogue, model.object_id, model.version)
+        direct = self._share == "direct" and self._from_tier(model.object_id)
+        self._shared[model.object_id] = _Shared(key, model, direct)
+        self._write(self._shared[model.object_id], _RETRIES)
+
+    def _write(self, shared: _Shared, retries: int) -> None:
+        if self._shared.get(shared.model.object_id) is not shared:
+            return  # another version came, or it left
+        item = model_item(object_model_to_bytes(shared.model)) if shared.direct else self._holder()
+        written = self._store.append(shared.key, item, ttl_s=self._rules.life_s)
+        when_done(written, self._background, lambda outcome: self._written(shared, retries, outcome))
+
+    def _written(self, shared: _Shared, retries: int, outcome: NearsightError | None) -> None:
+        if outcome is None or self._shared.get(shared.model.object_id) is not shared:
+            return
+        if shared.direct and isinstance(outcome, CallerError):
+            announced = _Shared(shared.key, shared.model, direct=False)  # too large for the store
+            self._shared[shared.model.object_id] = announced
+            self._write(announced, retries)
+        elif retries:
+            self._background.submit(lambda: self._write(shared, retries - 1), after_s=_RETRY_S)
+        else:
+            self._log.info("a model is not shared", object=shared.model.object_id, reason=str(outcome))
+
+    def _remove(self, model: ObjectModel) -> None:
+        shared = self._shared.get(model.object_id)
+        if shared is not None and shared.model.version == model.version:
+            del self._shared[model.object_id]
+        # A model that lies in the store itself stays of use without this device.
+        if shared is None or not shared.direct:
+            self._store.remove(model_key(self._catalogue, model.object_id, model.version), self._holder())
+
+    def _renew(self) -> None:
+        for shared in list(self._shared.values()):
+            self._write(shared, 0)
+        self.start()
+
+    def _holder(self) -> bytes:
+        return holder_item(self._own())

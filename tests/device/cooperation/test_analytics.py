@@ -1,0 +1,162 @@
+"""Steps are counted together, exactly once; what follows is predicted from them by the edge's own rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+import pytest
+
+from nearsight.common.caching.markov import MarkovModel
+from nearsight.common.catalogue_answers import Listing
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import Unavailable
+from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.keys import next_key, popularity_key
+from nearsight.device.cooperation.peer_forecasts import PeerForecasts
+from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.cooperation.step_counts import StepCounts
+from nearsight.device.cooperation.vouchers import Vouchers
+from nearsight.device.predictions import Prediction
+from support.manual_background import ManualBackground
+
+RULES = CooperationRules()
+POPULARITY = popularity_key("museum")
+OBJECTS = ["a", "b", "c", "d"]
+
+
+class Store:
+    """Counters, and what was written and read."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Counter[str]] = {}
+        self.merges: list[str] = []
+        self.reads: list[str] = []
+        self.fails = False
+
+    def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
+        assert ttl_s is None
+        self.merges.append(key)
+        self.sums.setdefault(key, Counter()).update(counts)
+        return self._done(None)
+
+    def counts(self, key: str) -> Future[Mapping[str, int]]:
+        self.reads.append(key)
+        return self._done(self.sums.get(key, Counter()))
+
+    def _done(self, value: object) -> Future:  # type: ignore[type-arg]
+        done: Future[object] = Future()
+        done.set_exception(Unavailable("gone")) if self.fails else done.set_result(value)
+        return done
+
+    def items(self, *_: object, **__: object) -> Future[object]:
+        raise NotImplementedError
+
+    append = remove = items
+
+
+class Scene:
+    """One device with a store."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.background = ManualBackground(self.clock)
+        self.store = Store()
+        self.accountant = Accountant()
+        self.vouchers = Vouchers()
+        self.vouchers.update(Listing(dict.fromkeys(OBJECTS, 1), 5))
+        self.steps = StepCounts("museum", self.store, self.accountant, self.background, RULES)
+        self.forecasts = PeerForecasts(
+            "museum", self.store, self.vouchers, self.background, RULES, self.clock
+        )
+
+    def walk(self, path: str) -> None:
+        previous = ""
+        for current in path:
+            self.steps.stepped(previous, current)
+            previous = current
+
+    def predict(self, current: str) -> Prediction:
+        future = self.forecasts.get_next_objects(current, 1.0)
+        self.background.run()
+        return future.result(0)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_steps_are_merged_together_and_each_once(scene: Scene) -> None:
+    scene.walk("aabbbab")
+    scene.background.run()
+    assert scene.store.merges == []
+    scene.background.advance(10 * RULES.merge_s)
+    assert sorted(scene.store.merges) == sorted(
+        [POPULARITY, next_key("museum", "a"), next_key("museum", "b")]
+    )
+    assert scene.store.sums == {
+        POPULARITY: {"a": 2, "b": 2},
+        next_key("museum", "a"): {"b": 2},
+        next_key("museum", "b"): {"a": 1},
+    }
+    assert scene.accountant.account.steps == 4
+
+
+def test_steps_are_not_repeated_when_the_store_failed_which_keeps_them_itself(scene: Scene) -> None:
+    scene.store.fails = True
+    scene.walk("ab")
+    scene.background.advance(10 * RULES.merge_s)
+    assert len(scene.store.merges) == 2
+    scene.steps.stepped("b", "c")
+    scene.background.advance(10 * RULES.merge_s)
+    assert scene.store.sums[POPULARITY] == {"a": 1, "b": 1, "c": 1}
+
+
+def test_the_last_steps_are_not_lost_on_a_clean_exit(scene: Scene) -> None:
+    scene.walk("ab")
+    scene.background.run()
+    scene.steps.close(1.0)
+    assert scene.store.sums[POPULARITY] == {"a": 1, "b": 1}
+
+
+def test_the_prediction_is_that_of_an_edge_that_saw_the_same_steps(scene: Scene) -> None:
+    edge = MarkovModel(OBJECTS)
+    for visitor, path in enumerate(["abc", "abd", "acbd", "dab"]):
+        scene.walk(path)
+        for name in path:
+            edge.observe(str(visitor), name, 0.0)
+    scene.background.advance(RULES.merge_s)
+    for current in OBJECTS:
+        expected = edge.next_objects(current, 0.0)
+        found = scene.predict(current).following
+        assert dict(zip(found.object_ids, found.probabilities, strict=True)) == pytest.approx(
+            dict(zip(expected.object_ids, expected.probabilities, strict=True))
+        )
+    assert scene.predict("a").revision is None
+
+
+def test_nothing_known_predicts_nothing(scene: Scene) -> None:
+    assert len(scene.predict("a").following) == 0
+
+
+def test_objects_that_no_tier_listed_are_not_predicted(scene: Scene) -> None:
+    scene.store.merge(next_key("museum", "a"), {"b": 1, "made up": 10**9})
+    scene.store.merge(POPULARITY, {"made up too": 10**12})
+    assert scene.predict("a").following.object_ids == ("b",)
+
+
+def test_the_popularity_is_read_now_and_then_only(scene: Scene) -> None:
+    for current in "abc":
+        scene.predict(current)
+    assert scene.store.reads.count(POPULARITY) == 1
+    scene.clock.advance(RULES.popularity_age_s)
+    scene.predict("a")
+    assert scene.store.reads.count(POPULARITY) == 2
+
+
+def test_a_store_that_fails_fails_the_prediction(scene: Scene) -> None:
+    scene.store.fails = True
+    with pytest.raises(Unavailable):
+        scene.predict("a")

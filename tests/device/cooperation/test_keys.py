@@ -1,0 +1,46 @@
+"""Keys that do not collide, and list items that strangers wrote."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.device.cooperation.keys import (
+    adapt_key,
+    holder_item,
+    holder_of,
+    model_in,
+    model_item,
+    model_key,
+    next_key,
+    popularity_key,
+)
+from nearsight.device.peers.node_id import NodeId
+
+NAMES = st.text(alphabet="ab/% ", min_size=1, max_size=4)
+
+
+@given(first=st.tuples(NAMES, NAMES, st.integers(1, 12)), second=st.tuples(NAMES, NAMES, st.integers(1, 12)))
+def test_different_things_have_different_keys(
+    first: tuple[str, str, int], second: tuple[str, str, int]
+) -> None:
+    for make in (model_key, adapt_key):
+        assert (make(*first) == make(*second)) == (first == second)
+    assert (next_key(*first[:2]) == next_key(*second[:2])) == (first[:2] == second[:2])
+    kinds = {model_key(*first), adapt_key(*first), next_key(*first[:2]), popularity_key(first[0])}
+    assert len(kinds) == 4
+
+
+@given(st.integers(1, 2**64 - 1))
+def test_a_holder_comes_back(number: int) -> None:
+    item = holder_item(NodeId(number))
+    assert holder_of(item) == number
+    assert model_in(item) is None
+
+
+@given(st.binary(max_size=20))
+def test_no_bytes_of_a_stranger_do_harm(item: bytes) -> None:
+    node = holder_of(item)
+    assert node is None or holder_item(node) == item
+    data = model_in(item)
+    assert data is None or model_item(data) == item

@@ -1,0 +1,393 @@
+"""Peers first, then a tier: every answer that a peer can give; none is believed without a voucher."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.catalogue_answers import Listing, models_of
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.recognition.codec import object_model_to_bytes, object_model_to_proto
+from nearsight.common.recognition.digest import model_digest
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.client import Hop, Reply
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.keys import holder_item, model_item, model_key
+from nearsight.device.cooperation.model_source import CooperativeModelSource
+from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.cooperation.vouchers import Vouchers
+from nearsight.device.peers.kvstore import ItemsRead
+from nearsight.device.peers.node_id import NodeId
+from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
+from support.manual_background import ManualBackground
+from support.objects import random_model, same_model
+
+RULES = CooperationRules()
+RIGHT = random_model("a")
+KEY = model_key("museum", "a", 1)
+FIRST, SECOND, THIRD = NodeId(1), NodeId(2), NodeId(3)
+
+
+def reply(*models: ObjectModel, hops: tuple[Hop, ...] = (), size_bytes: int = 4000) -> Reply:
+    response, blobs = GetObjectModelsResponse(revision=99), []
+    for model in models:
+        message, added = object_model_to_proto(model, len(blobs))
+        response.models.append(message)
+        blobs += added
+    return Reply(response, tuple(map(memoryview, blobs)), hops, 10, size_bytes)
+
+
+def listing(*models: ObjectModel, revision: int = 5) -> Listing:
+    entries = tuple(
+        ObjectSummary(object_id=m.object_id, version=m.version, model_digest=model_digest(m)) for m in models
+    )
+    return Listing({m.object_id: m.version for m in models}, revision, entries)
+
+
+class Scene:
+    """One device; its store, its peers and its tiers are answered by the test."""
+
+    def __init__(self, *, listed: bool = True) -> None:
+        self.clock = ManualClock()
+        self.background = ManualBackground(self.clock)
+        self.vouchers = Vouchers()
+        if listed:
+            self.vouchers.update(listing(RIGHT))
+        self.accountant = Accountant()
+        self.neighbours = [FIRST, SECOND, THIRD]
+        self.reads: list[Future[ItemsRead]] = []
+        self.calls: list[tuple[NodeId, Future[Reply]]] = []
+        self.tier: list[Future[Reply]] = []
+        self.source = CooperativeModelSource(
+            "museum",
+            self,
+            self,
+            lambda: self.neighbours,
+            self,
+            self.vouchers,
+            self.accountant,
+            self.background,
+            RULES,
+            self.clock,
+            random.Random(1),
+        )
+
+    # The store, a route and a tier at once
+
+    def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
+        assert (key, claim) == (KEY, True)
+        self.reads.append(Future())
+        return self.reads[-1]
+
+    def append(self, *_: object, **__: object) -> Future[None]:
+        raise NotImplementedError
+
+    remove = merge = counts = append
+
+    def call(
+        self,
+        node: NodeId,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+    ) -> Future[Reply]:
+        assert (method.name, catalogue, timeout_s) == ("GetObjectModels", "museum", RULES.model_timeout_s)
+        self.calls.append((node, Future()))
+        return self.calls[-1][1]
+
+    def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
+        assert (catalogue, tuple(object_ids)) == ("museum", ("a",))
+        assert 0 < timeout_s <= 10
+        self.tier.append(Future())
+        return self.tier[-1]
+
+    # What a test does
+
+    def ask(self) -> Future[Reply]:
+        result = self.source.get_models("museum", ["a"], 10.0)
+        self.background.run()
+        return result
+
+    def store_says(self, *items: bytes, wait_ms: int = 0) -> None:
+        self.reads[-1].set_result(ItemsRead(items, wait_ms))
+        self.background.run()
+
+    def peer_says(self, outcome: Reply | NearsightError) -> None:
+        future = self.calls[-1][1]
+        future.set_exception(outcome) if isinstance(outcome, NearsightError) else future.set_result(outcome)
+        self.background.run()
+
+    def tier_says(self, model: ObjectModel, tier: str = "edge") -> None:
+        self.tier[-1].set_result(reply(model, hops=(Hop("cloud"), Hop(tier))))
+        self.background.run()
+
+    def holders(self, *nodes: NodeId) -> None:
+        self.store_says(*map(holder_item, nodes))
+
+
+def model_in(result: Future[Reply]) -> ObjectModel:
+    (model,) = models_of(result.result(0), ["a"]).models
+    return model
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_peer_is_asked_before_a_tier(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(SECOND)
+    assert [node for node, _ in scene.calls] == [SECOND]
+    scene.peer_says(reply(RIGHT))
+    assert same_model(model_in(result), RIGHT)
+    assert scene.tier == []
+    account = scene.accountant.account
+    assert (account.peer_models, account.peer_bytes, account.edge_models) == (1, 4000, 0)
+    assert not scene.source.came_from_tier("a")
+
+
+def test_what_a_peer_says_of_the_catalogue_is_not_passed_on(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(SECOND)
+    answer = reply(RIGHT)
+    assert isinstance(answer.message, GetObjectModelsResponse)
+    answer.message.missing.append("b")
+    answer.message.left_out.append("a")
+    scene.peer_says(answer)
+    fetched = models_of(result.result(0), ["a"])
+    assert (fetched.revision, fetched.missing, fetched.left_out) == (5, (), ())
+
+
+def test_who_holds_the_claim_asks_the_tier(scene: Scene) -> None:
+    result = scene.ask()
+    scene.store_says()
+    scene.tier_says(RIGHT)
+    assert same_model(model_in(result), RIGHT)
+    assert scene.accountant.account.edge_models == 1
+    assert scene.source.came_from_tier("a")
+
+
+def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scene: Scene) -> None:
+    result = scene.ask()
+    scene.store_says(wait_ms=5000)
+    for _ in range(3):
+        assert scene.tier == []
+        scene.background.advance(RULES.poll_s)
+        scene.store_says(wait_ms=4000)
+    scene.background.advance(RULES.poll_s)
+    scene.holders(FIRST)
+    scene.peer_says(reply(RIGHT))
+    assert result.done()
+    account = scene.accountant.account
+    assert (account.waited, account.waited_in_vain, account.peer_models) == (1, 0, 1)
+
+
+def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Scene) -> None:
+    scene.ask()
+    started_s = scene.clock.monotonic()
+    while not scene.tier:
+        scene.store_says(wait_ms=2**32 - 1)
+        scene.background.advance(RULES.poll_s)
+    assert scene.clock.monotonic() - started_s <= RULES.patience_s + 2 * RULES.poll_s
+    assert scene.accountant.account.waited_in_vain == 1
+
+
+def _forged(model: ObjectModel) -> ObjectModel:
+    """The features of another object under the name of this one."""
+    return replace(model, views=random_model("b", seed=7).views)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        reply(_forged(RIGHT)),
+        reply(replace(RIGHT, label="another")),
+        reply(random_model("b")),
+        reply(RIGHT, random_model("b")),
+        reply(RIGHT, size_bytes=RULES.largest_answer_bytes + 1),
+        replace(reply(RIGHT), blobs=reply(RIGHT).blobs[:-1]),
+        replace(reply(RIGHT), blobs=(*reply(RIGHT).blobs[:-1], memoryview(b""))),
+        replace(reply(RIGHT), message=ObjectSummary()),
+    ],
+    ids=["forged", "label", "other object", "two", "huge", "no blob", "truncated", "other message"],
+)
+def test_a_wrong_model_is_rejected_and_its_peer_not_asked_again(scene: Scene, lie: Reply) -> None:
+    result = scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(lie)
+    assert not result.done()
+    scene.tier_says(RIGHT)
+    assert same_model(model_in(result), RIGHT)
+    account = scene.accountant.account
+    assert (account.rejected_models, account.rejected_bytes) == (1, lie.received_bytes)
+    assert scene.source.liars == (FIRST,)
+    scene.clock.advance(10 * RULES.longest_rest_s)
+    scene.ask()
+    scene.holders(FIRST)
+    assert len(scene.calls) == 1
+    assert len(scene.tier) == 2
+
+
+def test_after_a_liar_the_next_holder_is_asked(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(FIRST, SECOND)
+    liar, _ = scene.calls[0]
+    scene.peer_says(reply(_forged(RIGHT)))
+    honest, _ = scene.calls[1]
+    assert {liar, honest} == {FIRST, SECOND}
+    scene.peer_says(reply(RIGHT))
+    assert result.done()
+    assert scene.tier == []
+
+
+def test_another_version_is_not_taken_but_no_lie(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(reply(replace(RIGHT, version=2)))
+    assert len(scene.tier) == 1
+    assert scene.source.liars == ()
+    assert scene.accountant.account.rejected_models == 1
+
+
+def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene) -> None:
+    newer = replace(RIGHT, label="made anew")
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(reply(newer))
+    assert scene.source.liars == (FIRST,)
+    scene.vouchers.update(listing(RIGHT, revision=6))
+    scene.source.listed()
+    scene.background.run()
+    assert scene.source.liars == (FIRST,)
+    scene.vouchers.update(listing(newer, revision=7))
+    scene.source.listed()
+    scene.background.run()
+    assert scene.source.liars == ()
+
+
+def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST)
+    scene.background.advance(RULES.model_timeout_s)
+    assert len(scene.tier) == 1
+    scene.ask()
+    scene.holders(FIRST)
+    assert (len(scene.calls), len(scene.tier)) == (1, 2)
+    scene.background.advance(RULES.rest_s)
+    scene.ask()
+    scene.holders(FIRST)
+    assert len(scene.calls) == 2
+    assert scene.accountant.account.silent_peers == 1
+
+
+def test_an_answer_that_comes_too_late_changes_nothing(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(FIRST)
+    scene.background.advance(RULES.model_timeout_s)
+    scene.peer_says(reply(RIGHT))
+    assert not result.done()
+    scene.tier_says(RIGHT)
+    assert result.done()
+
+
+def test_not_more_than_a_few_holders_are_asked(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST, SECOND, THIRD)
+    for _ in range(RULES.holders_asked):
+        scene.peer_says(Unavailable("gone"))
+    assert len(scene.calls) == RULES.holders_asked
+    assert len(scene.tier) == 1
+
+
+def test_a_holder_that_let_the_model_go_is_not_blamed(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(Reply(GetObjectModelsResponse(missing=["a"]), (), (), 10, 20))
+    assert len(scene.tier) == 1
+    account = scene.accountant.account
+    assert (account.silent_peers, account.rejected_models, scene.source.liars) == (0, 0, ())
+
+
+def test_holders_that_are_not_here_and_nonsense_in_the_list_are_passed_over(scene: Scene) -> None:
+    scene.ask()
+    scene.store_says(b"", b"H", b"H" + bytes(8), b"nonsense" * 9, holder_item(NodeId(77)))
+    assert scene.calls == []
+    assert len(scene.tier) == 1
+
+
+def test_a_model_in_the_store_itself_is_taken_if_it_is_the_right_one(scene: Scene) -> None:
+    result = scene.ask()
+    data = object_model_to_bytes(RIGHT)
+    wrong = object_model_to_bytes(_forged(RIGHT))
+    scene.store_says(model_item(b"nonsense"), model_item(wrong), model_item(data))
+    assert same_model(model_in(result), RIGHT)
+    account = scene.accountant.account
+    assert (account.peer_models, account.peer_bytes, account.rejected_models) == (1, len(data), 2)
+
+
+def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None:
+    scene.ask()
+    scene.reads[-1].set_exception(Unavailable("gone"))
+    scene.background.run()
+    assert len(scene.tier) == 1
+    scene.ask()
+    scene.background.advance(RULES.read_timeout_s)
+    assert len(scene.tier) == 2
+
+
+def test_alone_the_store_is_not_asked(scene: Scene) -> None:
+    scene.neighbours = []
+    scene.ask()
+    assert scene.reads == []
+    assert len(scene.tier) == 1
+
+
+def test_nothing_is_taken_of_peers_that_no_tier_vouches_for(scene: Scene) -> None:
+    scene.vouchers.update(listing(random_model("b")))
+    scene.ask()
+    assert scene.reads == []
+    assert len(scene.tier) == 1
+
+
+def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
+    scene = Scene(listed=False)
+    scene.ask()
+    scene.background.advance(0.5)
+    assert (scene.reads, scene.tier) == ([], [])
+    scene.vouchers.update(listing(RIGHT))
+    scene.background.advance(RULES.poll_s)
+    assert len(scene.reads) == 1
+    unlisted = Scene(listed=False)
+    unlisted.ask()
+    unlisted.background.advance(RULES.patience_s + RULES.poll_s)
+    assert len(unlisted.tier) == 1
+
+
+def test_the_failure_of_the_tier_is_the_failure_of_the_search(scene: Scene) -> None:
+    result = scene.ask()
+    scene.store_says()
+    scene.tier[-1].set_exception(Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        result.result(0)
+
+
+@pytest.mark.parametrize("tier", ["edge", "cloud"])
+def test_models_are_counted_by_the_tier_that_they_came_from(scene: Scene, tier: str) -> None:
+    scene.ask()
+    scene.store_says()
+    scene.tier_says(RIGHT, tier)
+    account = scene.accountant.account
+    assert (account.edge_models, account.cloud_models) == ((1, 0) if tier == "edge" else (0, 1))
+    assert account.edge_bytes + account.cloud_bytes == 4000

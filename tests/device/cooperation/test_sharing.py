@@ -1,0 +1,139 @@
+"""What the store says of this device's models, and that it is corrected when they leave."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.common.recognition.codec import object_model_to_bytes
+from nearsight.device.cooperation.keys import holder_item, model_item, model_key
+from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.cooperation.sharing import ModelSharing
+from nearsight.device.held_models import HeldModels
+from nearsight.device.peers.node_id import NodeId
+from support.manual_background import ManualBackground
+from support.objects import random_model
+
+OWN = NodeId(42)
+RULES = CooperationRules()
+MODEL = random_model("a")
+KEY = model_key("museum", "a", 1)
+
+
+class Scene:
+    """A device whose store is a list of what was written."""
+
+    def __init__(self, share: Literal["redirect", "direct"], *, from_tier: bool = True) -> None:
+        self.clock = ManualClock()
+        self.background = ManualBackground(self.clock)
+        self.written: list[tuple[str, str, bytes]] = []
+        self.answers: list[Exception | None] = []
+        self.held = HeldModels(10 * MODEL.size_bytes)
+        self.sharing = ModelSharing(
+            "museum", lambda: OWN, self, share, lambda _: from_tier, self.background, RULES
+        )
+        self.held.observe(self.sharing)
+
+    def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
+        assert ttl_s == RULES.life_s
+        return self._write("append", key, item)
+
+    def remove(self, key: str, item: bytes) -> Future[None]:
+        return self._write("remove", key, item)
+
+    def _write(self, what: str, key: str, item: bytes) -> Future[None]:
+        self.written.append((what, key, item))
+        done: Future[None] = Future()
+        error = self.answers.pop(0) if self.answers else None
+        done.set_exception(error) if error else done.set_result(None)
+        return done
+
+    def items(self, *_: object, **__: object) -> Future[object]:
+        raise NotImplementedError
+
+    merge = counts = items
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene("redirect")
+
+
+def test_a_holder_is_added_when_a_model_came_and_removed_when_it_leaves(scene: Scene) -> None:
+    scene.held.put(MODEL, 100)
+    scene.held.remove(["a"])
+    scene.background.run()
+    assert scene.written == [("append", KEY, holder_item(OWN)), ("remove", KEY, holder_item(OWN))]
+
+
+def test_a_new_version_takes_the_place_of_the_old_one(scene: Scene) -> None:
+    scene.held.put(MODEL, 100)
+    scene.held.put(replace(MODEL, version=2), 100)
+    scene.background.run()
+    newer = model_key("museum", "a", 2)
+    assert ("remove", KEY, holder_item(OWN)) in scene.written
+    assert scene.written[-1] == ("append", newer, holder_item(OWN))
+    scene.background.advance(RULES.renew_s)
+
+
+def test_a_model_that_is_too_large_to_be_kept_is_not_announced(scene: Scene) -> None:
+    small = HeldModels(MODEL.size_bytes - 1)
+    small.observe(scene.sharing)
+    small.put(MODEL, 100)
+    scene.background.run()
+    assert scene.written == []
+
+
+def test_entries_are_renewed_before_they_end(scene: Scene) -> None:
+    scene.sharing.start()
+    scene.held.put(MODEL, 100)
+    assert RULES.renew_s < RULES.life_s / 2
+    scene.background.advance(2 * RULES.renew_s)
+    assert scene.written == [("append", KEY, holder_item(OWN))] * 3
+    scene.held.remove(["a"])
+    scene.background.advance(2 * RULES.renew_s)
+    assert len(scene.written) == 4
+
+
+def test_a_write_that_fails_is_repeated_but_not_for_a_model_that_left(scene: Scene) -> None:
+    scene.answers = [Unavailable("gone"), Unavailable("gone")]
+    scene.held.put(MODEL, 100)
+    scene.background.advance(20.0)
+    assert scene.written == [("append", KEY, holder_item(OWN))] * 3
+    scene.answers = [Unavailable("gone")]
+    scene.held.put(replace(MODEL, object_id="b"), 100)
+    scene.background.run()
+    scene.held.remove(["b"])
+    scene.background.advance(20.0)
+    assert [what for what, key, _ in scene.written if "/b/" in key] == ["append", "remove"]
+
+
+def test_direct_values_are_put_by_who_fetched_them_from_a_tier_and_stay() -> None:
+    scene = Scene("direct")
+    scene.held.put(MODEL, 100)
+    scene.held.remove(["a"])
+    scene.background.run()
+    assert scene.written == [("append", KEY, model_item(object_model_to_bytes(MODEL)))]
+
+
+def test_direct_values_are_not_put_twice_by_who_got_them_from_a_peer() -> None:
+    scene = Scene("direct", from_tier=False)
+    scene.held.put(MODEL, 100)
+    scene.background.run()
+    assert scene.written == [("append", KEY, holder_item(OWN))]
+
+
+def test_a_model_that_the_store_does_not_take_is_announced_instead() -> None:
+    scene = Scene("direct")
+    scene.answers = [InvalidArgument("too large")]
+    scene.held.put(MODEL, 100)
+    scene.background.run()
+    scene.held.remove(["a"])
+    scene.background.run()
+    assert [what for what, _, _ in scene.written] == ["append", "append", "remove"]
+    assert scene.written[1] == ("append", KEY, holder_item(OWN))

@@ -1,0 +1,40 @@
+"""A background thread in the hands of a test: jobs run when the test lets time pass."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+from nearsight.common.background import BackgroundWorker
+from nearsight.common.clock import ManualClock
+
+
+class ManualBackground(BackgroundWorker):
+    """Runs what is due in `run`, and what becomes due in `advance`, in the thread of the test."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self._time = clock
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+
+    def submit(self, job: Callable[[], None], *, name: str = "", after_s: float = 0.0) -> None:
+        del name
+        heapq.heappush(self._due, (self._time.monotonic() + after_s, next(self._count), job))
+
+    def run(self) -> None:
+        """Everything that is due now."""
+        self._run_until(self._time.monotonic())
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, job by job."""
+        end_s = self._time.monotonic() + seconds
+        self._run_until(end_s)
+        self._time.advance(end_s - self._time.monotonic())
+
+    def _run_until(self, end_s: float) -> None:
+        while self._due and self._due[0][0] <= end_s:
+            due_s, _, job = heapq.heappop(self._due)
+            self._time.advance(max(0.0, due_s - self._time.monotonic()))
+            job()
