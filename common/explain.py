@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.message import Message
 
 from nearsight.common.caching.codec import explanation_from_proto, explanation_to_proto
 from nearsight.common.caching.explanation import ExplainedTerms, Explanation
-from nearsight.common.errors import InvalidMessage, NearsightError
-from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.errors import NearsightError
+from nearsight.common.inquiry import Inquiry, ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import explanation_pb2
@@ -82,18 +80,22 @@ def ask_explanations(
     security : ClientSecurity, optional
         The keys, if the daemons use encryption.
     """
-    with ExitStack() as open_channels:
-        pending = []
-        for endpoint in endpoints:
-            channel = open_channels.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=security))
-            pending.append(Stub(channel, _DESCRIPTOR).explain.future(ExplainRequest(), timeout_s=timeout_s))
-        answers = []
-        for endpoint, answer in zip(endpoints, pending, strict=True):
-            try:
-                answers.append(DaemonExplanations(endpoint, _decisions(endpoint, answer.result().message)))
-            except NearsightError as error:
-                answers.append(DaemonExplanations(endpoint, error=str(error)))
-    return tuple(answers)
+    answers = ask_all(endpoints, _INQUIRY, timeout_s=timeout_s, security=security)
+    return tuple(
+        DaemonExplanations(endpoint, error=str(answer))
+        if isinstance(answer, NearsightError)
+        else DaemonExplanations(endpoint, answer)
+        for endpoint, answer in zip(endpoints, answers, strict=True)
+    )
+
+
+def _decisions(response: ExplainResponse) -> tuple[Explanation, ...]:
+    return tuple(explanation_from_proto(one) for one in response.decisions)
+
+
+_INQUIRY = Inquiry(
+    CLIENT_ID, _DESCRIPTOR.methods_by_name["Explain"], ExplainRequest(), ExplainResponse, _decisions
+)
 
 
 def table_of(explanation: Explanation) -> list[tuple[str, ...]]:
@@ -133,12 +135,6 @@ def _row(explained: ExplainedTerms, *, chosen: bool, than_ms: float) -> tuple[st
         f"{terms.expected_ms:.2f}",
         "" if chosen else f"{more_ms:+.2f} ms",
     )
-
-
-def _decisions(endpoint: str, message: Message) -> tuple[Explanation, ...]:
-    if not isinstance(message, ExplainResponse):
-        raise InvalidMessage(f"{endpoint} answered with a {message.DESCRIPTOR.name}")
-    return tuple(explanation_from_proto(one) for one in message.decisions)
 
 
 def _decision_json(explanation: Explanation) -> dict[str, object]:

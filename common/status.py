@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
-from google.protobuf.message import Message
-
-from nearsight.common.errors import InvalidMessage, NearsightError
-from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.errors import NearsightError
+from nearsight.common.inquiry import Inquiry, ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.protos import health_pb2
+from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
 
 CLIENT_ID = "nearsight-status"
 
@@ -63,33 +61,33 @@ def ask_status(
     security : ClientSecurity, optional
         The keys, if the daemons use encryption.
     """
-    service = health_pb2.DESCRIPTOR.services_by_name["Health"]
-    with ExitStack() as open_channels:
-        pending = []
-        for endpoint in endpoints:
-            channel = open_channels.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=security))
-            stub = Stub(channel, service)
-            pending.append(stub.check.future(health_pb2.HealthRequest(), timeout_s=timeout_s))
-        statuses = []
-        for endpoint, answer in zip(endpoints, pending, strict=True):
-            try:
-                statuses.append(_status(endpoint, answer.result().message))
-            except NearsightError as error:
-                statuses.append(DaemonStatus(endpoint, error=str(error)))
-    return tuple(statuses)
+    answers = ask_all(endpoints, _INQUIRY, timeout_s=timeout_s, security=security)
+    return tuple(
+        DaemonStatus(endpoint, error=str(answer))
+        if isinstance(answer, NearsightError)
+        else replace(answer, endpoint=endpoint)
+        for endpoint, answer in zip(endpoints, answers, strict=True)
+    )
 
 
-def _status(endpoint: str, health: Message) -> DaemonStatus:
-    if not isinstance(health, health_pb2.HealthResponse):
-        raise InvalidMessage(f"{endpoint} answered with a {health.DESCRIPTOR.name}")
+def _status(health: HealthResponse) -> DaemonStatus:
     return DaemonStatus(
-        endpoint,
+        "",
         ready=health.ready,
         daemon=health.daemon,
         version=health.version,
         uptime_s=health.uptime_s,
         details=tuple((detail.name, detail.value) for detail in health.details),
     )
+
+
+_INQUIRY = Inquiry(
+    CLIENT_ID,
+    health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name["Check"],
+    HealthRequest(),
+    HealthResponse,
+    _status,
+)
 
 
 def format_duration(seconds: float) -> str:

@@ -23,14 +23,12 @@ from nearsight.common.caching.miss_latency import MissLatency
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.caching.profile import default_profile
 from nearsight.common.caching.request_distribution import RequestDistribution
-from nearsight.common.errors import NearsightError
+from nearsight.common.catalogue_answers import Listing
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.rpc.client import Reply
 from nearsight.edge.cache_steps import CacheSteps
-from nearsight.edge.cloud_client import Listing, listing_of, when_done
+from nearsight.edge.catalogue_listing import CatalogueListing
 from nearsight.edge.distribution_estimator import DistributionEstimator
 from nearsight.edge.idle_prefetch import IdlePrefetch
 from nearsight.edge.markov_estimator import MarkovEstimator, markov_model
@@ -42,9 +40,8 @@ from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.regret_meter import RegretMeter
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.snapshot_builder import SnapshotBuilder
 from nearsight.edge.state_store import Changes, Learnt
-
-_SYNC_AT_MOST_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +98,30 @@ class CatalogueCache:
         self.optimizer = Optimizer(policy_of(cache), cache.k_max)
         self.regret = RegretMeter(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
+        self._catalogue = CatalogueListing(
+            name, listing, services, settings.fetch.timeout_s, listed=self._listed
+        )
         self.supply = ModelSupply(
             name,
-            lambda: self._listing,
+            lambda: self._catalogue.now,
             self.recognizer,
             settings,
             services,
             arrived=lambda: self._submit(self.improve, "improve"),
-            outdated=lambda: self._submit(self.sync, "sync"),
+            outdated=self._catalogue.outdated,
+        )
+        self._builder = SnapshotBuilder(
+            name,
+            self.recognizer,
+            self.supply,
+            self.estimator,
+            self.prefetch,
+            services,
+            cache.build_share,
         )
         self._measurement = ProfileMeasurement(
             name,
-            lambda: self._listing.versions,
+            lambda: self._catalogue.now.versions,
             self.profiler,
             settings.recognition,
             cloud=services.cloud,
@@ -124,12 +133,8 @@ class CatalogueCache:
         self.hits = 0
         self.misses = 0
         # From here on only the background thread writes.
-        self._listing = listing
         self._steps = CacheSteps(self.optimizer)
-        self._next_build_s = 0.0
         self.decided_s = 0.0
-        self._last_sync_s = services.clock.monotonic()
-        self._sync_open = False
         self._closed = False
 
     def start(self, learnt: Learnt | None = None) -> None:
@@ -174,6 +179,7 @@ class CatalogueCache:
     def close(self) -> None:
         """Stop fetching and building; requests that still hold the cache finish with its last snapshot."""
         self._closed = True
+        self._catalogue.close()
         self._measurement.close()
         self.supply.close()
         self._services.metrics.forget(self.name)
@@ -188,12 +194,12 @@ class CatalogueCache:
     @property
     def listing(self) -> Listing:
         """The catalogue as the edge knows it."""
-        return self._listing
+        return self._catalogue.now
 
     @property
     def revision(self) -> int:
         """Revision of the catalogue that the cache knows."""
-        return self._listing.revision
+        return self._catalogue.now.revision
 
     def lookup(self, features: Features) -> RecognizedObject | None:
         """Ask the cache; None is a miss."""
@@ -217,7 +223,7 @@ class CatalogueCache:
         """A device recognised this object by itself; what may follow, None if there is no such object."""
         following = self.observe(device_id, object_id)
         if following is None:
-            self._submit(self.sync, "sync")
+            self._catalogue.outdated()
             return None
         self._services.metrics.device_hits.labels(self.name).inc()
         self._count_towards_decision()
@@ -244,8 +250,8 @@ class CatalogueCache:
             if looked:
                 self._note_looked(None, held=False)
             return
-        if answer.version > self._listing.versions.get(answer.object_id, -1):
-            self._submit(self.sync, "sync")
+        if answer.version > self.listing.versions.get(answer.object_id, -1):
+            self._catalogue.outdated()
         held = answer.object_id in self.recognizer.snapshot.models
         if looked:
             self._note_looked(answer.object_id, held=held)
@@ -295,7 +301,7 @@ class CatalogueCache:
             self.supply.want_for_cache(step.wanted)
         if step.build is not None:
             guests = frozenset() if step.shrinks else self.prefetch.guests - step.build
-            self._build(step.build, guests, step.why)
+            self._build_soon(step.build, guests, step.why)
 
     def _situation(self) -> Situation:
         ranking = self.estimator.ranking()
@@ -308,39 +314,13 @@ class CatalogueCache:
         residents = frozenset(models) - (self.prefetch.guests - wanted)
         return CacheState(residents, outdated, self.estimator.asked())
 
-    def _build(self, residents: frozenset[str], guests: Collection[str], why: str) -> None:
-        """Build a snapshot of these objects, those whose models are here, and swap it in."""
-        started_s = self._clock.monotonic()
-        if started_s < self._next_build_s:
-            self._submit(self.improve, "improve", self._next_build_s - started_s)
-            return
-        names = sorted(residents.union(guests))
-        models = [model for name in names if (model := self.supply.held(name)) is not None]
-        former = self.recognizer.snapshot
-        snapshot = self.recognizer.build(models)
-        self.recognizer.swap(snapshot)
-        finished_s = self._clock.monotonic()
-        build_s = finished_s - started_s
-        self._next_build_s = finished_s + build_s * (1 / self._settings.cache.build_share - 1)
-        self.estimator.entered(snapshot.object_ids)
-        self._count_guests(snapshot.object_ids & frozenset(guests), residents)
-        self.supply.built(former, snapshot)
-        self._show_build(snapshot, build_s)
-        self._log.info(
-            "snapshot",
-            objects=len(snapshot),
-            backend=snapshot.backend,
-            build_ms=round(build_s * 1e3),
-            why=why,
-        )
-
-    def _count_guests(self, guests: Collection[str], residents: Collection[str]) -> None:
-        before = self.prefetch.count
-        self.prefetch.built(guests, residents)
-        after = self.prefetch.count
-        metrics = self._services.metrics
-        metrics.prefetched.labels(self.name).inc(after.entered - before.entered)
-        metrics.prefetch_wasted.labels(self.name).inc(after.wasted - before.wasted)
+    def _build_soon(self, residents: frozenset[str], guests: Collection[str], why: str) -> None:
+        """Build now, or decide again when the next build may be."""
+        pause_s = self._builder.pause_s()
+        if pause_s > 0:
+            self._submit(self.improve, "improve", pause_s)
+        else:
+            self._builder.build(residents, guests, why)
 
     def _prefetch_round(self) -> None:
         """While nobody asks: see what the present devices may look at next, and have it here."""
@@ -352,43 +332,30 @@ class CatalogueCache:
             return
         residents = frozenset(self.recognizer.snapshot.models) - self.prefetch.guests
         expected = self.markov.expected_next(settings.present_s, settings.devices)
-        costs = self.profiler.costs(len(self._listing.versions))
+        costs = self.profiler.costs(len(self.listing.versions))
         bound = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
         guests = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
         guests = guests[: max(0, bound - len(residents))]
         self.supply.want_for_guests(guests)
         here = frozenset(name for name in guests if self.supply.held(name) is not None)
-        if here != self.prefetch.guests and self._clock.monotonic() >= self._next_build_s:
-            self._build(residents, here, f"{len(here)} guests that present devices may ask for next")
+        if here != self.prefetch.guests and not self._builder.pause_s():
+            self._builder.build(residents, here, f"{len(here)} guests that present devices may ask for next")
 
     def sync(self) -> None:
         """List the catalogue's objects again; drop what left it or was replaced."""
-        wait_s = self._last_sync_s + _SYNC_AT_MOST_EVERY_S - self._clock.monotonic()
-        if wait_s > 0:
-            self._submit(self.sync, "sync", wait_s)
-            return
-        if self._sync_open or self._closed:
-            return
-        self._sync_open = True
-        future = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)
-        when_done(future, lambda outcome: self._submit(lambda: self._synced(outcome)))
+        self._catalogue.sync()
 
-    def _synced(self, outcome: Reply | NearsightError) -> None:
-        self._sync_open = False
-        self._last_sync_s = self._clock.monotonic()
-        if isinstance(outcome, NearsightError):
-            self._log.warning("objects not listed", error=str(outcome))
-            return
-        self._listing = listing_of(outcome)
+    def _listed(self) -> None:
+        versions = self.listing.versions
         replaced = [
             name
             for name, model in self.recognizer.snapshot.models.items()
-            if name in self._listing.versions and not self.supply.current(model)
+            if name in versions and not self.supply.current(model)
         ]
-        self.estimator.set_objects(self._listing.versions)
-        self.markov.set_objects(self._listing.versions)
+        self.estimator.set_objects(versions)
+        self.markov.set_objects(versions)
         self.estimator.readmit(replaced)
-        self._next_build_s = 0.0  # what is outdated goes now
+        self._builder.hurry()  # what is outdated goes now
         self.improve()
         self.supply.listed()
 
@@ -398,12 +365,6 @@ class CatalogueCache:
         metrics.expected_latency.labels(self.name).set(expected_ms / 1e3)
         metrics.miss_latency.labels(self.name).set(miss_ms / 1e3)
         metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
-
-    def _show_build(self, snapshot: ObjectRecognizer, build_s: float) -> None:
-        metrics = self._services.metrics
-        metrics.builds.labels(self.name).inc()
-        metrics.build_seconds.labels(self.name).inc(build_s)
-        metrics.cached_objects.labels(self.name).set(len(snapshot))
 
     def _submit(self, job: Job, name: str = "", after_s: float = 0.0) -> None:
         named = f"{name} {self.name}" if name else ""

@@ -11,11 +11,12 @@ import threading
 from concurrent.futures import Future
 
 from nearsight.common.caching.explanation import Explanation
+from nearsight.common.catalogue_answers import listing_of
 from nearsight.common.errors import NearsightError, NotFound, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.catalogue_cache import CatalogueCache
-from nearsight.edge.cloud_client import listing_of, revisions_of, when_done
+from nearsight.edge.cloud_client import revisions_of, when_done
 from nearsight.edge.journal import Journal
 from nearsight.edge.report import explanation_of
 from nearsight.edge.services import EdgeServices

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from nearsight.common.catalogue_answers import FetchedModels, Listing, listing_of, message_of, models_of
+from nearsight.common.catalogue_answers import message_of
 from nearsight.common.errors import (
     Cancelled,
     InternalError,
@@ -28,17 +28,6 @@ from nearsight.protos.catalogue_pb2 import (
     ListObjectsRequest,
 )
 from nearsight.protos.recognition_pb2 import RecognizeRequest
-
-__all__ = [
-    "CloudClient",
-    "FetchedModels",
-    "Listing",
-    "listing_of",
-    "models_of",
-    "outcome_of",
-    "revisions_of",
-    "when_done",
-]
 
 Blob = bytes | memoryview
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from nearsight.common.background import BackgroundWorker
+from nearsight.common.catalogue_answers import models_of
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Reply
-from nearsight.edge.cloud_client import CloudClient, models_of, when_done
+from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.edge.profiler import Profiler
 from nearsight.edge.quick_profile import measure_quick_profile, sample_of
 
