@@ -3,6 +3,9 @@
 Whoever holds an entry offers it to the replicas that are new to it. Who is no replica itself offers it to all
 of them, and may drop it once each of them has it. Membership may change again before a plan is done: then
 nobody can be sure to have what was still to be offered, and the next plan offers it again.
+
+Devices may see different nodes for a while. Since all rank alike, whoever drops an entry leaves it with nodes
+that rank above itself, so that no two ever rely on each other's copy.
 """
 
 from __future__ import annotations

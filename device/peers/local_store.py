@@ -71,7 +71,8 @@ class Merge:
     Parameters
     ----------
     entry : Entry or None
-        What is held now; None if nothing is.
+        What is held now; None if nothing is. For what has expired, a state that says up to which stamp: a
+        writer whose clock was behind has to write again above it.
     changed : bool
         Whether that is other than before.
     refusal : Refusal or None
@@ -161,7 +162,11 @@ class LocalStore:
         ended = self._ended.get(entry.key)
         if ended is not None and entry.renewed <= ended[0]:
             if entry.cleared == NEVER:
-                return self._refused(before, Refusal.EXPIRED)
+                self.counts.refused += 1
+                told = Entry(
+                    entry.key, cleared=max(ended[0], before.cleared if before is not None else NEVER)
+                )
+                return Merge(canonical(told), changed=False, refusal=Refusal.EXPIRED)
             entry = replace(entry, value=None)  # what ended stays so; that it was deleted is news
         after = self._bounded(merged(before, entry) if before is not None else entry, now_s)
         if after == before:

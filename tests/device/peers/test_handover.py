@@ -249,3 +249,31 @@ def test_a_death_between_joins_that_were_half_done_leaves_every_key_somewhere(
     after = group.placement()
     for key in group.keys:
         assert {node for node in group.held if key in group.held[node]} >= set(after.replicas(key))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(3, 8), st.integers(1, 3), st.integers(0, 2**32))
+def test_devices_that_see_different_nodes_never_drop_the_last_copies(
+    nodes: int, count: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    everybody = [NodeId(number) for number in range(1, nodes + 1)]
+    keys = KEYS[:20]
+    held = {node: {key for key in keys if rng.random() < 0.6} for node in everybody}
+    enough = {key: min(count, sum(key in mine for mine in held.values())) for key in keys}
+    plans = {}
+    for _ in range(60):
+        node = rng.choice(everybody)
+        if node not in plans or rng.random() < 0.3:
+            seen = frozenset({node, *rng.sample(everybody, rng.randint(0, nodes))})
+            plans[node] = HandoverPlan(node, held[node], (), Placement(seen, count, ROUTER))
+        plan = plans[node]
+        for receiver in rng.sample(plan.receivers(), rng.randint(0, len(plan.receivers()))):
+            offers = [key for key in plan.offers(receiver) if key in held[node]]
+            held[receiver] |= set(offers)
+            plan.confirmed(receiver, offers)
+        if rng.random() < 0.5:
+            held[node] -= plan.droppable()
+            plan.dropped(plan.droppable())
+        for key in keys:
+            assert sum(key in mine for mine in held.values()) >= enough[key]

@@ -20,6 +20,7 @@ from nearsight.device.peers.values import (
     digest,
     merged,
     size_bytes,
+    unknown_to_writer,
 )
 from support.peer_states import KEY, VALUES
 
@@ -115,6 +116,18 @@ class TestEnds:
             assert store.merge(late, 5.1).refusal is Refusal.EXPIRED
             assert len(store) == 0
         assert store.merge(put("a", 3), 5.1).changed
+
+    def test_a_writer_whose_clock_was_behind_learns_above_which_stamp_to_write(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        store.merge(put("a", 500, expires_s=5.0), 0.0)
+        store.expire(5.0)
+        late = put("a", 4, b"new", writer=2)
+        done = store.merge(late, 6.0)
+        assert done.entry is not None
+        told = unknown_to_writer(late, done.entry)
+        assert told is not None
+        assert told.cleared == Stamp(500, 1)
+        assert store.merge(put("a", 501, b"new", writer=2), 6.0).changed
 
     def test_a_later_write_prolongs_the_life(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
@@ -289,11 +302,13 @@ class StoreMachine(RuleBasedStateMachine):
         key, before = entry.key, self.entries()
         done = self.store.merge(entry, self.now_s)
         gone = before.keys() - self.entries().keys()
-        assert done.entry == self.store.peek(key, self.now_s)
-        assert done.changed == (done.entry != before.get(key))
+        if done.refusal is not Refusal.EXPIRED:
+            assert done.entry == self.store.peek(key, self.now_s)
+            assert done.changed == (done.entry != before.get(key))
         if done.refusal is not None:
             assert not gone
             assert not done.changed
+            assert self.entries() == before
             return
         if key in self.ended and entry.renewed <= self.ended[key][0]:
             entry = replace(entry, value=None)
