@@ -31,7 +31,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from nearsight.common.caching.profile import CacheProfile, Measurement
+from nearsight.common.caching.profile import LARGEST_RECALL, CacheProfile, Measurement
 from nearsight.common.errors import InvalidArgument, InvalidImage
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
@@ -339,7 +339,7 @@ def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
 def fit_profile(
     rows: Sequence[SubsetRow], data: PreparedData, settings: RecognitionSettings, wall_s: float
 ) -> CacheProfile:
-    """Fit the polynomials; f gets the highest degree, not above the one chosen, that makes a valid profile.
+    """Fit the polynomials; f and recall get the highest degree, not above the chosen one, that makes sense.
 
     Errors of f are counted relative to the time: large caches take long and their times scatter most, but it
     is among small ones that a slow classifier must choose.
@@ -349,7 +349,7 @@ def fit_profile(
     InvalidArgument
         If the measurements allow no valid profile at all, such as a recall of 0.
     """
-    recall = fit_polynomial(rows, "recall")
+    recall = _fit_recall(rows)
     precision = fit_polynomial(rows, "precision")
     best = len(fit_polynomial(rows, "lookup_ms", relative=True)) - 1
     problem = ""
@@ -374,6 +374,16 @@ def fit_profile(
         f"the measurements make no usable profile: {problem}",
         advice="measure on photos that can be recognised",
     )
+
+
+def _fit_recall(rows: Sequence[SubsetRow]) -> tuple[float, ...]:
+    """Of the highest degree whose curve starts as a probability: few sizes let a line point anywhere."""
+    best = len(fit_polynomial(rows, "recall")) - 1
+    for degree in range(best, 0, -1):
+        coefficients = fit_polynomial(rows, "recall", (degree,))
+        if 0 < sum(coefficients) <= LARGEST_RECALL:
+            return coefficients
+    return fit_polynomial(rows, "recall", (0,))
 
 
 def fit_polynomial(

@@ -28,6 +28,8 @@ from nearsight.common.errors import ConfigurationError, CorruptStore, NotFound
 P = TypeVar("P", bound=BaseModel)
 
 PROFILE_VERSION = 1
+LARGEST_RECALL = 1.05
+"""Of a cache of one object: a fitted line may start a little above what it describes; curves are cut at 1."""
 _LARGEST_DIP = 0.2
 _LONGEST_FIT = 20_000
 _ADVICE = "measure a new one: nearsight profile DIR --out FILE"
@@ -96,7 +98,7 @@ class CacheProfile(BaseModel):
             raise ValueError("lookup_ms is not positive at every measured size")
         if (raw < (1 - _LARGEST_DIP) * np.maximum.accumulate(raw)).any():
             raise ValueError("lookup_ms falls as the cache grows")
-        if not 0 < np.polynomial.polynomial.polyval(1.0, self.recall) <= 1.05:
+        if not 0 < np.polynomial.polynomial.polyval(1.0, self.recall) <= LARGEST_RECALL:
             raise ValueError("recall of a cache of one object is not in (0, 1]")
         return self
 

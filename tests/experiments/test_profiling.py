@@ -141,6 +141,11 @@ def test_falling_times_become_a_constant_instead_of_an_impossible_profile(data: 
     assert len(profile.lookup_ms) == 1
 
 
+def test_a_recall_that_would_start_above_one_becomes_a_constant(data: PreparedData) -> None:
+    rows = [SubsetRow(k, s, "x", 6, 6, 2.0, 1.0 if k < 9 else 0.8, 1.0) for k in (3, 6, 9) for s in range(2)]
+    assert fit_profile(rows, data, SETTINGS, 0.0).recall == pytest.approx((2.8 / 3,))
+
+
 def test_measurements_without_any_recall_make_no_profile(data: PreparedData) -> None:
     rows = [SubsetRow(k, s, "x", 20, 9, 1.0, 0.0, 1.0) for k in (1, 5) for s in range(4)]
     with pytest.raises(InvalidArgument, match="recall"):
