@@ -29,7 +29,7 @@ from nearsight.experiments.testbed.tiers import (
     start_daemon,
     start_link,
 )
-from nearsight.experiments.testbed.warming import admit, report_requests, wait_settled
+from nearsight.experiments.testbed.warming import admit, report_requests, wait_all_settled, wait_settled
 
 ADAPTIVE = "adaptive"
 _TIMEOUT_S = 20.0
@@ -145,8 +145,8 @@ class CacheBench:
         for edge in self._edges.values():
             admit(edge, with_models=True)
             report_requests(edge, requests)
-        for size, edge in self._edges.items():
-            wait_settled(edge, objects=None if size == ADAPTIVE else int(size), timeout_s=120.0)
+        expected = {edge: None if size == ADAPTIVE else int(size) for size, edge in self._edges.items()}
+        wait_all_settled(expected, timeout_s=120.0)
 
     def reshape(self, shape: LinkShape) -> None:
         """Another network between the edges and the cloud."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from nearsight.experiments.testbed.networks import in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
 
 _COLOURS = {LSH: "#c2571a", OURS: "#1f6f8b"}
 _NAMES = {LSH: "LSH of FLANN, as in the paper", OURS: "our default"}
@@ -31,27 +32,33 @@ _FEW_TICKS = frozenset({5, 20, 30, 80, 120})
 def draw(folder: Path, name: str) -> Path:
     """Draw the picture from ``summary.json``; returns its path."""
     found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["metrics"]["backends"]
+    networks = [network for network in found[LSH] if network != PAPER]
     with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(11, 7.4), layout="constrained")
-        grid = picture.add_gridspec(2, 1, height_ratios=[1.25, 1])
-        above, below = picture.add_subfigure(grid[0]), picture.add_subfigure(grid[1])
+        picture = Picture(figsize=(11, 7.4 if networks else 4.2), layout="constrained")
+        grid = picture.add_gridspec(2 if networks else 1, 1, height_ratios=[1.25, 1] if networks else [1])
+        above = picture.add_subfigure(grid[0])
         for axes, backend in zip(above.subplots(1, 2, sharey=True), BACKENDS, strict=True):
             _paper_panel(axes, found[backend][PAPER], backend)
-        networks = [network for network in found[LSH] if network != PAPER]
-        panels = below.subplots(1, len(networks), squeeze=False)[0]
-        for axes, network in zip(panels, networks, strict=True):
-            for backend in BACKENDS:
-                _curve(axes, found[backend][network], _COLOURS[backend], _NAMES[backend])
-            axes.set(title=network, xlabel="objects in the cache", ylim=(0, None))
-            axes.text(0.0, 1.0, in_words(NETWORKS[network]), transform=axes.transAxes, va="bottom", size=7.5)
-            axes.set_title(network, pad=16)
-        panels[0].set_ylabel("mean latency [ms]")
-        handles, labels = panels[0].get_legend_handles_labels()
-        below.legend(handles, labels, loc="outside lower center", ncols=4)
         above.suptitle(_caption(found), fontsize=8.5, color="#555555")
+        if networks:
+            _other_networks(picture.add_subfigure(grid[1]), found, networks)
         path = folder / name
         picture.savefig(path, dpi=160)
     return path
+
+
+def _other_networks(below: SubFigure, found: Mapping[str, Any], networks: Sequence[str]) -> None:
+    """One panel for each network of table 6.3."""
+    panels = below.subplots(1, len(networks), squeeze=False)[0]
+    for axes, network in zip(panels, networks, strict=True):
+        for backend in BACKENDS:
+            _curve(axes, found[backend][network], _COLOURS[backend], _NAMES[backend])
+        axes.set(xlabel="objects in the cache", ylim=(0, None))
+        axes.text(0.0, 1.0, in_words(NETWORKS[network]), transform=axes.transAxes, va="bottom", size=7.5)
+        axes.set_title(network, pad=16)
+    panels[0].set_ylabel("mean latency [ms]")
+    handles, labels = panels[0].get_legend_handles_labels()
+    below.legend(handles, labels, loc="outside lower center", ncols=4)
 
 
 def _caption(found: Mapping[str, Any]) -> str:
@@ -59,8 +66,8 @@ def _caption(found: Mapping[str, Any]) -> str:
     repetitions = one["latency_ms"]["repetitions"]
     return (
         f"Zipf 0.8; {one['requests'] // repetitions} requests per cache size and network, one at a time, "
-        "the same for all sizes; hits and misses at their medians; bars: least and most of "
-        f"{repetitions} repetitions"
+        "the same for all sizes; hits and misses at their medians"
+        + (f"; bars: least and most of {repetitions} repetitions" if repetitions > 1 else "")
     )
 
 
@@ -134,6 +141,6 @@ def _note(axes: Axes, curve: Mapping[str, Any]) -> None:
     text = (
         f"best static size {curve['best']}: {best:.0f} ms; "
         f"adaptive, chose {adaptive['cached']}: {adaptive['latency_ms']['median']:.0f} ms "
-        f"({100 * (curve['adaptive over best'] - 1):+.1f} %)"
+        f"({100 * (curve['adaptive over best'] - 1):+.1f} % on the same photos)"
     )
     axes.text(0.0, 1.0, text, transform=axes.transAxes, va="bottom", size=8)

@@ -22,26 +22,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
-from nearsight.experiments.figures.museums import dataset_of, museum_folder
+from nearsight.experiments.figures.museums import MUSEUM, SMOKE_MUSEUM, dataset_of, museum_folder
+from nearsight.experiments.figures.replay_session import Session, Tiers
 from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.testbed.devices import replay_devices
-from nearsight.experiments.testbed.networks import TABLE_6_3, UNSHAPED
+from nearsight.experiments.testbed.networks import TABLE_6_3
 from nearsight.experiments.testbed.plan import photos_by_object
-from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
-from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
+from nearsight.experiments.testbed.rows import RequestRow
 from nearsight.experiments.testbed.teaching import teach_catalogue
-from nearsight.experiments.testbed.tiers import (
-    DevicePlan,
-    Trace,
-    child_environment,
-    endpoint_of,
-    rows_path,
-    start_daemon,
-    start_device,
-    start_link,
-)
-from nearsight.experiments.testbed.warming import admit, report_requests, wait_settled
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv
 
@@ -58,10 +46,10 @@ CONFIGURATIONS = (ONLY_CLOUD, EDGE_CACHE, FIXED, ADAPTIVE)
 GENERATED, REAL = "generated", "real"
 NETWORK = "Medium"
 FIXED_FEATURES = 600
-FEATURE_COUNTS = (200, 400, 600, 800)
 ON_DEVICE = 0.6
 TENTH = 0.1
-_TIMEOUT_S = 5.0
+_TOGETHER = "+"
+"""A smoke run plays all configurations side by side."""
 _REAL_EXHIBITS = 60
 """Enough for a smoke run with the museums whose visitors were logged."""
 _COLUMNS = (
@@ -91,7 +79,8 @@ class Plan:
         The devices.
     repetitions : int
         Each with other visitors.
-    profile_sizes, profile_subsets, profile_queries
+    feature_counts, profile_sizes : tuple of int
+    profile_subsets, profile_queries : int
         Of the offline analyses.
     """
 
@@ -101,30 +90,33 @@ class Plan:
     visitors: int
     following: Following
     repetitions: int
+    feature_counts: tuple[int, ...]
     profile_sizes: tuple[int, ...]
     profile_subsets: int
     profile_queries: int
 
 
 FULL = Plan(
-    MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100),
+    MUSEUM,
     sections=3,
     exhibits_per_section=44,
     visitors=180,
     following=Following(devices=10, seconds=45.0, unknown_share=0.05),
     repetitions=1,
+    feature_counts=(200, 400, 600, 800),
     profile_sizes=(1, 4, 8, 16, 32),
     profile_subsets=4,
     profile_queries=12,
 )
 SMOKE = Plan(
-    MuseumSettings(objects=12, photos_per_object=2, unknown_photos=2),
+    SMOKE_MUSEUM,
     sections=1,
     exhibits_per_section=10,
     visitors=15,
-    following=Following(devices=2, seconds=5.0, unknown_share=0.05),
+    following=Following(devices=1, seconds=3.0, unknown_share=0.05),
     repetitions=1,
-    profile_sizes=(3, 6, 9),
+    feature_counts=(600, 800),
+    profile_sizes=(1, 6),
     profile_subsets=2,
     profile_queries=6,
 )
@@ -150,18 +142,19 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         traces = [GENERATED] if options.visits is None else [GENERATED, REAL]
+        together = [_TOGETHER.join(CONFIGURATIONS)]
         return tuple(
             Cell(
-                f"{trace}-{number}-{configuration}",
-                {"trace": trace, "repetition": number, "configuration": configuration},
+                f"{trace}-{number}-{'all' if options.smoke else configurations}",
+                {"trace": trace, "repetition": number, "configurations": configurations},
             )
             for number in range(_plan(options).repetitions)
             for trace in traces
-            for configuration in CONFIGURATIONS
+            for configurations in (together if options.smoke else CONFIGURATIONS)
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
-        trace, configuration = str(cell.parameters["trace"]), str(cell.parameters["configuration"])
+        trace, configurations = str(cell.parameters["trace"]), str(cell.parameters["configurations"])
         number = int(cell.parameters["repetition"])
         plan = _plan(options)
         dataset = dataset_of(options, plan.museum)
@@ -180,15 +173,18 @@ class Figure(Experiment):
         session = Session(
             folder,
             database,
-            self._profiles,
             write_traces(folder / "traces", planned, rng),
             tuple(crowd.transitions(objects)),
+            TABLE_6_3[NETWORK],
             options.seed,
         )
-        with termination_as_interrupt():
-            measured = session.play(configuration)
+        played = session.play(
+            {name: _tiers(name, self._profiles) for name in configurations.split(_TOGETHER)}
+        )
         return [
-            {"trace": trace, "tiers": configuration, "repetition": number, **_row(row)} for row in measured
+            {"trace": trace, "tiers": name, "repetition": number, **_row(row)}
+            for name, one in played.items()
+            for row in one.rows
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -232,67 +228,12 @@ class Figure(Experiment):
         return draw(folder, f"{self.name}.png")
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """The same visitors, for one configuration after the other.
-
-    Attributes
-    ----------
-    folder : Path
-        For logs.
-    database : Path
-        The cloud's catalogue.
-    profiles : Profiles
-        What edge and devices know of this machine.
-    traces : tuple of Trace
-        One per device.
-    transitions : tuple of (visitor, object)
-        What the edge has heard of before.
-    seed : int
-        Of the link.
-    """
-
-    folder: Path
-    database: Path
-    profiles: Profiles
-    traces: tuple[Trace, ...]
-    transitions: tuple[tuple[str, str], ...]
-    seed: int
-
-    def play(self, configuration: str) -> list[RequestRow]:
-        """Run one configuration from the start of its daemons to their end."""
-        with ProcessGroup(self.folder / configuration, child_environment()) as group:
-            cloud = start_daemon(group, "cloud", {"database": str(self.database)})
-            link = start_link(group, endpoint_of(cloud), UNSHAPED, seed=self.seed)
-            daemons = [cloud, link.process]
-            edge = ""
-            if configuration != ONLY_CLOUD:
-                daemons.append(self._start_edge(group, link.endpoint))
-                edge = endpoint_of(daemons[-1])
-                self._teach(edge)
-            plan = DevicePlan(
-                edge, link.endpoint, Path(), configuration, _TIMEOUT_S, self._device_settings(configuration)
-            )
-            devices = [start_device(group, trace, plan) for trace in self.traces]
-            for device in devices:
-                device.wait_ready()
-            link.reshape(TABLE_6_3[NETWORK])
-            replay_devices(devices, daemons, timeout_s=_TIMEOUT_S)
-            return [row for trace in self.traces for row in read_request_rows(rows_path(group, trace))]
-
-    def _start_edge(self, group: ProcessGroup, cloud: str) -> ManagedProcess:
-        return start_daemon(group, "edge", {"cloud": cloud, "cache.profile": str(self.profiles.edge)})
-
-    def _teach(self, edge: str) -> None:
-        admit(edge)
-        report_requests(edge, self.transitions)
-        wait_settled(edge)
-
-    def _device_settings(self, configuration: str) -> dict[str, str]:
-        if configuration in {ONLY_CLOUD, EDGE_CACHE}:
-            return {"recognizer.prefetch.enabled": "false"}
-        profile = self.profiles.fixed if configuration == FIXED else self.profiles.adaptive
-        return {"recognizer.prefetch.enabled": "true", "recognizer.prefetch.profile": str(profile)}
+def _tiers(configuration: str, profiles: Profiles) -> Tiers:
+    edge = None if configuration == ONLY_CLOUD else {"cache.profile": str(profiles.edge)}
+    if configuration in {ONLY_CLOUD, EDGE_CACHE}:
+        return Tiers(edge, {"recognizer.prefetch.enabled": "false"})
+    profile = profiles.fixed if configuration == FIXED else profiles.adaptive
+    return Tiers(edge, {"recognizer.prefetch.enabled": "true", "recognizer.prefetch.profile": str(profile)})
 
 
 def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
@@ -316,7 +257,7 @@ def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
     analysis = analyse_device(
         dataset,
         settings,
-        FEATURE_COUNTS,
+        plan.feature_counts,
         lambda _objects: profiling,
         time.time(),
         lambda _stage, _steps: lambda _done: None,

@@ -76,6 +76,11 @@ EXPERIMENTS = MappingProxyType(
             "Hit ratio after a crowd moves to another section, for estimates that forget and that do not.",
             "beyond the Cachier dissertation's 3.3.2.2",
         ),
+        "guests": Entry(
+            "nearsight.experiments.figures.guests",
+            "What an edge gains by fetching ahead while nobody asks, and by a bounded prior.",
+            "beyond the Cachier dissertation's chapter 3",
+        ),
         "prefetching": Entry(
             "nearsight.experiments.figures.prefetching",
             "Only cloud, edge cache, prefetching with 600 and with an adaptive number of features.",

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 from nearsight.common.catalogue_answers import listing_of
 from nearsight.common.errors import SetupError
@@ -27,6 +28,16 @@ _IN_FLIGHT = 16
 _MODELS_PER_CALL = 32
 _HELD = re.compile(r"(\d+) of (\d+)")
 _FETCHING = re.compile(r"(\d+) objects")
+_GUESTS = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCount:
+    """An edge's account of what it fetched while nobody asked (`edge.idle_prefetch`)."""
+
+    entered: int
+    useful: int
+    wasted: int
 
 
 def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
@@ -115,6 +126,12 @@ def cached_objects(edge: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def guest_count(edge: str) -> GuestCount:
+    """Guests that entered the edge's cache so far, and what became of them."""
+    found = _GUESTS.search(_fact(edge, "prefetched"))
+    return GuestCount(*map(int, found.groups())) if found else GuestCount(0, 0, 0)
+
+
 def wait_settled(
     edge: str, *, objects: int | None = None, quiet_s: float = 1.0, timeout_s: float = 60.0
 ) -> int:
@@ -156,6 +173,23 @@ def wait_settled(
         before, state = state, _state(edge)
         if state != before:
             since_s = time.monotonic()
+
+
+def wait_all_settled(edges: Mapping[str, int | None], *, timeout_s: float = 60.0) -> None:
+    """Wait for several edges at the same time; for each, the objects that it must hold then, if any.
+
+    Raises
+    ------
+    SetupError
+        If one does not come to hold them.
+    """
+    with ThreadPoolExecutor(max_workers=max(1, len(edges))) as pool:
+        waits = [
+            pool.submit(wait_settled, edge, objects=objects, timeout_s=timeout_s)
+            for edge, objects in edges.items()
+        ]
+    for wait in waits:
+        wait.result()
 
 
 def _state(edge: str) -> tuple[int, int]:
