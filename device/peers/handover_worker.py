@@ -40,6 +40,7 @@ SETTLE_AFTER_S = 0.05
 RETRY_AFTER_S = 1.0
 ASK_AFTER_S = 2.0
 """A node that has not said by then that it is through is asked again."""
+MOST_ASKS = 3
 SWEEP_EVERY_S = 30.0
 SWEEP_TURNS = 4
 """A quarter of all keys is compared with the other replicas at a time."""
@@ -107,6 +108,7 @@ class HandoverWorker:
         self._before: tuple[Placement, ...] = ()
         self._view = standing.view
         self._turn = 0
+        self._asks: dict[NodeId, int] = {}
         self.counts = HandoverCounts()
 
     def start(self) -> None:
@@ -205,10 +207,16 @@ class HandoverWorker:
             self.counts.dropped += self._shared.drop({key: digests[key] for key in plan.droppable()})
 
     def _ask_missing(self) -> None:
-        """Ask those that have not said that they are through."""
+        """Ask those that have not said that they are through; in the end, do without."""
+        view = self._standing.view
         missing = self._standing.missing()
+        self._asks = {node: self._asks.get(node, 0) + 1 for node in missing}
         for node in missing:
-            self._offer(node, (), self._standing.view, ask=True)
+            if self._asks[node] > MOST_ASKS:
+                # It answers pings and nothing else, or sees other nodes for good: no reason to wait for ever.
+                self._standing.complete(node, view.digest)
+            else:
+                self._offer(node, (), view, ask=True)
         if missing:
             self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
 

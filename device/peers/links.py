@@ -2,7 +2,9 @@
 
 A peer is whoever proves to own the key from which its node id follows; without keys, whoever answers at the
 address. Presence is watched elsewhere, so the connections carry no heartbeats of their own, and a call to a
-peer that is gone fails at once instead of waiting for it.
+peer that is gone fails at once instead of waiting for it. A connection may be dead without anybody being told
+(this device slept, or its address changed); so who asks whether a peer is there connects anew, and that
+connection takes the place of one that failed.
 """
 
 from __future__ import annotations
@@ -58,12 +60,24 @@ class LinkEvents:
 class Link:
     """The connection to one peer."""
 
-    __slots__ = ("_lock", "channel", "endpoint", "node", "received_bytes", "sent_bytes", "slow", "told_s")
+    __slots__ = (
+        "_lock",
+        "broken",
+        "channel",
+        "endpoint",
+        "node",
+        "received_bytes",
+        "sent_bytes",
+        "slow",
+        "told_s",
+    )
 
     def __init__(self, node: NodeId, endpoint: str, channel: Channel) -> None:
         self.node = node
         self.endpoint = endpoint
         self.channel = channel
+        self.broken = False
+        """The last call on this connection failed."""
         self.slow = False
         """It owes an answer for longer than answers take; ask somebody else as well."""
         self.told_s = float("-inf")
@@ -163,21 +177,16 @@ class Links:
     def probe(
         self, node: NodeId | None, endpoint: str, method: MethodDescriptor, request: Message, timeout_s: float
     ) -> Future[Reply]:
-        """Begin a call to an address, whether or not a peer is known there. Failing says nothing more.
+        """Begin a call to an address over a new connection, whether or not a peer is known there.
 
         Raises
         ------
         NearsightError
             If the node's key is not known, or the address is none.
         """
-        link = self._links.get(node) if node is not None else None
-        if link is not None and link.endpoint == endpoint:
-            future = link.channel.call(method, request, timeout_s=timeout_s)
-            future.add_done_callback(lambda done: _count(link, done))
-            return future
         channel = self.open(node, endpoint)
         future = channel.call(method, request, timeout_s=timeout_s)
-        future.add_done_callback(lambda _: channel.close())
+        future.add_done_callback(lambda done: self._probed(node, endpoint, channel, done))
         return future
 
     def call(
@@ -196,8 +205,9 @@ class Links:
             absent: Future[Reply] = Future()
             absent.set_exception(_absent(node))
             return absent
-        future = link.channel.call(method, request, timeout_s=timeout_s, blobs=blobs, catalogue=catalogue)
-        future.add_done_callback(lambda done: self._ended(link, done))
+        channel = link.channel
+        future = channel.call(method, request, timeout_s=timeout_s, blobs=blobs, catalogue=catalogue)
+        future.add_done_callback(lambda done: self._ended(link, channel, done))
         return future
 
     def ask(self, node: NodeId, method: MethodDescriptor, request: Message, *, timeout_s: float) -> Reply:
@@ -211,13 +221,14 @@ class Links:
         link = self._links.get(node)
         if link is None:
             raise _absent(node)
+        channel = link.channel
         try:
-            reply = link.channel.ask(method, request, timeout_s=timeout_s)
+            reply = channel.ask(method, request, timeout_s=timeout_s)
         except DeadlineExceeded:
             link.slow = True
             raise
         except NearsightError as error:
-            self._failed(link, error)
+            self._failed(link, channel, error)
             raise
         self._answered(link, reply)
         return reply
@@ -233,6 +244,12 @@ class Links:
         if link is not None:
             link.slow = True
             self._events.failed(node)
+
+    def doubt_all(self) -> None:
+        """This device slept: no connection is known to work."""
+        with self._lock:
+            for link in self._links.values():
+                link.broken = True
 
     def count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
         """Add the traffic of a call that the peer made."""
@@ -263,23 +280,36 @@ class Links:
             del self._traffic[next(iter(self._traffic))]
         return link
 
-    def _ended(self, link: Link, done: Future[Reply]) -> None:
+    def _probed(self, node: NodeId | None, endpoint: str, channel: Channel, done: Future[Reply]) -> None:
+        """Somebody answered there, or nobody: a connection that works replaces a broken one."""
+        unused = channel
+        link = self._links.get(node) if node is not None else None
+        if done.exception() is None and link is not None and link.endpoint == endpoint:
+            link.count(done.result().sent_bytes, done.result().received_bytes)
+            with self._lock:
+                if link.broken and self._links.get(link.node) is link:
+                    unused, link.channel = link.channel, channel
+                    link.broken = link.slow = False
+        unused.close()
+
+    def _ended(self, link: Link, channel: Channel, done: Future[Reply]) -> None:
         error = done.exception()
         if error is None:
             self._answered(link, done.result())
         elif isinstance(error, NearsightError):
-            self._failed(link, error)
+            self._failed(link, channel, error)
 
     def _answered(self, link: Link, reply: Reply) -> None:
-        link.slow = False
+        link.slow = link.broken = False
         link.count(reply.sent_bytes, reply.received_bytes)
         now_s = self._clock.monotonic()
         if now_s - link.told_s >= HEARD_EVERY_S:
             link.told_s = now_s
             self._events.heard(link.node)
 
-    def _failed(self, link: Link, error: NearsightError) -> None:
-        if self._links.get(link.node) is link and says_absent(error):
+    def _failed(self, link: Link, channel: Channel, error: NearsightError) -> None:
+        if link.channel is channel and self._links.get(link.node) is link and says_absent(error):
+            link.broken = True
             self._events.failed(link.node)
 
 
@@ -294,12 +324,6 @@ def says_absent(error: BaseException) -> bool:
 def max_message_bytes(settings: PeerSettings) -> int:
     """The longest message between peers: one value of the largest size, or several small ones."""
     return 2 * settings.value_limit_bytes + 16 * MESSAGE_OVERHEAD_BYTES
-
-
-def _count(link: Link, done: Future[Reply]) -> None:
-    if done.exception() is None:
-        link.slow = False
-        link.count(done.result().sent_bytes, done.result().received_bytes)
 
 
 def _absent(node: NodeId) -> Unavailable:

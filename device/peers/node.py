@@ -215,7 +215,7 @@ class PeerNode:
             self._handover.leave(grace_s)
         self._server.stop(min(grace_s, GOODBYE_S))
         if self._discovery is not None:
-            self._discovery.stop()
+            self._discovery.stop(farewell=grace_s > 0)
         self._links.close()
         self._handover.stop()
         self._timers.stop(self.settings.read_timeout_s)
@@ -308,6 +308,7 @@ class PeerNode:
             watcher(peers)
 
     def _slept(self) -> None:
+        self._links.doubt_all()
         self._standing.forget()
         self._handover.resynchronise()
 

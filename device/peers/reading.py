@@ -2,8 +2,8 @@
 
 The node that comes first for a key answers alone, as long as it is *settled*: what it lacks does not exist.
 While nodes come and go it may be incomplete; then the next is asked too and what they hold is merged. A node
-that fails is passed over, and one that does not answer soon no longer holds up the read: of the next, a value
-counts at once, but that there is none only once all nodes before it have answered or failed.
+that fails is passed over. One that does not answer soon is *late*: it no longer holds up the read as soon as
+another replica has answered.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Read:
         self._ranking = ranking
         self._most_answers = replicas + 1
         self._answers: dict[NodeId, NodeAnswer] = {}
+        self._replicas = frozenset(ranking[:replicas])
         self._failed: set[NodeId] = set()
+        self._late: set[NodeId] = set()
         self._error: NearsightError | None = None
         self.asked = 0
         self.done = False
@@ -76,9 +78,6 @@ class Read:
         if self.done:
             return ()
         self._answers[node] = answer
-        if answer.settled and (answer.entry is not None or self._knows_all_before(node)):
-            self.done = True
-            return ()
         return self._go_on()
 
     def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
@@ -87,9 +86,13 @@ class Read:
             return ()
         self._failed.add(node)
         self._error = error
-        if any(answer.settled and self._knows_all_before(other) for other, answer in self._answers.items()):
-            self.done = True
+        return self._go_on()
+
+    def late(self, node: NodeId) -> tuple[NodeId, ...]:
+        """A node takes longer than answers take; returns the nodes to ask now."""
+        if self.done:
             return ()
+        self._late.add(node)
         return self._go_on()
 
     def outcome(self) -> NodeAnswer:
@@ -110,11 +113,22 @@ class Read:
         return NodeAnswer(entry, settled, max(answer.wait_ms for answer in self._answers.values()))
 
     def _go_on(self) -> tuple[NodeId, ...]:
-        outstanding = self.asked - len(self._answers) - len(self._failed)
-        following = self.ask_next() if outstanding == 0 else ()
-        self.done = outstanding == 0 and not following
+        if any(self._decides(node, answer) for node, answer in self._answers.items()):
+            self.done = True
+            return ()
+        if any(self._is_awaited(node) for node in self._ranking[: self.asked]):
+            return ()
+        following = self.ask_next()
+        self.done = not following
         return following
 
-    def _knows_all_before(self, node: NodeId) -> bool:
+    def _decides(self, node: NodeId, answer: NodeAnswer) -> bool:
+        if not answer.settled:
+            return False
         before = self._ranking[: self._ranking.index(node)]
-        return all(other in self._answers or other in self._failed for other in before)
+        return answer.entry is not None or not any(map(self._is_awaited, before))
+
+    def _is_awaited(self, node: NodeId) -> bool:
+        if node in self._answers or node in self._failed:
+            return False
+        return node not in self._late or self._replicas.isdisjoint(self._answers)

@@ -64,7 +64,7 @@ class SharedStore:
         self._store = LocalStore(limits, lambda _: Place.FIRST)
         self.stamps = LamportClock(incarnation)
         """Only to be used under `lock`."""
-        self._guard = StampGuard(self.stamps)
+        self._guard = StampGuard(self.stamps, clock)
         self._claims = Claims(CLAIM_LEASE_S)
 
     @property

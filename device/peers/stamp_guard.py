@@ -1,22 +1,27 @@
 """Keeps absurd stamps out, so that a peer that lies cannot win for ever.
 
 The latest stamp wins, so a peer that invents one out of reach could settle a key for good, or drive the
-counters of all to their end. Honest counters advance by one per write. Therefore a stamp more than
-`LARGEST_LEAP` ahead of everything seen here is refused, and the own counter follows it by one leap only: an
-honest device that fell behind others catches up within a few messages, a liar would need years to exhaust the
-counter. A stamp within the leap wins until the next write, which goes above it.
+counters of all to their end. Honest counters advance by one per write. Therefore there is a limit that grows
+with time, far faster than anybody writes: who goes to the limit wins until the next honest write, which goes
+above it, and an instant later the limit has moved on. The limit depends on nothing but the date, so that
+honest devices agree on it; one whose date is in the past may refuse for as long as a liar is ahead of its
+limit.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from nearsight.common.clock import Clock
 from nearsight.common.errors import InvalidMessage
-from nearsight.device.peers.stamps import LamportClock, Stamp
+from nearsight.device.peers.stamps import LamportClock
 from nearsight.device.peers.values import Counters, Entry, latest_stamp
 
-LARGEST_LEAP: Final = 2**32
-LAST_COUNTER: Final = 2**62
+WRITES_PER_S: Final = 2**20
+"""More than any group of devices makes; the limit reaches the end of counters in a hundred thousand years."""
+EPOCH_S: Final = 1_577_836_800.0
+"""Start of the year 2020; a device whose date is earlier takes it for this."""
+LEAST_LIMIT: Final = 2**32
 LARGEST_COUNT: Final = 2**48
 """No counter of one contributor gets there."""
 
@@ -26,11 +31,14 @@ class StampGuard:
 
     Parameters
     ----------
-    clock : LamportClock
+    stamps : LamportClock
         Of this node; takes notice of what is accepted.
+    clock : Clock
+        Tells the date.
     """
 
-    def __init__(self, clock: LamportClock) -> None:
+    def __init__(self, stamps: LamportClock, clock: Clock) -> None:
+        self._stamps = stamps
         self._clock = clock
 
     def admit(self, entry: Entry) -> None:
@@ -46,10 +54,9 @@ class StampGuard:
                 if any(count > LARGEST_COUNT for count in contribution.counts.values()):
                     raise InvalidMessage(f"{entry.key!r} has a count that nobody can have reached")
         latest = latest_stamp(entry)
-        ahead = latest.counter - self._clock.counter
-        if ahead > LARGEST_LEAP:
-            self._clock.witness(Stamp(min(self._clock.counter + LARGEST_LEAP, LAST_COUNTER - 1), 0))
+        if latest.counter > self._limit():
             raise InvalidMessage(f"{entry.key!r} was written in a future that nobody can have reached")
-        if latest.counter >= LAST_COUNTER:
-            raise InvalidMessage(f"{entry.key!r} was written after the last time there is")
-        self._clock.witness(latest)
+        self._stamps.witness(latest)
+
+    def _limit(self) -> int:
+        return LEAST_LIMIT + int(max(0.0, self._clock.wall() - EPOCH_S) * WRITES_PER_S)

@@ -216,6 +216,8 @@ class _ReadCourse:
         slow = self._client.links.is_slow(self._first)
         with self._lock:
             nodes = self._read.ask_next(2 if slow else 1)
+            if slow:
+                self._read.late(self._first)
         self._ask(nodes)
         self._watch()
 
@@ -259,12 +261,14 @@ class _ReadCourse:
             if self._read.done:
                 return
             late = tuple(self._waiting)
-            nodes = self._read.ask_next()
+            nodes = tuple(following for node in late for following in self._read.late(node))
+            ended = self._read.done
+            nodes = nodes or self._read.ask_next()
         for node in late:
             self._client.links.mark_slow(node)
+        self._client.counts.hedged_reads += 1
+        self._go_on(nodes, ended=ended)
         if nodes:
-            self._client.counts.hedged_reads += 1
-            self._ask(nodes)
             self._watch()
 
     def _request(self) -> ReadRequest:

@@ -1,0 +1,426 @@
+"""Peers that do not answer, lie, flood or claim to be somebody else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.errors import (
+    ConfigurationError,
+    InvalidArgument,
+    NearsightError,
+    Overloaded,
+    Unauthenticated,
+)
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import ClientSecurity, allow_client, generate_keys
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.node_id import NodeId, node_id_of_key, shown
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.protos import peers_pb2
+from nearsight.protos.peers_pb2 import (
+    ClaimMessage,
+    ContributionMessage,
+    CountersMessage,
+    EntryMessage,
+    ListItemMessage,
+    ListMessage,
+    OfferRequest,
+    OfferResponse,
+    PingRequest,
+    PingResponse,
+    ReadRequest,
+    ReadResponse,
+    RegisterMessage,
+    StampMessage,
+    WriteRequest,
+    WriteResponse,
+)
+from support.peer_nodes import Group, fast_settings, group
+from support.waiting import wait_until
+
+S = 5.0
+STORE = peers_pb2.DESCRIPTOR.services_by_name["Store"]
+
+
+class _Presence(Service):
+    descriptor: ClassVar[ServiceDescriptor] = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
+    own_worker: ClassVar[bool] = True
+
+    def __init__(self, node_id: NodeId) -> None:
+        self.node_id = node_id
+        self.silent = threading.Event()
+
+    def ping(self, request: PingRequest, context: CallContext) -> PingResponse | Future[PingResponse]:
+        if self.silent.is_set():
+            return Future()
+        return PingResponse(node_id=self.node_id, incarnation=77, device_id="bad")
+
+    def leave(self, request: object, context: CallContext) -> peers_pb2.LeaveResponse:
+        return peers_pb2.LeaveResponse()
+
+
+class _SilentStore(Service):
+    """Accepts every call and never answers."""
+
+    descriptor: ClassVar[ServiceDescriptor] = STORE
+
+    def read(self, request: ReadRequest, context: CallContext) -> Future[ReadResponse]:
+        return Future()
+
+    def write(self, request: WriteRequest, context: CallContext) -> Future[WriteResponse]:
+        return Future()
+
+    def offer(self, request: OfferRequest, context: CallContext) -> Future[OfferResponse]:
+        return Future()
+
+
+class _LyingStore(Service):
+    """Takes nothing and answers what it likes."""
+
+    descriptor: ClassVar[ServiceDescriptor] = STORE
+
+    def __init__(self) -> None:
+        self.lie: ReadResponse | None = None
+        self.refuses = False
+
+    def read(self, request: ReadRequest, context: CallContext) -> ReadResponse:
+        return self.lie or ReadResponse(settled=True)
+
+    def write(self, request: WriteRequest, context: CallContext) -> WriteResponse:
+        refused = [peers_pb2.RefusalMessage(key=entry.key, reason="too large") for entry in request.entries]
+        return WriteResponse(refused=refused if self.refuses else ())
+
+    def offer(self, request: OfferRequest, context: CallContext) -> OfferResponse:
+        return OfferResponse()
+
+
+class _BadPeer:
+    def __init__(self, node_id: int, store: Service) -> None:
+        self.presence = _Presence(NodeId(node_id))
+        self.server = RpcServer(
+            [self.presence, store], tier="bad", settings=ServerSettings(listen="tcp://127.0.0.1:0")
+        )
+        self.server.start()
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.presence.node_id
+
+
+@contextmanager
+def group_with(bad: _BadPeer, count: int = 3, **changes: object) -> Iterator[Group]:
+    nodes = Group(**changes)
+    try:
+        for _ in range(count):
+            nodes.add(static=(*(node.endpoint for node in nodes.nodes), bad.server.endpoint))
+        everybody = {node.node_id for node in nodes.nodes} | {bad.node_id}
+
+        def complete() -> bool:
+            return all(
+                {p.node_id for p in node.peers()} | {node.node_id} == everybody for node in nodes.nodes
+            )
+
+        wait_until(complete, what="all see each other and the bad peer")
+        yield nodes
+    finally:
+        nodes.stop()
+        bad.server.stop(0)
+
+
+def key_with_first(nodes: Group, first: NodeId) -> Iterator[str]:
+    """Keys that this node is responsible for first, and the first honest node is not at all."""
+    route = nodes.nodes[0].route
+    for number in range(100_000):
+        key = f"key {number}"
+        replicas = route.nodes_for(key, 2)
+        if replicas[0] == first and nodes.nodes[0].node_id not in replicas:
+            yield key
+
+
+def test_a_peer_that_stops_answering_costs_one_short_wait_and_is_then_gone() -> None:
+    bad = _BadPeer(5, _SilentStore())
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        keys = key_with_first(nodes, bad.node_id)
+        bad.presence.silent.set()
+        began_s = time.monotonic()
+        assert node.store.get_now(next(keys)) is None
+        node.store.put(next(keys), b"v").result(S)
+        # One wait for a first answer, one for a ping; well below the limit for a read.
+        assert time.monotonic() - began_s < 0.95
+        wait_until(lambda: all(p.node_id != bad.node_id for p in node.peers()), what="the peer is gone")
+        key = next(keys)
+        node.store.put(key, b"v").result(S)
+        assert nodes.nodes[1].store.get_now(key) == b"v"
+
+
+def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing() -> None:
+    bad = _BadPeer(5, _SilentStore())
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        keys = key_with_first(nodes, bad.node_id)
+        key = next(keys)
+        node.store.put(key, b"v").result(S)
+        for read in (node.store.get_now, lambda key: node.store.get(key).result(S)):
+            assert read(key) == b"v"
+        began_s = time.monotonic()
+        for _ in range(5):
+            assert node.store.get_now(key) == b"v"  # it is known to be slow: nobody waits for it any more
+        assert time.monotonic() - began_s < 0.3
+        assert node.report().facts
+
+
+STAMP = StampMessage(counter=1, writer=9)
+ABSURD = StampMessage(counter=2**62 - 1, writer=2**64 - 1)
+OVER = StampMessage(counter=2**64 - 1, writer=2**64 - 1)
+
+
+def _register(key: str, stamp: StampMessage) -> EntryMessage:
+    return EntryMessage(key=key, register=RegisterMessage(value=b"lie", stamp=stamp))
+
+
+LIES: dict[str, Callable[[str], ReadResponse]] = {
+    "another key": lambda _: ReadResponse(entries=[_register("another", STAMP)], settled=True),
+    "two keys": lambda key: ReadResponse(
+        entries=[_register(key, STAMP), _register(key, STAMP)], settled=True
+    ),
+    "a claim on another key": lambda _: ReadResponse(
+        claims=[ClaimMessage(key="another", wait_ms=10**6)], settled=True
+    ),
+    "a stamp far ahead": lambda key: ReadResponse(entries=[_register(key, ABSURD)], settled=True),
+    "a stamp over the end": lambda key: ReadResponse(entries=[_register(key, OVER)], settled=True),
+    "deleted for ever": lambda key: ReadResponse(
+        entries=[EntryMessage(key=key, cleared=ABSURD)], settled=True
+    ),
+    "an absurd list": lambda key: ReadResponse(
+        entries=[
+            EntryMessage(key=key, list=ListMessage(items=[ListItemMessage(value=b"lie", stamp=ABSURD)]))
+        ],
+        settled=True,
+    ),
+    "an absurd count": lambda key: ReadResponse(
+        entries=[
+            EntryMessage(
+                key=key,
+                counters=CountersMessage(
+                    contributions=[ContributionMessage(contributor=1, began=STAMP, counts={"x": 2**64 - 1})]
+                ),
+            )
+        ],
+        settled=True,
+    ),
+    "nothing at all": lambda _: ReadResponse(entries=[EntryMessage()], settled=True),
+}
+
+
+def test_a_peer_that_lies_about_keys_is_passed_over_and_nothing_of_it_stays() -> None:
+    store = _LyingStore()
+    bad = _BadPeer(5, store)
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        keys = key_with_first(nodes, bad.node_id)
+        for name, lie in LIES.items():
+            key = next(keys)
+            node.store.put(key, b"true").result(S)
+            store.lie = lie(key)
+            assert node.store.get_now(key) == b"true", name
+            assert node.store.get(key).result(S) == b"true", name
+        assert node._client.counts.lies == 2 * len(LIES)
+        bad.presence.silent.set()
+        bad.server.stop(0)
+        wait_until(lambda: all(p.node_id != bad.node_id for p in node.peers()), what="the liar is gone")
+        node.store.put(key, b"later").result(S)
+        assert all(each.store.get_now(key) == b"later" for each in nodes.nodes)
+
+
+def test_a_lie_that_could_be_true_wins_until_the_next_write_and_no_longer() -> None:
+    store = _LyingStore()
+    bad = _BadPeer(5, store)
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        key = next(key_with_first(nodes, bad.node_id))
+        other = next(
+            each
+            for each in (f"other {number}" for number in range(1000))
+            if bad.node_id not in node.route.nodes_for(each, 2)
+        )
+        stamp = StampMessage(counter=2**31, writer=2**64 - 1)
+        with Channel(node.endpoint, client_id="0000000000000005") as channel:
+            request = WriteRequest(entries=[_register(other, stamp)], view=1)
+            assert not Stub(channel, STORE).write(request, timeout_s=S).message.refused
+        store.lie = ReadResponse(entries=[_register(key, stamp)], settled=True)
+        assert node.store.get_now(key) == b"lie"
+        store.lie = None
+        nodes.nodes[1].store.put(other, b"true").result(S)
+        assert node.store.get_now(other) == b"true"
+
+
+def test_a_peer_that_refuses_everything_costs_one_copy_and_no_more() -> None:
+    store = _LyingStore()
+    store.refuses = True
+    bad = _BadPeer(5, store)
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        key = next(key_with_first(nodes, bad.node_id))
+        node.store.put(key, b"v").result(S)
+        assert sum(key in each.held_keys() for each in nodes.nodes) == 1
+
+
+def test_absurd_writes_are_refused_one_by_one_and_do_no_harm() -> None:
+    with group(2) as nodes, Channel(nodes.nodes[0].endpoint, client_id="stranger") as channel:
+        stub = Stub(channel, STORE)
+        entries = [
+            _register("ahead", ABSURD),
+            _register("over", OVER),
+            _register("fine", STAMP),
+            EntryMessage(key=""),
+            EntryMessage(key="no stamp", register=RegisterMessage(value=b"x")),
+        ]
+        response = stub.write(WriteRequest(entries=entries), timeout_s=S).message
+        assert {refusal.key for refusal in response.refused} == {"ahead", "over", "", "no stamp"}
+        for node in nodes.nodes:
+            for key in ("ahead", "over", "fine"):
+                node.store.put(key, b"mine").result(S)
+                assert node.store.get_now(key) == b"mine"
+        many = [EntryMessage(key=str(number)) for number in range(2000)]
+        with pytest.raises(InvalidArgument):
+            stub.write(WriteRequest(entries=many), timeout_s=S)
+        with pytest.raises(InvalidArgument):
+            stub.read(ReadRequest(keys=[str(number) for number in range(2000)]), timeout_s=S)
+        with pytest.raises(InvalidArgument):
+            stub.read(ReadRequest(keys=[""]), timeout_s=S)
+        with pytest.raises(InvalidArgument):
+            stub.offer(OfferRequest(), timeout_s=S)
+
+
+def test_a_device_whose_counter_is_far_behind_is_not_left_behind() -> None:
+    with group(2) as nodes:
+        ahead, behind = nodes.nodes
+        with ahead._shared.lock:
+            ahead._shared.stamps.counter = 2**40
+        ahead.store.put("k", b"v").result(S)
+        behind.store.put("k", b"later").result(S)
+        assert ahead.store.get_now("k") == b"later"
+
+
+def test_a_peer_that_goes_to_the_limit_of_stamps_wins_until_the_next_write() -> None:
+    with group(3) as nodes, Channel(nodes.nodes[0].endpoint, client_id="stranger") as channel:
+        for number in range(20):
+            limit = nodes.nodes[0]._shared._guard._limit()
+            lie = _register("k", StampMessage(counter=limit, writer=2**64 - 1))
+            Stub(channel, STORE).write(WriteRequest(entries=[lie]), timeout_s=S)
+            for node in nodes.nodes:
+                node.store.put("k", b"%d" % number).result(S)
+                assert {each.store.get_now("k") for each in nodes.nodes} == {b"%d" % number}
+
+
+def test_a_flood_of_puts_is_bounded_and_ends_in_values_or_errors() -> None:
+    with group(3, max_keys=200, memory_bytes=200_000) as nodes:
+        node = nodes.nodes[0]
+        puts = [node.store.put(f"flood {number}", bytes(500)) for number in range(5000)]
+        outcomes = [put.exception(30) for put in puts]
+        assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
+        assert any(error is None for error in outcomes)
+        for each in nodes.nodes:
+            assert len(each._shared) <= 200
+            assert each._shared.size_bytes <= 200_000
+        nodes.settle()
+        node.store.put("after", b"v").result(S)
+        assert nodes.nodes[2].store.get_now("after") == b"v"
+
+
+def test_more_calls_than_a_device_can_queue_are_answered_overloaded() -> None:
+    with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="flood") as channel:
+        entry = EntryMessage(key="k", register=RegisterMessage(value=b"v", stamp=STAMP))
+        write = Stub(channel, STORE).write
+        with nodes.nodes[0]._shared.lock:  # nothing is served meanwhile
+            calls = [write.future(WriteRequest(entries=[entry]), timeout_s=S) for _ in range(1000)]
+            wait_until(lambda: sum(call.done() for call in calls) > 700, what="most are refused")
+        errors = [call.exception(2 * S) for call in calls]
+        assert all(error is None or isinstance(error, Overloaded) for error in errors)
+        assert sum(error is None for error in errors) > 200
+        assert nodes.nodes[0].store.get_now("k") == b"v"
+
+
+@pytest.fixture
+def identities(tmp_path: Path) -> Path:
+    for name in ("a", "b", "stranger"):
+        generate_keys(tmp_path, name)
+    for name in ("a", "b"):
+        allow_client(tmp_path / f"{name}.key", tmp_path / "allowed")
+    return tmp_path
+
+
+def with_keys(folder: Path, name: str, static: tuple[str, ...] = ()) -> PeerSettings:
+    return fast_settings(
+        secret_key_file=folder / f"{name}.key_secret", allowed=folder / "allowed", static=static
+    )
+
+
+def test_with_keys_ids_follow_from_them_and_strangers_stay_out(identities: Path) -> None:
+    a = PeerNode(with_keys(identities, "a"), device_id="a")
+    a.start()
+    b = PeerNode(with_keys(identities, "b", (f"a@{a.endpoint}",)), device_id="b")
+    b.start()
+    stranger = PeerNode(with_keys(identities, "stranger", (f"a@{a.endpoint}",)), device_id="s")
+    stranger.start()
+    try:
+        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
+        a.store.put("k", b"v").result(S)
+        assert b.store.get_now("k") == b"v"
+        assert [peer.node_id for peer in a.peers()] == [b.node_id]
+        assert stranger.store.get_now("k") is None
+        assert not stranger.peers()
+    finally:
+        for node in (a, b, stranger):
+            node.stop(0)
+
+
+def test_a_peer_cannot_speak_for_another(identities: Path) -> None:
+    a = PeerNode(with_keys(identities, "a"), device_id="a")
+    a.start()
+    security = ClientSecurity(identities / "b.key_secret", identities / "a.key")
+    try:
+        with Channel(a.endpoint, client_id="liar", security=security) as channel:
+            peers = Stub(channel, peers_pb2.DESCRIPTOR.services_by_name["Peers"])
+            with pytest.raises(Unauthenticated, match=shown(123)):
+                peers.ping(PingRequest(node_id=123, endpoint="tcp://127.0.0.1:1"), timeout_s=S)
+            with pytest.raises(Unauthenticated):
+                peers.leave(peers_pb2.LeaveRequest(node_id=int(a.node_id)), timeout_s=S)
+            with pytest.raises(Unauthenticated):
+                Stub(channel, STORE).offer(OfferRequest(node_id=123, complete=True), timeout_s=S)
+            own = node_id_of_key((identities / "b.key").read_text().split('"')[1])
+            assert peers.ping(PingRequest(node_id=int(own)), timeout_s=S).message.node_id == a.node_id
+    finally:
+        a.stop(0)
+
+
+@pytest.mark.parametrize("endpoint", ["ipc:///tmp/x", "inproc://x", "tcp://127.0.0.1", "http://x"])
+def test_an_introduction_with_no_address_is_refused(endpoint: str) -> None:
+    with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="x") as channel:
+        peers = Stub(channel, peers_pb2.DESCRIPTOR.services_by_name["Peers"])
+        with pytest.raises(InvalidArgument):
+            peers.ping(PingRequest(node_id=9, endpoint=endpoint, incarnation=1), timeout_s=S)
+
+
+def test_keys_need_both_halves(identities: Path) -> None:
+    settings = fast_settings().model_copy(update={"allowed": identities / "allowed"})
+    with pytest.raises(ConfigurationError, match="folder of allowed peers"):
+        PeerNode(settings, device_id="x")
+
+
+def test_beyond_loopback_needs_keys() -> None:
+    node = PeerNode(fast_settings(listen="tcp://0.0.0.0:0"), device_id="x")
+    with pytest.raises(ConfigurationError):
+        node.start()

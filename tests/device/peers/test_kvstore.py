@@ -1,0 +1,162 @@
+"""The key-value store over real connections, while everybody behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from nearsight.common.errors import InvalidArgument
+from support.peer_nodes import Group, group
+from support.waiting import wait_until
+
+S = 5.0
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Group]:
+    with group(3) as nodes:
+        yield nodes
+
+
+def test_what_one_device_puts_all_devices_get(three: Group) -> None:
+    a, b, c = three.nodes
+    a.store.put("put", b"one").result(S)
+    b.store.put("put", b"two").result(S)
+    assert [node.store.get_now("put") for node in (a, b, c)] == [b"two"] * 3
+    assert c.store.get("put").result(S) == b"two"
+
+
+def test_what_nobody_put_is_not_there(three: Group) -> None:
+    for node in three.nodes:
+        assert node.store.get_now("nothing") is None
+        assert node.store.items_now("nothing").items == ()
+        assert node.store.counts_now("nothing") == {}
+
+
+def test_a_later_put_wins_although_its_device_saw_fewer_writes(three: Group) -> None:
+    a, b, _ = three.nodes
+    for number in range(20):
+        a.store.put("busy", b"%d" % number).result(S)
+    b.store.put("busy", b"last").result(S)
+    assert a.store.get_now("busy") == b"last"
+
+
+def test_a_list_takes_items_of_all_devices_and_each_once(three: Group) -> None:
+    for node in three.nodes:
+        node.store.append("list", b"same").result(S)
+        node.store.append("list", node.device_id.encode()).result(S)
+    assert set(three.nodes[0].store.items_now("list").items) == {b"same", b"d0", b"d1", b"d2"}
+    three.nodes[1].store.remove("list", b"d0").result(S)
+    assert set(three.nodes[2].store.items("list").result(S).items) == {b"same", b"d1", b"d2"}
+    three.nodes[0].store.append("list", b"d0").result(S)
+    assert b"d0" in three.nodes[1].store.items_now("list").items
+
+
+def test_counters_add_up_over_devices(three: Group) -> None:
+    merges = [node.store.merge("counts", {"x": 1, "y": 2}) for node in three.nodes for _ in range(10)]
+    for merge in merges:
+        merge.result(S)
+    assert three.nodes[0].store.counts_now("counts") == {"x": 30, "y": 60}
+    assert three.nodes[2].store.counts("counts").result(S) == {"x": 30, "y": 60}
+
+
+def test_a_deleted_key_begins_anew(three: Group) -> None:
+    a, b, c = three.nodes
+    a.store.merge("gone", {"x": 5}).result(S)
+    b.store.merge("gone", {"x": 5}).result(S)
+    c.store.delete("gone").result(S)
+    assert a.store.counts_now("gone") == {}
+    a.store.merge("gone", {"x": 1}).result(S)
+    assert b.store.counts_now("gone") == {"x": 1}
+    b.store.put("value", b"v").result(S)
+    a.store.delete("value").result(S)
+    assert c.store.get_now("value") is None
+
+
+def test_values_end(three: Group) -> None:
+    three.nodes[0].store.put("short", b"v", ttl_s=0.1).result(S)
+    three.nodes[0].store.append("short list", b"v", ttl_s=0.1).result(S)
+    three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=0.1).result(S)
+    for node in three.nodes:
+        wait_until(lambda node=node: node.store.get_now("short") is None)  # type: ignore[misc]
+        wait_until(lambda node=node: not node.store.items_now("short list").items)  # type: ignore[misc]
+        wait_until(lambda node=node: not node.store.counts_now("short counts"))  # type: ignore[misc]
+    three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=60).result(S)
+    assert three.nodes[1].store.counts_now("short counts") == {"x": 1}
+
+
+def test_a_key_of_another_kind_says_so(three: Group) -> None:
+    three.nodes[0].store.put("kind", b"v").result(S)
+    with pytest.raises(InvalidArgument, match="holds no list"):
+        three.nodes[1].store.items_now("kind")
+    with pytest.raises(InvalidArgument, match="holds no counters"):
+        three.nodes[1].store.counts("kind").result(S)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 1000, "\ud800"])
+def test_what_is_no_key_is_refused(three: Group, key: str) -> None:
+    store = three.nodes[0].store
+    for future in (store.put(key, b""), store.get(key), store.append(key, b""), store.merge(key, {})):
+        with pytest.raises(InvalidArgument):
+            future.result(S)
+
+
+def test_values_over_the_limit_are_refused_with_advice(three: Group) -> None:
+    node = three.nodes[0]
+    too_large = bytes(node.settings.value_limit_bytes + 1)
+    for future in (node.store.put("large", too_large), node.store.append("large", too_large)):
+        with pytest.raises(InvalidArgument, match=r"limit is 1048576.*value_limit_bytes"):
+            future.result(S)
+    node.store.put("large", too_large[:-1]).result(S)
+    assert len(three.nodes[1].store.get_now("large") or b"") == node.settings.value_limit_bytes
+
+
+def test_a_list_that_grows_over_the_limit_is_refused_and_stays_as_it_was() -> None:
+    with group(2, value_limit_bytes=1000) as nodes:
+        a, b = nodes.nodes
+        for number in range(3):
+            a.store.append("list", bytes([number]) * 900).result(S)
+        with pytest.raises(InvalidArgument, match="larger than devices accept"):
+            a.store.append("list", b"x" * 900).result(S)
+        assert len(b.store.items_now("list").items) == 3
+
+
+def test_who_claims_a_missing_list_first_is_to_produce_it(three: Group) -> None:
+    a, b, _ = three.nodes
+    assert a.store.items_now("claimed", claim=True).wait_ms == 0
+    assert b.store.items_now("claimed", claim=True).wait_ms > 0
+    assert b.store.items("claimed", claim=True).result(S).wait_ms > 0
+    assert a.store.items_now("claimed", claim=True).wait_ms == 0
+    a.store.append("claimed", b"here").result(S)
+    assert b.store.items_now("claimed", claim=True).items == (b"here",)
+
+
+def test_every_key_is_on_as_many_devices_as_there_are_replicas(three: Group) -> None:
+    for number in range(30):
+        three.nodes[0].store.put(f"spread {number}", b"v").result(S)
+    for number in range(30):
+        key = f"spread {number}"
+        holders = [node for node in three.nodes if key in node.held_keys()]
+        assert {node.node_id for node in holders} == {node.node_id for node in three.replicas(key)}
+
+
+def test_a_device_alone_keeps_everything_itself() -> None:
+    with group(1) as nodes:
+        store = nodes.nodes[0].store
+        store.put("k", b"v").result(S)
+        store.append("l", b"v").result(S)
+        store.merge("c", {"x": 1}).result(S)
+        assert (store.get_now("k"), store.items_now("l").items, store.counts_now("c")) == (
+            b"v",
+            (b"v",),
+            {"x": 1},
+        )
+
+
+def test_writes_of_one_key_by_all_devices_at_once_all_end_and_one_wins(three: Group) -> None:
+    puts = [node.store.put("race", node.device_id.encode()) for node in three.nodes for _ in range(20)]
+    for put in puts:
+        put.result(S)
+    values = {node.store.get_now("race") for node in three.nodes}
+    assert len(values) == 1 and values < {b"d0", b"d1", b"d2"}

@@ -1,0 +1,224 @@
+"""Nodes join, leave, die, split and sleep, while others read and write."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nearsight.common.clock import SystemClock
+from nearsight.common.errors import NearsightError
+from support.peer_nodes import Group, Wire, group, split, wait_settled
+from support.waiting import wait_until
+
+S = 5.0
+
+
+def fill(nodes: Group, count: int = 100) -> dict[str, bytes]:
+    """Put values through all nodes; returns them."""
+    values = {f"value {number}": b"%d" % number for number in range(count)}
+    puts = [
+        nodes.nodes[number % len(nodes.nodes)].store.put(key, value)
+        for number, (key, value) in enumerate(values.items())
+    ]
+    for put in puts:
+        put.result(S)
+    return values
+
+
+def assert_readable(nodes: Group, values: dict[str, bytes]) -> None:
+    for node in nodes.nodes:
+        lost = [key for key, value in values.items() if node.store.get_now(key) != value]
+        assert not lost, f"{node.device_id} cannot read {lost[:5]}"
+
+
+def test_a_device_that_joins_gets_its_keys_and_others_drop_theirs() -> None:
+    with group(2) as nodes:
+        values = fill(nodes)
+        nodes.add()
+        # Before everything is handed over, too, nothing is missing.
+        assert_readable(nodes, values)
+        nodes.settle()
+        assert_readable(nodes, values)
+        for key in values:
+            assert all(key in node.held_keys() for node in nodes.replicas(key))
+        for node in nodes.nodes:
+            node._handover._sweep()
+            for _ in range(3):
+                node._handover._sweep()
+        for key in values:
+            assert sum(key in node.held_keys() for node in nodes.nodes) == 2
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_device_that_leaves_cleanly_takes_nothing_with_it(replicas: int) -> None:
+    with group(4, replicas=replicas) as nodes:
+        values = fill(nodes)
+        nodes.nodes[0].store.merge("counts", {"x": 7}).result(S)
+        for _ in range(3):
+            nodes.leave(nodes.nodes[-1])
+            nodes.settle()
+            assert_readable(nodes, values)
+            assert nodes.nodes[0].store.counts_now("counts") == {"x": 7}
+
+
+def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
+    with group(6) as nodes:
+        values = fill(nodes, 300)
+        for node in nodes.nodes:
+            for number in range(10):
+                node.store.merge(f"counts {number}", {"x": 1, "y": number}).result(S)
+                node.store.append(f"list {number}", node.device_id.encode()).result(S)
+        for _ in range(4):
+            nodes.kill(nodes.nodes[0])
+            assert_readable(nodes, values)  # at once, before anything is handed over
+            nodes.settle()
+        assert_readable(nodes, values)
+        for number in range(10):
+            for node in nodes.nodes:
+                assert node.store.counts_now(f"counts {number}") == {
+                    name: count for name, count in (("x", 6), ("y", 6 * number)) if count
+                }
+                assert len(node.store.items_now(f"list {number}").items) == 6
+
+
+def test_writes_go_on_while_a_device_dies() -> None:
+    with group(4) as nodes:
+        dying, *others = nodes.nodes
+        puts = {f"before {n}": others[n % 3].store.put(f"before {n}", b"v") for n in range(100)}
+        nodes.kill(dying)
+        puts |= {f"after {n}": others[n % 3].store.put(f"after {n}", b"v") for n in range(100)}
+        merges = [node.store.merge("counts", {"x": 1}) for node in others for _ in range(20)]
+        for put in [*puts.values(), *merges]:
+            put.result(S)
+        nodes.settle()
+        assert_readable(nodes, dict.fromkeys(puts, b"v"))
+        assert others[0].store.counts_now("counts") == {"x": 60}
+
+
+def test_two_halves_that_meet_again_merge() -> None:
+    with group(4) as nodes:
+        values = fill(nodes, 50)
+        left, right = nodes.nodes[:2], nodes.nodes[2:]
+        left[0].store.merge("counts", {"x": 1}).result(S)
+        left[0].store.append("list", b"before").result(S)
+        wires = split(left, right)
+        wait_settled(left)
+        wait_settled(right)
+        for half, name in ((left, b"left"), (right, b"right")):
+            for node in half:
+                node.store.merge("counts", {"x": 1}).result(S)
+                node.store.append("list", name).result(S)
+            half[0].store.put("register", name).result(S)
+        right[0].store.put("register", b"right, later").result(S)
+        right[0].store.put("value 0", b"changed").result(S)
+        left[0].store.delete("value 1").result(S)
+        assert right[0].store.counts_now("counts").get("x", 0) <= 3
+        for wire in wires:
+            wire.mend()
+        nodes.settle()
+        values["value 0"] = b"changed"
+        del values["value 1"]
+        assert_readable(nodes, values)
+        for node in nodes.nodes:
+            assert node.store.counts_now("counts") == {"x": 5}
+            assert set(node.store.items_now("list").items) == {b"before", b"left", b"right"}
+            assert node.store.get_now("register") == b"right, later"
+            assert node.store.get_now("value 1") is None
+
+
+def test_what_is_sent_twice_as_answers_get_lost_counts_once() -> None:
+    with group(3) as nodes:
+        node = nodes.nodes[0]
+        key = nodes.key_of(*nodes.nodes[1:])
+        wire = Wire(node)
+        lost = iter([True, True, False, True])
+        wire.loses = lambda method: method.name == "Write" and next(lost, False)
+        merges = [node.store.merge(key, {"x": 1}) for _ in range(5)]
+        outcomes = [merge.exception(S) for merge in merges]
+        assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
+        node.store.append(key + " list", b"item").result(S)
+        nodes.settle()
+        wait_until(lambda: nodes.nodes[1].store.counts_now(key) == {"x": 5})
+        wait_until(lambda: nodes.nodes[2].store.counts_now(key) == {"x": 5})
+        assert nodes.nodes[2].store.items_now(key + " list").items == (b"item",)
+
+
+def test_counts_that_reached_nobody_go_out_later() -> None:
+    with group(3, replicas=1) as nodes:
+        node, holder, _ = nodes.nodes
+        key = nodes.key_of(holder)
+        wire = Wire(node)
+        wire.loses = lambda method: method.name == "Write"
+        node.store.merge(key, {"x": 1}).exception(S)
+        wire.loses = lambda _: False
+        node.store.merge(key, {"x": 1}).result(S)
+        assert nodes.nodes[2].store.counts_now(key) == {"x": 2}
+
+
+class _SleepyClock(SystemClock):
+    """Jumps ahead, as after a suspension."""
+
+    slept_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.slept_s
+
+    def wall(self) -> float:
+        return time.time() + self.slept_s
+
+
+def test_a_device_that_slept_finds_out_who_is_there_and_what_it_missed() -> None:
+    with group(3) as nodes:
+        clock = _SleepyClock()
+        sleeper = nodes.add(clock=clock)
+        nodes.settle()
+        values = fill(nodes, 60)
+        awake = [node for node in nodes.nodes if node is not sleeper]
+        wires = split([sleeper], awake)
+        seen = {node.node_id for node in awake}
+        # While it sleeps it notices nothing: the others drop it, write, and one of them goes away.
+        wait_settled(awake)
+        for key in list(values)[:30]:
+            values[key] = b"changed"
+            awake[0].store.put(key, b"changed").result(S)
+        awake[0].store.merge("counts", {"x": 3}).result(S)
+        nodes.kill(awake[0])
+        for wire in wires:
+            wire.mend()
+        clock.slept_s = 3600.0
+        nodes.settle()
+        assert {peer.node_id for peer in sleeper.peers()} < seen
+        assert_readable(nodes, values)
+        assert sleeper.store.counts_now("counts") == {"x": 3}
+
+
+def test_a_device_with_another_view_is_not_believed_about_what_is_missing() -> None:
+    with group(3) as nodes:
+        a, b, c = nodes.nodes
+        key = nodes.key_of(b, a)
+        a.store.put(key, b"v").result(S)
+        b._shared.drop(b._shared.digests([key]))  # as if it had not been handed over yet
+        assert c.store.get_now(key) is None  # b is complete, by its own account
+        b._standing.forget()
+        assert c.store.get_now(key) == b"v"
+        assert c.store.get(key).result(S) == b"v"
+
+
+def test_a_device_that_lost_the_news_of_completion_asks_for_it() -> None:
+    with group(3) as nodes:
+        nodes.nodes[0]._standing.forget()
+        assert not nodes.nodes[0].settled()
+        nodes.nodes[0]._handover.resynchronise()
+        nodes.settle()
+
+
+def test_replicas_that_differ_are_made_alike() -> None:
+    with group(3) as nodes:
+        a, b, _ = nodes.nodes
+        key = nodes.key_of(a, b)
+        a.store.put(key, b"v").result(S)
+        a._shared.drop(a._shared.digests([key]))
+        for _ in range(4):
+            b._handover._sweep()
+        assert a.store.get_now(key) == b"v"

@@ -1,0 +1,193 @@
+"""Groups of real peer nodes on loopback, and what can happen to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import DeadlineExceeded, Unavailable
+from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.service import Service
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peer_settings import PeerSettings
+from support.waiting import wait_until
+
+WAIT_S = 10.0
+
+
+def fast_settings(**changes: Any) -> PeerSettings:
+    """No broadcasts, short times."""
+    values: dict[str, Any] = {
+        "broadcast": "off",
+        "period_s": 0.2,
+        "departure_s": 1.0,
+        "ping_timeout_s": 0.3,
+        "read_timeout_s": 1.0,
+        "hedge_s": 0.1,
+        **changes,
+    }
+    return PeerSettings(**values)
+
+
+class Group:
+    """Some nodes that know each other."""
+
+    def __init__(self, seed: int = 1, **changes: Any) -> None:
+        self.nodes: list[PeerNode] = []
+        self._seed = seed
+        self._changes = changes
+
+    def add(
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        services: Sequence[Service] = (),
+        static: Iterable[str] | None = None,
+        **changes: Any,
+    ) -> PeerNode:
+        """Start one more node."""
+        known = tuple(node.endpoint for node in self.nodes) if static is None else tuple(static)
+        settings = fast_settings(**{"static": known, **self._changes, **changes})
+        rng = random.Random(f"{self._seed} {len(self.nodes)} {random.random()}")
+        node = PeerNode(settings, device_id=f"d{len(self.nodes)}", clock=clock, rng=rng, services=services)
+        self.nodes.append(node)
+        node.start()
+        return node
+
+    def kill(self, node: PeerNode) -> None:
+        """End a node without a word."""
+        self.nodes.remove(node)
+        node.stop(0)
+
+    def leave(self, node: PeerNode) -> None:
+        """End a node cleanly."""
+        self.nodes.remove(node)
+        node.stop(2)
+
+    def settle(self) -> None:
+        """Wait until all nodes see each other and have handed over."""
+        wait_settled(self.nodes)
+
+    def by_id(self, node_id: NodeId) -> PeerNode:
+        """The node with this id."""
+        return next(node for node in self.nodes if node.node_id == node_id)
+
+    def replicas(self, key: str) -> list[PeerNode]:
+        """Who holds the key, the first first."""
+        first = self.nodes[0]
+        return [self.by_id(node) for node in first.route.nodes_for(key, first.settings.replicas)]
+
+    def outsider(self, key: str) -> PeerNode:
+        """A node that does not hold the key."""
+        return next(node for node in self.nodes if node not in self.replicas(key))
+
+    def key_of(self, *nodes: PeerNode) -> str:
+        """A key that these nodes hold, in this order."""
+        return next(
+            key
+            for key in (f"key {number}" for number in range(100_000))
+            if self.replicas(key)[: len(nodes)] == list(nodes)
+        )
+
+    def stop(self) -> None:
+        """End all nodes."""
+        for node in self.nodes:
+            node.stop(0)
+
+
+@contextmanager
+def group(count: int, **changes: Any) -> Iterator[Group]:
+    """Some nodes that have found each other."""
+    nodes = Group(**changes)
+    try:
+        for _ in range(count):
+            nodes.add()
+        nodes.settle()
+        yield nodes
+    finally:
+        nodes.stop()
+
+
+def wait_settled(nodes: Sequence[PeerNode]) -> None:
+    """Wait until these nodes see each other, nobody else, and have handed over."""
+    ids = {node.node_id for node in nodes}
+
+    def settled() -> bool:
+        return all(
+            {peer.node_id for peer in node.peers()} == ids - {node.node_id} and node.settled()
+            for node in nodes
+        )
+
+    wait_until(settled, timeout_s=WAIT_S, what="the group settled")
+
+
+class Wire:
+    """Comes between a node and its peers: cuts connections, loses answers."""
+
+    def __init__(self, node: PeerNode) -> None:
+        self._links: Any = node._links
+        self._real = {name: getattr(self._links, name) for name in ("call", "ask", "probe")}
+        self.cut_off: set[NodeId] = set()
+        self.endpoints: set[str] = set()
+        self.loses: Callable[[MethodDescriptor], bool] = lambda _: False
+        self._links.call = self._call
+        self._links.ask = self._ask
+        self._links.probe = self._probe
+
+    def cut(self, *others: PeerNode) -> None:
+        """Nothing goes to these nodes any more."""
+        self.cut_off |= {node.node_id for node in others}
+        self.endpoints |= {node.endpoint for node in others}
+
+    def mend(self) -> None:
+        """Everything goes through again."""
+        self.cut_off, self.endpoints = set(), set()
+
+    def _call(self, node: NodeId, method: MethodDescriptor, request: Message, **rest: Any) -> Future[Reply]:
+        if node in self.cut_off:
+            self._links._events.failed(node)
+            return _failed(Unavailable("cut"))
+        future: Future[Reply] = self._real["call"](node, method, request, **rest)
+        if not self.loses(method):
+            return future
+        lost: Future[Reply] = Future()
+        future.add_done_callback(lambda _: lost.set_exception(DeadlineExceeded("the answer was lost")))
+        return lost
+
+    def _ask(self, node: NodeId, method: MethodDescriptor, request: Message, **rest: Any) -> Reply:
+        if node in self.cut_off:
+            self._links._events.failed(node)
+            raise Unavailable("cut")
+        reply: Reply = self._real["ask"](node, method, request, **rest)
+        return reply
+
+    def _probe(self, node: NodeId | None, endpoint: str, *rest: Any) -> Future[Reply]:
+        if node in self.cut_off or endpoint in self.endpoints:
+            return _failed(Unavailable("cut"))
+        future: Future[Reply] = self._real["probe"](node, endpoint, *rest)
+        return future
+
+
+def split(half: Sequence[PeerNode], other: Sequence[PeerNode]) -> list[Wire]:
+    """Cut a group in two; `Wire.mend` each to let the halves meet again."""
+    wires = []
+    for mine, theirs in ((half, other), (other, half)):
+        for node in mine:
+            wire = Wire(node)
+            wire.cut(*theirs)
+            wires.append(wire)
+    return wires
+
+
+def _failed(error: Exception) -> Future[Reply]:
+    future: Future[Reply] = Future()
+    future.set_exception(error)
+    return future
