@@ -114,7 +114,7 @@ class LocalRecognition:
         self._offloading.observe_outcome(reply.tier, unknown=unknown, behind_ms=behind_ms)
         if reply.answer.found is not None:
             self._prefetcher.note_answer(
-                reply.answer.found, reply.prediction, seen_by_edge=reply.tier == EDGE
+                reply.answer.found, reply.prediction, reply.features, seen_by_edge=reply.tier == EDGE
             )
 
     def explain(self) -> Explanation | None:

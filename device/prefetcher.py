@@ -176,10 +176,15 @@ class Prefetcher:
         self._note(_Note(found, None, seen_by_edge=False, features=features))
 
     def note_answer(
-        self, found: RecognizedObject, prediction: Prediction | None, *, seen_by_edge: bool
+        self,
+        found: RecognizedObject,
+        prediction: Prediction | None,
+        features: Features | None,
+        *,
+        seen_by_edge: bool,
     ) -> None:
         """A tier recognised an object; an edge may have said what could follow."""
-        self._note(_Note(found, prediction, seen_by_edge, None))
+        self._note(_Note(found, prediction, seen_by_edge, features))
 
     def _note(self, note: _Note) -> None:
         self._notes.append(note)

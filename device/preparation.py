@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from nearsight.common.clock import Clock
 from nearsight.common.recognition.extraction import FeatureExtractor
@@ -78,7 +79,9 @@ class Preparation:
         if isinstance(source, Features):
             features = source.strongest(snapshot.query_features)
             found = self._looked_up(snapshot, features) if snapshot else None
-            return self._answer(found, features) if found else Query(source)
+            if found is not None:
+                return self._answer(found, features)
+            return Query(source, looked_at=features if snapshot else None)
         photo = Photo(source, self._upload)
         extracted = None
         if snapshot:
@@ -92,7 +95,8 @@ class Preparation:
             self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)
             if found is not None:
                 return self._answer(found, extracted.features)
-        return self._offloading.query(self._next_tier(), photo, extracted)
+        query = self._offloading.query(self._next_tier(), photo, extracted)
+        return query if extracted is None else replace(query, looked_at=extracted.features)
 
     def _looked_up(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
         return self._cache.lookup(snapshot, features)

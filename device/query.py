@@ -41,11 +41,14 @@ class Query:
     otherwise : callable, optional
         Makes the same question with the image in it, for a tier that finds nothing in the features: it may
         look harder at an image.
+    looked_at : Features, optional
+        In which the device found nothing itself; a tier's answer says what they are of.
     """
 
     content: bytes | Features
     scale: tuple[float, float] = (1.0, 1.0)
     otherwise: Callable[[], Query] | None = None
+    looked_at: Features | None = None
 
     def in_source(self, found: RecognizedObject) -> RecognizedObject:
         """The answer with its corners in pixels of the application's image."""

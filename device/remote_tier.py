@@ -11,6 +11,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
+from nearsight.common.recognition.features import Features
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.predictions import Prediction, prediction_of
 from nearsight.device.query import Query
@@ -43,6 +44,8 @@ class TierReply:
         From that message to the answer.
     waited_ms : float
         From the question to the answer; more than ``round_trip_ms`` if it took two messages.
+    features : Features, optional
+        Of the photo, as far as the device knows them.
     """
 
     tier: str
@@ -52,6 +55,7 @@ class TierReply:
     sent_bytes: int
     round_trip_ms: float
     waited_ms: float
+    features: Features | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +149,8 @@ class RemoteTier:
             query = otherwise()
         except NearsightError:
             return None
-        return replace(question, query=query, first=unknown)
+        again = replace(query, looked_at=question.query.looked_at)
+        return replace(question, query=again, first=unknown)
 
     def close(self) -> None:
         """Close the channel; open questions fail."""
@@ -173,6 +178,7 @@ class RemoteTier:
                 sent_bytes=reply.sent_bytes,
                 round_trip_ms=(now_s - sent_s) * 1e3,
                 waited_ms=(now_s - question.asked_s) * 1e3,
+                features=question.query.looked_at,
             )
         )
 

@@ -1,0 +1,58 @@
+"""Outcomes that come later."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
+from nearsight.common.futures import failed, outcome_of, pending, then, when_done
+from support.manual_background import ManualBackground
+
+
+def test_a_pending_future_cannot_be_cancelled() -> None:
+    assert not pending().cancel()
+
+
+def test_an_outcome_is_turned_into_another() -> None:
+    first: Future[int] = pending()
+    second = then(first, str)
+    assert not second.done()
+    first.set_result(7)
+    assert second.result(0) == "7"
+
+
+def test_failures_go_on_unchanged_and_those_of_the_turning_are_told() -> None:
+    assert isinstance(outcome_of(then(failed(Unavailable("gone")), str)), Unavailable)
+    first: Future[str] = pending()
+    second = then(first, int)
+    first.set_result("x")
+    with pytest.raises(ValueError, match="invalid literal"):
+        second.result(0)
+    third: Future[str] = pending()
+
+    def refuse(_: str) -> str:
+        raise InvalidMessage("nonsense")
+
+    refused = then(third, refuse)
+    third.set_result("x")
+    assert isinstance(outcome_of(refused), InvalidMessage)
+
+
+def test_what_is_no_error_of_ours_becomes_one() -> None:
+    strange: Future[int] = pending()
+    strange.set_exception(KeyError("x"))
+    assert isinstance(outcome_of(strange), InternalError)
+
+
+def test_an_outcome_is_carried_to_the_background() -> None:
+    background = ManualBackground(ManualClock())
+    came: list[int | NearsightError] = []
+    first: Future[int] = pending()
+    when_done(first, background, came.append)
+    first.set_result(3)
+    assert came == []
+    background.run()
+    assert came == [3]

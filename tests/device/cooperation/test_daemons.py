@@ -1,0 +1,136 @@
+"""Device daemons that share: keys, what `nearsight peers` asks for, status and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.config.base import SecuritySettings
+from nearsight.common.errors import NotFound
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.codec import features_to_proto
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import generate_keys
+from nearsight.common.rpc.server import ServerSettings
+from nearsight.device.daemon import DeviceDaemon
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.peers_report import PeersReport, report_from_proto
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.device.settings import DeviceSettings, TierSettings
+from nearsight.protos import peers_pb2, recognition_pb2
+from nearsight.protos.recognition_pb2 import RecognizeRequest
+from support.gallery import SETTINGS, exhibit_models, photo_features
+from support.peer_nodes import fast_settings
+from support.predicting_edge import PredictingEdge
+from support.waiting import wait_until
+
+
+class Scene:
+    """An edge, and device daemons with keys."""
+
+    def __init__(self, stack: ExitStack, keys: Path) -> None:
+        self._stack = stack
+        self._keys = keys
+        self.edge = PredictingEdge(exhibit_models(3))
+        self.edge.delay_s = 0.05
+        stack.callback(self.edge.stop)
+
+    def daemon(self, name: str, peers: PeerSettings) -> tuple[DeviceDaemon, DaemonMetrics]:
+        metrics = DaemonMetrics("device")
+        settings = DeviceSettings(
+            device_id=name,
+            edge=TierSettings(endpoint=self.edge.endpoint),
+            server=ServerSettings(listen="tcp://127.0.0.1:0"),
+            recognizer=RecognizerSettings(prefetch=PrefetchSettings(recognition=SETTINGS), peers=peers),
+        )
+        daemon = DeviceDaemon(settings, metrics)
+        daemon.start()
+        self._stack.callback(daemon.stop, 1.0)
+        return daemon, metrics
+
+    def stub(self, daemon: DeviceDaemon, service: str, module: object = peers_pb2) -> Stub:
+        channel = self._stack.enter_context(Channel(daemon.endpoint, client_id="person"))
+        return Stub(channel, module.DESCRIPTOR.services_by_name[service])  # type: ignore[attr-defined]
+
+    def report(self, daemon: DeviceDaemon) -> PeersReport:
+        stub = self.stub(daemon, "PeerReports")
+        return report_from_proto(stub.get_peers(peers_pb2.GetPeersRequest(), timeout_s=5.0).message)
+
+    def show(self, daemon: DeviceDaemon, number: int) -> str:
+        message, blobs = features_to_proto(photo_features(number), 0)
+        stub = self.stub(daemon, "Recognition", recognition_pb2)
+        return str(
+            stub.recognize(RecognizeRequest(features=message), timeout_s=5.0, blobs=blobs).message.answered_by
+        )
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(stack, tmp_path)
+
+
+def _keys(folder: Path, *names: str) -> dict[str, Path]:
+    """A secret key per name, and all public ones in the folder ``allowed``."""
+    allowed = folder / "allowed"
+    allowed.mkdir()
+    secrets = {}
+    for name in names:
+        generate_keys(folder, name)
+        secrets[name] = folder / f"{name}.key_secret"
+        (folder / f"{name}.key").rename(allowed / f"{name}.key")
+    return secrets
+
+
+def test_daemons_with_keys_share_and_say_so(scene: Scene, tmp_path: Path) -> None:
+    secrets = _keys(tmp_path, "phone-a", "phone-b")
+    allowed = tmp_path / "allowed"
+    first, _ = scene.daemon(
+        "phone-a", fast_settings(enabled=True, secret_key_file=secrets["phone-a"], allowed=allowed)
+    )
+    where = f"phone-a@{scene.report(first).endpoint}"
+    second, metrics = scene.daemon(
+        "phone-b",
+        fast_settings(enabled=True, secret_key_file=secrets["phone-b"], allowed=allowed, static=(where,)),
+    )
+    wait_until(lambda: len(scene.report(first).peers) == len(scene.report(second).peers) == 1, what="peers")
+    for daemon in (first, second):
+        assert scene.show(daemon, 0) == "edge"
+        wait_until(lambda daemon=daemon: dict(daemon.details())["held ready"].startswith("3 "), what="models")
+    assert scene.show(second, 2) == "device"
+    assert len(scene.edge.fetched) == 3
+    facts = dict(second.details())
+    assert facts["devices nearby"] == "1"
+    assert facts["models from devices nearby"].startswith("3, 0.0")
+    assert facts["models from the edge"] == "0, 0.00 MB"
+    assert dict(scene.report(first).facts)["models for devices nearby"].startswith("3, 0.0")
+    sample = metrics.registry.get_sample_value
+    assert sample("nearsight_device_models_total", {"source": "peer"}) == 3
+    assert sample("nearsight_device_models_total", {"source": "edge"}) == 0
+    size_bytes = sample("nearsight_device_model_bytes_total", {"source": "peer"})
+    assert size_bytes == sample("nearsight_device_prefetched_bytes_total")
+    assert sample("nearsight_device_peers") == 1
+
+
+def test_a_daemon_that_does_not_share_has_no_peers_to_report(scene: Scene) -> None:
+    daemon, metrics = scene.daemon("alone", PeerSettings())
+    with pytest.raises(NotFound):
+        scene.report(daemon)
+    assert dict(daemon.details())["devices nearby"] == "not shared with"
+    assert metrics.registry.get_sample_value("nearsight_device_peers") is None
+
+
+def test_towards_devices_nearby_the_daemon_has_the_same_key_as_elsewhere(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    settings = DeviceSettings(
+        security=SecuritySettings(secret_key_file=own),
+        recognizer=RecognizerSettings(peers=PeerSettings(enabled=True, allowed=tmp_path)),
+    )
+    assert settings.recognizer_settings().peers.secret_key_file == own
+    peers = PeerSettings(enabled=True, allowed=tmp_path, secret_key_file=other)
+    settings = settings.model_copy(update={"recognizer": RecognizerSettings(peers=peers)})
+    assert settings.recognizer_settings().peers.secret_key_file == other
+    assert DeviceSettings().recognizer_settings().peers.secret_key_file is None

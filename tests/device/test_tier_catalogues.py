@@ -1,0 +1,85 @@
+"""The catalogue of several tiers as one: the nearest that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from nearsight.common.catalogue_answers import models_of
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import NotFound, Unavailable
+from nearsight.common.rpc.client import Channel
+from nearsight.common.rpc.settings import ChannelSettings
+from nearsight.device.edge_client import CatalogueClient, EdgeClient
+from nearsight.device.tier_catalogues import TierCatalogues
+from support.gallery import exhibit_models
+from support.predicting_edge import PredictingEdge
+
+
+class Scene:
+    """An edge and a cloud; the edge may stop."""
+
+    def __init__(self) -> None:
+        self.edge = PredictingEdge(exhibit_models(2))
+        self.cloud = PredictingEdge(exhibit_models(2), tier="cloud")
+        self.clock = ManualClock()
+        rules = ChannelSettings(connect_grace_s=0.05)
+        self.clients = [
+            EdgeClient(Channel(self.edge.endpoint, client_id="phone", settings=rules), "museum"),
+            CatalogueClient(Channel(self.cloud.endpoint, client_id="phone", settings=rules), "museum"),
+        ]
+        self.tiers = TierCatalogues(self.clients, self.clock)
+
+    def fetch(self) -> str:
+        """Fetch a model; returns the tier that gave it."""
+        reply = self.tiers.get_models("museum", ["exhibit-1"], 2.0).result(5)
+        assert len(models_of(reply, ["exhibit-1"]).models) == 1
+        return reply.hops[-1].tier
+
+    def stop(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.edge.stop()
+        self.cloud.stop()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.stop()
+
+
+def test_the_nearest_tier_is_asked(scene: Scene) -> None:
+    assert scene.fetch() == "edge"
+    assert set(scene.tiers.list_objects(2.0).result(5).versions) == {"exhibit-0", "exhibit-1"}
+    assert scene.tiers.get_revision(2.0).result(5) == 1
+    assert scene.cloud.fetched == []
+
+
+def test_if_it_does_not_answer_the_next_one_is_and_first_for_a_while(scene: Scene) -> None:
+    scene.edge.silent = {"exhibit-1"}
+    assert scene.fetch() == "cloud"
+    assert scene.fetch() == "cloud"
+    assert scene.edge.fetched == ["exhibit-1"]
+    scene.edge.silent = set()
+    scene.clock.advance(10.0)
+    assert scene.fetch() == "edge"
+
+
+def test_if_none_answers_the_last_failure_is_told(scene: Scene) -> None:
+    scene.edge.stop()
+    scene.cloud.stop()
+    with pytest.raises(Unavailable):
+        scene.fetch()
+
+
+def test_a_refusal_is_no_failure_that_another_tier_could_mend(scene: Scene) -> None:
+    def refuse(*_: object) -> None:
+        raise NotFound("no such catalogue")
+
+    scene.clients[0].get_models = refuse  # type: ignore[assignment, method-assign]
+    with pytest.raises(NotFound):
+        scene.fetch()
+    assert scene.cloud.fetched == []
