@@ -16,48 +16,34 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import InvalidArgument, InvalidMessage, NearsightError
+from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.waker import Waker
-from nearsight.device.peers.addresses import host_and_port, is_loopback, is_own_address
+from nearsight.device.peers.addresses import host_and_port, is_loopback
 from nearsight.device.peers.allowed import AllowedPeers
-from nearsight.device.peers.beacon import UDP_IP_HEADER_BYTES, Beacon, decode_beacon, encode_beacon
-from nearsight.device.peers.beacon_socket import BeaconSocket, Datagram
-from nearsight.device.peers.membership import (
+from nearsight.device.peers.beacon import Beacon
+from nearsight.device.peers.beacon_exchange import BeaconCounts, BeaconExchange, HeardBeacon
+from nearsight.device.peers.beacon_socket import BeaconSocket
+from nearsight.device.peers.membership import Membership, MembershipCounts
+from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.peers.peer import Peer, PeerState, PingReply
+from nearsight.device.peers.peer_settings import NO_BROADCAST, PeerSettings
+from nearsight.device.peers.presence_actions import (
     Action,
     Actions,
     Announce,
     Conflict,
     Gone,
     Joined,
-    Membership,
-    MembershipCounts,
     Moved,
     Ping,
     Slept,
 )
-from nearsight.device.peers.node_id import NodeId, shown
-from nearsight.device.peers.peer import Peer, PeerState, PingReply
-from nearsight.device.peers.peer_settings import NO_BROADCAST, PeerSettings
+
+__all__ = ["BeaconCounts", "Discovery", "DiscoveryHooks", "OwnNode"]
 
 _LONGEST_WAIT_S = 1.0
 """Also how soon a device that slept notices it."""
-
-
-@dataclass(slots=True)
-class BeaconCounts:
-    """Beacons so far; bytes include the headers of UDP and IP."""
-
-    sent: int = 0
-    sent_bytes: int = 0
-    send_errors: int = 0
-    received: int = 0
-    received_bytes: int = 0
-    """Of all datagrams but this device's own, which did not cross the network."""
-    own: int = 0
-    malformed: int = 0
-    strangers: int = 0
-    """Of nodes whose key is not among those allowed, or from other machines where there are no keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +124,8 @@ class Discovery:
         beacons: BeaconSocket | None = None,
     ) -> None:
         host, port = host_and_port(own.endpoint)
-        self._port = host_and_port(settings.advertise)[1] if settings.advertise else port
-        self._own = own.node_id
+        if settings.advertise:
+            port = host_and_port(settings.advertise)[1]
         self._settings = settings
         self._hooks = hooks
         self._allowed = allowed
@@ -157,15 +143,15 @@ class Discovery:
             static=static,
             rng=rng or random.Random(),
         )
-        self._beacons = beacons or BeaconSocket(host, settings.beacon_port, settings.broadcast)
-        self._broadcasts = settings.broadcast != NO_BROADCAST
-        self._counts = BeaconCounts()
+        if beacons is None and settings.broadcast != NO_BROADCAST:
+            beacons = BeaconSocket(host, settings.beacon_port, settings.broadcast)
+        self._beacons = BeaconExchange(Beacon(own.node_id, port), beacons, allowed)
+        self._descriptor: int | None = None
         self._events: deque[Callable[[float], Actions]] = deque()
         self._heard: set[NodeId] = set()
         self._lock = threading.Lock()
         self._waker = Waker()
         self._stopping = False
-        self._silent = False
         self._offset_s = 0.0
         self._last = (clock.monotonic(), clock.wall())
         self._thread = threading.Thread(target=self._run, name="peers-discovery", daemon=True)
@@ -173,7 +159,7 @@ class Discovery:
     @property
     def beacon_counts(self) -> BeaconCounts:
         """Beacons so far."""
-        return self._counts
+        return self._beacons.counts
 
     @property
     def counts(self) -> MembershipCounts:
@@ -202,8 +188,7 @@ class Discovery:
         AddressInUse
             If beacons cannot be received.
         """
-        if self._broadcasts:
-            self._beacons.open()
+        self._descriptor = self._beacons.open()
         self._thread.start()
 
     def stop(self, *, farewell: bool = True) -> None:
@@ -222,7 +207,7 @@ class Discovery:
             self._waker.wake()
             self._thread.join()
             if farewell:
-                self._send(Beacon(self._own, 0))
+                self._beacons.say_goodbye()
         self._beacons.close()
         self._waker.close()
 
@@ -262,8 +247,8 @@ class Discovery:
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._waker.fileno(), select.POLLIN)
-        if self._broadcasts:
-            poller.register(self._beacons.fileno(), select.POLLIN)
+        if self._descriptor is not None:
+            poller.register(self._descriptor, select.POLLIN)
         while not self._stopping:
             try:
                 self._turn()
@@ -277,15 +262,15 @@ class Discovery:
     def _turn(self) -> None:
         """Everything that has come up since the last turn."""
         actions: list[Action] = []
-        datagrams = self._receive()
+        beacons = self._beacons.hear()
         with self._lock:
             now_s = self._now_s()
             while self._heard:
                 actions += self._membership.heard(self._heard.pop(), now_s)
             while self._events:
                 actions += self._events.popleft()(now_s)
-            for datagram in datagrams:
-                actions += self._hear(datagram, now_s)
+            for heard in beacons:
+                actions += self._hear(heard, now_s)
             actions += self._membership.tick(now_s)
         self._carry_out(actions)
 
@@ -298,42 +283,11 @@ class Discovery:
         self._last = (monotonic_s, wall_s)
         return monotonic_s + self._offset_s
 
-    def _receive(self) -> list[Datagram]:
-        if not self._broadcasts:
-            return []
-        try:
-            return self._beacons.receive()
-        except OSError as error:
-            self._log.warning("beacons cannot be received", reason=error.strerror)
-            return []
-
-    def _hear(self, datagram: Datagram, now_s: float) -> Actions:
-        try:
-            beacon = decode_beacon(datagram.data)
-        except InvalidMessage:
-            beacon = None
-        if beacon is not None and self._is_own(beacon, datagram.host):
-            self._counts.own += 1
-            return ()
-        self._counts.received += 1
-        self._counts.received_bytes += len(datagram.data) + UDP_IP_HEADER_BYTES
-        if beacon is None:
-            self._counts.malformed += 1
-            return ()
-        if not self._may_share_with(beacon.node_id, datagram.host):
-            self._counts.strangers += 1
-            return ()
-        if beacon.leaving:
-            return self._membership.leaving(beacon.node_id, now_s)
-        return self._membership.beacon(beacon.node_id, f"tcp://{datagram.host}:{beacon.port}", now_s)
-
-    def _is_own(self, beacon: Beacon, host: str) -> bool:
-        return beacon.node_id == self._own and beacon.port in {self._port, 0} and is_own_address(host)
-
-    def _may_share_with(self, node_id: NodeId, host: str) -> bool:
-        if self._allowed is None:
-            return is_loopback(host)
-        return node_id == self._own or node_id in self._allowed
+    def _hear(self, heard: HeardBeacon, now_s: float) -> Actions:
+        node_id = heard.beacon.node_id
+        if heard.beacon.leaving:
+            return self._membership.leaving(node_id, now_s)
+        return self._membership.beacon(node_id, heard.endpoint, now_s)
 
     def _carry_out(self, actions: list[Action]) -> None:
         changed = slept = False
@@ -342,7 +296,7 @@ class Discovery:
                 case Ping():
                     self._begin_ping(action)
                 case Announce():
-                    self._announce()
+                    self._beacons.announce()
                 case Slept():
                     slept = True
                     self._log.info("this device slept", seconds=round(action.gap_s, 1))
@@ -371,26 +325,6 @@ class Discovery:
                     second=endpoint,
                     advice="give each device a key of its own with `nearsight keys generate`",
                 )
-
-    def _announce(self) -> None:
-        if self._allowed is not None:
-            self._allowed.refresh()
-        if self._broadcasts:
-            self._send(Beacon(self._own, self._port))
-
-    def _send(self, beacon: Beacon) -> None:
-        data = encode_beacon(beacon)
-        try:
-            times = self._beacons.send(data) if self._broadcasts else 0
-        except OSError as error:
-            self._counts.send_errors += 1
-            if not self._silent:  # once, not every few seconds
-                self._log.warning("beacons cannot be sent", reason=error.strerror)
-            self._silent = True
-            return
-        self._silent = False
-        self._counts.sent += times
-        self._counts.sent_bytes += times * (len(data) + UDP_IP_HEADER_BYTES)
 
     def _begin_ping(self, ping: Ping) -> None:
         began_s = self._clock.monotonic()

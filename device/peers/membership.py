@@ -19,87 +19,28 @@ import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer import Peer, PeerState, PingReply
 from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.ping_ration import PingRation
+from nearsight.device.peers.presence_actions import (
+    Action,
+    Actions,
+    Announce,
+    Conflict,
+    Gone,
+    Joined,
+    Moved,
+    Ping,
+    Slept,
+)
 
 JITTER = 0.1
 """Share of the period by which beacons come earlier or later, so that those of many devices spread out."""
-LONGEST_BACKOFF_PERIODS = 4.0
 MIN_PING_GAP_S = 0.5
 """A peer that answered a moment ago is not pinged again for a call that failed."""
-ADDRESSES_AT_A_TIME = 2
-"""Addresses of one node that are pinged at the same time because of beacons, which may be forged."""
-REMEMBERED = 1024
-"""Addresses that failed, and nodes that left, that are remembered at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """Ask this address who is there.
-
-    Parameters
-    ----------
-    node_id : NodeId or None
-        Who must answer; None where that is not known before: a static peer without keys.
-    endpoint : str
-        Whom to ask.
-    number : int
-        Tells it from other pings of the same address.
-    """
-
-    node_id: NodeId | None
-    endpoint: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Send a beacon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A peer answered for the first time."""
-
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A peer was dropped. ``why``: silent, unreachable, left, restarted or replaced."""
-
-    peer: Peer
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A peer, still the same process, answers at another address now."""
-
-    peer: Peer
-    before: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A second device uses the id of a live peer, or that of this device."""
-
-    node_id: NodeId
-    endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Slept:
-    """This device was not running for a while: what it knew may be stale."""
-
-    gap_s: float
-
-
-Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept
-Actions = tuple[Action, ...]
+REMEMBERED_DEPARTURES = 1024
 
 
 @dataclass(slots=True)
@@ -189,10 +130,8 @@ class Membership:
         self._nodes: dict[NodeId, _Node] = {}
         self._own_endpoints = {endpoint} - {""}
         self._static = {where: who for who, where in static if who != own and where != endpoint}
-        self._asked: dict[tuple[NodeId | None, str], int] = {}
-        self._failures: OrderedDict[tuple[NodeId | None, str], tuple[int, float]] = OrderedDict()
+        self._pings = PingRation(settings.period_s)
         self._left: OrderedDict[NodeId, int] = OrderedDict()
-        self._ping_number = 0
         self._last_s: float | None = None
         self._announce_s = float("-inf")
         self._static_s = float("-inf")
@@ -265,7 +204,7 @@ class Membership:
         if node_id == self.own:
             return self._done()
         if node is None:
-            self._failures.pop((node_id, endpoint), None)
+            self._pings.forgive(node_id, endpoint)
             self._hear_of(node_id, endpoint, now_s)
         elif node.state is PeerState.JOINING or node.incarnation != incarnation:
             self._ask(node_id, endpoint, now_s, force=True)
@@ -282,9 +221,7 @@ class Membership:
             self.counts.impostors += 1
             self._failed(ping, now_s)
             return self._done()
-        key = (ping.node_id, ping.endpoint)
-        if self._asked.get(key) == ping.number:
-            del self._asked[key]
+        self._pings.ended(ping)
         if reply.node_id == self.own:
             self._own_answer(ping, reply, now_s)
             return self._done()
@@ -294,7 +231,7 @@ class Membership:
         node = self._nodes.get(reply.node_id)
         if node is not None and node.endpoint == ping.endpoint:
             node.round_trip_s = round_trip_s
-            self._failures.pop(key, None)
+            self._pings.forgive(ping.node_id, ping.endpoint)
         return self._done()
 
     def ping_failed(self, ping: Ping, now_s: float) -> Actions:
@@ -324,7 +261,10 @@ class Membership:
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node is None or node.incarnation in {0, incarnation}:
-            _remember(self._left, node_id, incarnation)
+            self._left[node_id] = incarnation
+            self._left.move_to_end(node_id)
+            if len(self._left) > REMEMBERED_DEPARTURES:
+                self._left.popitem(last=False)
         if node is not None and node.incarnation == incarnation:
             self._drop(node, "left")
         return self._done()
@@ -349,26 +289,19 @@ class Membership:
         self.counts.slept += 1
         self._actions.append(Slept(gap_s))
         self._announce_s = self._static_s = float("-inf")
-        self._asked.clear()  # what was asked before has failed for no fault of the peers
-        self._failures.clear()
+        self._pings.start_over()  # what was asked before has failed for no fault of the peers
         for node in self._nodes.values():
             if node.state is not PeerState.JOINING:
                 node.state, node.doubt, node.answered_s = PeerState.SUSPECT, "silent", float("-inf")
             self._ask(node.node_id, node.endpoint, now_s, force=True)
 
     def _ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, force: bool = False) -> bool:
-        key = (node_id, endpoint)
-        if key in self._asked:
+        if self._pings.is_under_way(node_id, endpoint):
             return True
-        if not force:
-            if now_s < self._failures.get(key, (0, now_s))[1]:
-                return False
-            if sum(asked == node_id for asked, _ in self._asked) >= ADDRESSES_AT_A_TIME:
-                return False
-        self._ping_number += 1
-        self._asked[key] = self._ping_number
+        if not force and not self._pings.may_ask(node_id, endpoint, now_s):
+            return False
         self.counts.pings += 1
-        self._actions.append(Ping(node_id, endpoint, self._ping_number))
+        self._actions.append(self._pings.ask(node_id, endpoint))
         return True
 
     def _hear_of(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
@@ -435,21 +368,18 @@ class Membership:
         if node.state is not PeerState.JOINING:
             self.counts.gone += 1
             self._actions.append(Gone(node.peer(), why))
-            for key in [key for key in self._failures if key[0] == node.node_id]:
-                del self._failures[key]  # whoever was second may be the only one now
+            self._pings.forgive_node(node.node_id)  # whoever was second may be the only one now
 
     def _failed(self, ping: Ping, now_s: float) -> None:
-        key = (ping.node_id, ping.endpoint)
-        if self._asked.get(key) != ping.number:
+        if not self._pings.ended(ping):
             return  # asked before this device slept
-        del self._asked[key]
         self.counts.pings_failed += 1
-        self._back_off(key, now_s)
+        self._pings.back_off(ping.node_id, ping.endpoint, now_s)
         node = self._nodes.get(ping.node_id) if ping.node_id is not None else None
         if node is None:
             return
         if node.state is PeerState.JOINING:
-            if not any(asked == node.node_id for asked, _ in self._asked):
+            if not self._pings.asks_for(node.node_id):
                 self._drop(node, "unreachable")
         elif ping.endpoint == node.endpoint:
             self._current_address_failed(node, now_s)
@@ -474,27 +404,11 @@ class Membership:
 
     def _conflict(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
         self.counts.conflicts += 1
-        self._back_off((node_id, endpoint), now_s)
+        self._pings.back_off(node_id, endpoint, now_s)
         self._actions.append(Conflict(node_id, endpoint))
-
-    def _back_off(self, key: tuple[NodeId | None, str], now_s: float) -> None:
-        count = self._failures.get(key, (0, 0.0))[0] + 1
-        periods = 0.0 if count == 1 else min(2.0 ** (count - 2), LONGEST_BACKOFF_PERIODS)
-        _remember(self._failures, key, (count, now_s + periods * self._settings.period_s))
 
     def _look_for_static_peers(self, now_s: float) -> None:
         endpoints = {node.endpoint for node in self._nodes.values()}
         for endpoint, node_id in self._static.items():
             if endpoint not in endpoints and (node_id is None or node_id not in self._nodes):
                 self._ask(node_id, endpoint, now_s, force=True)
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def _remember(table: OrderedDict[K, V], key: K, value: V) -> None:
-    table[key] = value
-    table.move_to_end(key)
-    if len(table) > REMEMBERED:
-        table.popitem(last=False)

@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nearsight.device.peers.membership import Actions, Announce, Gone, Joined, Membership, Ping
+from nearsight.device.peers.membership import Membership
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer import PingReply
 from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence_actions import Actions, Announce, Gone, Joined, Ping
 
 DELAY_S = 0.002
 

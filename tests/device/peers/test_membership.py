@@ -5,21 +5,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearsight.device.peers.membership import (
-    ADDRESSES_AT_A_TIME,
+from nearsight.device.peers.membership import Membership
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peer import PeerState, PingReply
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.ping_ration import ADDRESSES_AT_A_TIME
+from nearsight.device.peers.presence_actions import (
     Action,
     Announce,
     Conflict,
     Gone,
     Joined,
-    Membership,
     Moved,
     Ping,
     Slept,
 )
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer import PeerState, PingReply
-from nearsight.device.peers.peer_settings import PeerSettings
 from support.presence import SimulatedNetwork
 
 OWN, OTHER, THIRD = NodeId(1), NodeId(2), NodeId(3)
