@@ -66,7 +66,7 @@ class Figure(OfflineAnalysis):
         ]
         caption = (
             f"{found['objects']} objects; means of random subsets of k, and their deviation; CPU "
-            "times of one thread, after extraction; curves are set apart where they agree"
+            "times of one thread, after extraction; recall and precision are set apart a little"
         )
         time = TimeAxis("lookup_ms", "f(k) [ms], one thread", logarithmic=True)
         return draw_analysis(folder / f"{self.name}.png", series, time, caption)

@@ -48,7 +48,7 @@ class Figure(FeatureTradeoff):
         ]
         caption = (
             f"{found['objects']} objects; means of random subsets of k, and their deviation; CPU "
-            "times of one thread of this machine; curves are set apart where they agree"
+            "times of one thread of this machine; recall and precision are set apart a little"
         )
         time = TimeAxis("device_ms", "f_D(k) [ms], extraction included", logarithmic=False)
         return draw_analysis(folder / f"{self.name}.png", series, time, caption)

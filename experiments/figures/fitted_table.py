@@ -13,6 +13,8 @@ from nearsight.experiments.figures.offline_analysis import BACKENDS, TITLES, Off
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.figures.style import STYLE
 
+_WIDEST = 3.8
+
 Line = tuple[float, float]
 """a and b of a + b k."""
 
@@ -74,7 +76,7 @@ class FittedTable(OfflineAnalysis):
             picture = Picture(figsize=(8.4, 4.2), layout="constrained")
             axes = picture.subplots()
             k = np.linspace(1, found["objects"], 200)
-            for algorithm in [one for one in BACKENDS if one in found["algorithms"]]:
+            for place, algorithm in enumerate(one for one in BACKENDS if one in found["algorithms"]):
                 colour, marker = LOOKS[algorithm]
                 mine = [row for row in rows if row["algorithm"] == algorithm]
                 x = np.array([int(row["k"]) for row in mine])
@@ -84,10 +86,12 @@ class FittedTable(OfflineAnalysis):
                 inside = k[k <= x.max()]
                 limit = f", k ≤ {x.max()}" if x.max() < found["objects"] else ""
                 label = f"{TITLES[algorithm]}: {line(fit, self.digits)}{limit}"
-                axes.plot(inside, fit["a"] + fit["b"] * inside, color=colour, linewidth=1.8, label=label)
+                width = _WIDEST - 0.7 * place  # a line that another one covers still shows at its sides
+                axes.plot(inside, fit["a"] + fit["b"] * inside, color=colour, linewidth=width, label=label)
                 self._draw_paper(axes, algorithm, k, colour)
             self._finish(axes)
             axes.set(xlabel="objects in the cache, k", ylabel=self.what, xlim=(0, None))
+            axes.set_title(f"{self.what}: points are random subsets, lines are fitted")
             picture.legend(loc="outside right upper", fontsize=8)
             path = folder / f"{self.name}.png"
             picture.savefig(path, dpi=160)

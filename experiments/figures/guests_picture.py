@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import MaxNLocator
 
 from nearsight.experiments.figures.fig3_2 import LSH, OURS
 from nearsight.experiments.figures.guests import NETWORK
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ALL, _FIRST = "#1f6f8b", "#e0a33a"
-_FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "left at the end": "#bbbbbb"}
+_FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "#bbbbbb"}
 _NAMES = {LSH: "LSH of FLANN, as in the paper", OURS: "our default"}
 
 
@@ -30,7 +31,9 @@ def draw(folder: Path, name: str) -> Path:
     bars = [len(configurations) for configurations in found.values()]
     with mpl.rc_context({**STYLE, "axes.grid.axis": "x"}):
         picture = Picture(figsize=(10.5, 1.6 + 0.75 * sum(bars)), layout="constrained")
-        panels = picture.subplots(len(found), 2, squeeze=False, width_ratios=[1.6, 1], height_ratios=bars)
+        panels = picture.subplots(
+            len(found), 2, squeeze=False, sharey="row", width_ratios=[1.6, 1], height_ratios=bars
+        )
         for (latency, guests), (backend, configurations) in zip(panels, found.items(), strict=True):
             _latency(latency, configurations)
             latency.set_title(f"Mean latency, {_NAMES[backend]}")
@@ -86,7 +89,7 @@ def _fates(axes: Axes, configurations: Mapping[str, Any]) -> None:
     counts = {
         "useful": [one["guests"]["useful"] for one in configurations.values()],
         "wasted": [one["guests"]["wasted"] for one in configurations.values()],
-        "left at the end": [
+        "in the cache at the end": [
             max(0, one["guests"]["entered"] - one["guests"]["useful"] - one["guests"]["wasted"])
             for one in configurations.values()
         ],
@@ -98,6 +101,6 @@ def _fates(axes: Axes, configurations: Mapping[str, Any]) -> None:
             bars, [f"{value:.0f}" if value else "" for value in values], label_type="center", fontsize=8
         )
         left += values
-    axes.set_yticks(places, [""] * len(configurations))
+    axes.tick_params(labelleft=False)
     axes.set(xlabel="objects", xlim=(0, max(1.0, float(left.max()) * 1.05)))
-    axes.invert_yaxis()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -15,8 +15,8 @@ from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_APART = 0.008
-"""How far curves are set apart, in widths of a panel: recall and precision of several often agree."""
+_APART = 0.006
+"""How far curves of recall and precision are set apart, in widths of a panel: several often agree."""
 _LOWEST = 0.5
 
 
@@ -87,10 +87,10 @@ def _draw(axes: Axes, series: Sequence[Series], quantity: str) -> None:
     """Mean and deviation over the subsets of each size; no share is drawn above 1."""
     widest = max(point["k"] for one in series for point in one.points)
     for place, one in enumerate(series):
-        beside = (place - (len(series) - 1) / 2) * _APART * widest
+        is_share = quantity in {"recall", "precision"}
+        beside = (place - (len(series) - 1) / 2) * _APART * widest * is_share
         means = [point[quantity] for point in one.points]
         spread = [point[f"{quantity}_std"] for point in one.points]
-        is_share = quantity in {"recall", "precision"}
         above = [min(std, 1 - mean) for mean, std in zip(means, spread, strict=True)] if is_share else spread
         axes.errorbar(
             [point["k"] + beside for point in one.points],
@@ -104,4 +104,4 @@ def _draw(axes: Axes, series: Sequence[Series], quantity: str) -> None:
             capsize=2,
             label=one.label,
         )
-    axes.set(xlabel="objects in the cache, k", xlim=(-0.03 * widest, None))
+    axes.set(xlabel="objects in the cache, k", xlim=(-0.025 * widest, None))
