@@ -10,7 +10,7 @@ One search per object, in the background::
 Nothing that a peer says is believed: a model is taken only if it has the digest that edge or cloud listed for
 the object. A peer that is silent costs `CooperationRules.model_timeout_s`, whatever it is asked for, and is
 left alone afterwards. The store's claims see to it that of devices which want the same model at the same time
-one fetches it from the tier.
+one fetches it from the tier; a node that promises models which do not come is not waited for again.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from typing import TypeVar
 
 from nearsight.common.background import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import CorruptStore, DeadlineExceeded, InvalidMessage, NearsightError
+from nearsight.common.errors import DeadlineExceeded, NearsightError
 from nearsight.common.futures import outcome_of, pending, when_done
 from nearsight.common.logging import get_logger
 from nearsight.common.model_fetcher import ModelSource
-from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_proto
-from nearsight.common.recognition.digest import digest_of_message, model_digest
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.client import Reply
 from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.judgement import Verdict, judge, stored_model
 from nearsight.device.cooperation.keys import holder_of, model_in, model_key
 from nearsight.device.cooperation.ports import PeerCalls, SharedStore
 from nearsight.device.cooperation.rules import CooperationRules
@@ -58,6 +57,7 @@ class _Search:
     deadline_s: float
     patient_until_s: float
     voucher: Voucher | None = None
+    key: str = ""
     asked: set[NodeId] = field(default_factory=set)
     waited: bool = False
 
@@ -117,6 +117,7 @@ class CooperativeModelSource:
         self._clock = clock
         self._rng = rng
         self._standing = PeerStanding(rules)
+        self._promises = PeerStanding(rules)
         self._from_tier: set[str] = set()
         self._log = get_logger("device.cooperation").bind(catalogue=catalogue)
 
@@ -165,8 +166,8 @@ class CooperativeModelSource:
         if search.voucher is None:
             self._give_up(search)
             return
-        key = model_key(self._catalogue, search.object_id, search.voucher.version)
-        read = self._store.items(key, claim=True)
+        search.key = model_key(self._catalogue, search.object_id, search.voucher.version)
+        read = self._store.items(search.key, claim=True)
         self._await(read, self._rules.read_timeout_s, lambda outcome: self._looked_up(search, outcome))
 
     def _looked_up(self, search: _Search, outcome: ItemsRead | NearsightError) -> None:
@@ -175,7 +176,7 @@ class CooperativeModelSource:
             self._give_up(search)
         elif outcome.items:
             self._try(search, list(outcome.items[-_MOST_ITEMS:]))
-        elif outcome.wait_ms > 0 and self._is_patient(search):
+        elif outcome.wait_ms > 0 and self._is_patient(search) and self._believes(search):
             if not search.waited:
                 search.waited = True
                 self._accountant.add(waited=1)
@@ -183,8 +184,23 @@ class CooperativeModelSource:
             self._background.submit(lambda: self._look_up(search), after_s=wait_s)
         else:
             if search.waited:
-                self._accountant.add(waited_in_vain=1)
+                self._waited_in_vain(search)
             self._give_up(search)
+
+    def _believes(self, search: _Search) -> bool:
+        """Whether it is worth waiting because of what the node that is responsible for the model says."""
+        if search.waited:
+            return True
+        now_s = self._clock.monotonic()
+        return all(self._promises.may_be_asked(node, now_s) for node in self._responsible(search))
+
+    def _waited_in_vain(self, search: _Search) -> None:
+        self._accountant.add(waited_in_vain=1)
+        for node in self._responsible(search):
+            self._promises.failed(node, self._clock.monotonic())
+
+    def _responsible(self, search: _Search) -> tuple[NodeId, ...]:
+        return self._calls.nodes_for(search.key, 1)
 
     def _try(self, search: _Search, items: list[bytes]) -> None:
         """Take a model that lies in the store, or ask one of those who have it."""
@@ -210,25 +226,26 @@ class CooperativeModelSource:
     def _peer_answered(
         self, search: _Search, node: NodeId, items: list[bytes], outcome: Reply | NearsightError
     ) -> None:
-        if isinstance(outcome, NearsightError):
+        if isinstance(outcome, NearsightError) or search.voucher is None:
             self._accountant.add(silent_peers=1)
             self._standing.failed(node, self._clock.monotonic())
             self._log.debug("no model from a peer", peer=shown(node), reason=str(outcome))
-        elif self._is_right(search, outcome):
-            self._standing.answered(node)
-            self._accountant.add(peer_models=1, peer_bytes=outcome.received_bytes)
-            self._from_tier.discard(search.object_id)
-            search.result.set_result(outcome)
-            return
-        elif not _says_missing(outcome):
-            self._reject(search, node, outcome)
+        else:
+            limit_bytes = self._rules.largest_answer_bytes
+            verdict = judge(outcome, search.object_id, search.voucher, limit_bytes)
+            if verdict is Verdict.RIGHT:
+                self._standing.answered(node)
+                self._take(search, outcome)
+                return
+            if verdict is not Verdict.MISSING:
+                self._reject(search, node, search.voucher, outcome, verdict)
         self._try(search, items)
 
-    def _reject(self, search: _Search, node: NodeId, reply: Reply) -> None:
+    def _reject(
+        self, search: _Search, node: NodeId, voucher: Voucher, reply: Reply, verdict: Verdict
+    ) -> None:
         self._accountant.add(rejected_models=1, rejected_bytes=reply.received_bytes)
-        voucher = search.voucher
-        if voucher is None or _is_of_another_version(reply, voucher):
-            # It, or this device, has not heard of the newest version: that happens to the honest.
+        if verdict is Verdict.OUTDATED:  # that happens to the honest
             self._standing.failed(node, self._clock.monotonic())
             return
         self._standing.lied(node, search.object_id, voucher.digest)
@@ -238,34 +255,24 @@ class CooperativeModelSource:
             object=search.object_id,
         )
 
-    def _is_right(self, search: _Search, reply: Reply) -> bool:
-        """Whether this is one model, the one that is vouched for. What it says else is not passed on."""
-        message, voucher = reply.message, search.voucher
-        if not isinstance(message, GetObjectModelsResponse) or len(message.models) != 1 or voucher is None:
-            return False
-        model = message.models[0]
-        if reply.received_bytes > self._rules.largest_answer_bytes or model.object_id != search.object_id:
-            return False
-        try:
-            right = digest_of_message(model, reply.blobs) == voucher.digest
-        except InvalidMessage:
-            return False
-        if right:
-            message.revision = self._vouchers.revision
-            del message.missing[:], message.left_out[:]
-        return right
+    def _take(self, search: _Search, reply: Reply) -> None:
+        """The search is over. Of the answer goes on the model alone, not what the peer says besides."""
+        if isinstance(reply.message, GetObjectModelsResponse):
+            reply.message.revision = self._vouchers.revision
+            del reply.message.missing[:], reply.message.left_out[:]
+        self._accountant.add(peer_models=1, peer_bytes=reply.received_bytes)
+        self._from_tier.discard(search.object_id)
+        search.result.set_result(reply)
 
     def _take_stored(self, search: _Search, data: bytes) -> bool:
         """Take the model that lies in the store itself, if it is the right one."""
-        model = _stored_model(data)
-        if model is None or search.voucher is None or model_digest(model) != search.voucher.digest:
+        model = stored_model(data, search.voucher) if search.voucher is not None else None
+        if model is None:
             self._accountant.add(rejected_models=1, rejected_bytes=len(data))
             return False
         message, blobs = object_model_to_proto(model, 0)
-        answer = GetObjectModelsResponse(models=[message], revision=self._vouchers.revision)
-        self._accountant.add(peer_models=1, peer_bytes=len(data))
-        self._from_tier.discard(search.object_id)
-        search.result.set_result(Reply(answer, tuple(map(memoryview, blobs)), (), 0, len(data)))
+        answer = GetObjectModelsResponse(models=[message])
+        self._take(search, Reply(answer, tuple(map(memoryview, blobs)), (), 0, len(data)))
         return True
 
     def _is_patient(self, search: _Search) -> bool:
@@ -318,23 +325,3 @@ class CooperativeModelSource:
         when_done(future, self._background, settle)
         late = DeadlineExceeded(f"no answer within {limit_s} s")
         self._background.submit(lambda: settle(late), after_s=limit_s)
-
-
-def _stored_model(data: bytes) -> ObjectModel | None:
-    try:
-        return object_model_from_bytes(data)
-    except CorruptStore:
-        return None
-
-
-def _is_of_another_version(reply: Reply, voucher: Voucher) -> bool:
-    message = reply.message
-    if not isinstance(message, GetObjectModelsResponse) or len(message.models) != 1:
-        return False
-    return message.models[0].version != voucher.version
-
-
-def _says_missing(reply: Reply) -> bool:
-    """An honest answer of a peer that let the model go meanwhile."""
-    message = reply.message
-    return isinstance(message, GetObjectModelsResponse) and not message.models

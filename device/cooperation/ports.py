@@ -36,6 +36,8 @@ class SharedStore(Protocol):
 class PeerCalls(Protocol):
     """The part of `KRoute` that is used; see there."""
 
+    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]: ...  # noqa: D102
+
     def call(  # noqa: D102
         self,
         node: NodeId,

@@ -92,6 +92,10 @@ class Scene:
 
     remove = merge = counts = append
 
+    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
+        assert (key, count) == (KEY, 1)
+        return (THIRD,)
+
     def call(
         self,
         node: NodeId,
@@ -202,6 +206,13 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
         scene.background.advance(RULES.poll_s)
     assert scene.clock.monotonic() - started_s <= RULES.patience_s + 2 * RULES.poll_s
     assert scene.accountant.account.waited_in_vain == 1
+    scene.ask()
+    scene.store_says(wait_ms=2**32 - 1)  # by the same node: not believed again, for a while
+    assert len(scene.tier) == 2
+    scene.clock.advance(RULES.rest_s)
+    scene.ask()
+    scene.store_says(wait_ms=2**32 - 1)
+    assert len(scene.tier) == 2
 
 
 def _forged(model: ObjectModel) -> ObjectModel:
