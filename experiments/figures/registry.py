@@ -71,6 +71,11 @@ EXPERIMENTS = MappingProxyType(
             "Presence of 20 devices, and how long a get takes in their store and in Kademlia.",
             "Cachier dissertation, 6.8",
         ),
+        "peers": Entry(
+            "nearsight.experiments.figures.peers",
+            "Devices that share: nothing is lost when they die, and less is downloaded from the edge.",
+            "Cachier dissertation, 5.1.1 and 5.3",
+        ),
         "crowd": Entry(
             "nearsight.experiments.figures.crowd",
             "Hit ratio after a crowd moves to another section, for estimates that forget and that do not.",
