@@ -159,6 +159,8 @@ class LocalStore:
         known = self._held.get(entry.key)
         before = known.entry if known is not None else None
         entry = canonical(entry)
+        if size_bytes(entry) > self._limits.entry_bytes:  # before any work is put into it
+            return self._refused(before, Refusal.TOO_LARGE)
         ended = self._ended.get(entry.key)
         if ended is not None and entry.renewed <= ended[0]:
             if entry.cleared == NEVER:

@@ -146,8 +146,7 @@ def counters(contributions: Iterable[Contribution]) -> Counters:
     for contribution in contributions:
         known = by_contributor.get(contribution.contributor)
         if known is None or known.began < contribution.began:
-            counts = {name: count for name, count in contribution.counts.items() if count}
-            by_contributor[contribution.contributor] = replace(contribution, counts=counts)
+            by_contributor[contribution.contributor] = _without_zeros(contribution)
         elif known.began == contribution.began:
             counts = dict(known.counts)
             for name, count in contribution.counts.items():
@@ -157,18 +156,26 @@ def counters(contributions: Iterable[Contribution]) -> Counters:
     return Counters(tuple(sorted(by_contributor.values(), key=lambda each: (each.began, each.contributor))))
 
 
+def _without_zeros(contribution: Contribution) -> Contribution:
+    if all(contribution.counts.values()):
+        return contribution
+    return replace(contribution, counts={name: count for name, count in contribution.counts.items() if count})
+
+
 def check_key(key: str, what: str = "key") -> None:
     """Refuse what cannot be a key, or the name of a counter.
 
     Raises
     ------
     InvalidArgument
-        If it is empty, no valid Unicode, or longer than `MAX_KEY_BYTES` in UTF-8.
+        If it is empty, no valid Unicode, longer than `MAX_KEY_BYTES` in UTF-8, or has a NUL.
     """
     try:
         length = len(key.encode())
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"a {what} must be valid Unicode") from error
+    if "\0" in key:
+        raise InvalidArgument(f"a {what} must not have a NUL character")
     if not 0 < length <= MAX_KEY_BYTES:
         raise InvalidArgument(f"a {what} must have 1 to {MAX_KEY_BYTES} bytes, got {length}")
 
@@ -248,9 +255,10 @@ def digest(entry: Entry) -> int:
         case Counters(contributions):
             for each in contributions:
                 hashed.update(_pack(each.began, 4, each.contributor))
-                for name, count in sorted(each.counts.items()):
-                    data = name.encode()
-                    hashed.update(struct.pack(">QI", count, len(data)) + data)
+                names = sorted(each.counts)
+                counts = (each.counts[name] for name in names)
+                hashed.update(struct.pack(f">{len(names) + 1}Q", len(names), *counts))
+                hashed.update("\0".join(names).encode())
         case None:
             pass
     return hashed.intdigest()

@@ -287,7 +287,7 @@ class TestWhatAWriterIsTold:
 class TestKeys:
     def test_a_key_has_bytes_and_not_too_many(self) -> None:
         check_key("é" * (values.MAX_KEY_BYTES // 2))
-        for wrong in ("", "é" * (values.MAX_KEY_BYTES // 2 + 1), "\ud800"):
+        for wrong in ("", "é" * (values.MAX_KEY_BYTES // 2 + 1), "\ud800", "a\0b"):
             with pytest.raises(InvalidArgument):
                 check_key(wrong)
 
