@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
     from nearsight.device.handle import RequestHandle
+    from nearsight.device.peers.peer_settings import PeerSettings
     from nearsight.device.recognition import Attempt, Recognition
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
@@ -54,6 +55,7 @@ __all__ = [
     "NotFound",
     "Overloaded",
     "PeerError",
+    "PeerSettings",
     "PrefetchSettings",
     "Recognition",
     "RecognizedObject",
@@ -72,6 +74,7 @@ _ELSEWHERE = MappingProxyType(
         "Attempt": "nearsight.device.recognition",
         "ClientSecurity": "nearsight.common.rpc.security",
         "Hop": "nearsight.common.rpc.client",
+        "PeerSettings": "nearsight.device.peers.peer_settings",
         "PrefetchSettings": "nearsight.device.recognizer_settings",
         "Recognition": "nearsight.device.recognition",
         "RecognizedObject": "nearsight.common.recognition.results",

@@ -23,6 +23,7 @@ PUBLIC = {
     "NotFound",
     "Overloaded",
     "PeerError",
+    "PeerSettings",
     "PrefetchSettings",
     "Recognition",
     "RecognizedObject",

@@ -292,6 +292,44 @@ def test_with_no_edge_devices_prefetch_from_each_other_by_what_they_counted(scen
     assert sorted(cloud.fetched) == [name(0), name(1)]
 
 
+def test_while_the_edge_is_away_devices_help_each_other(scene: Scene) -> None:
+    cloud = _cloud(scene)
+    first, second = (scene.device(cloud=cloud.endpoint) for _ in range(2))
+    bystander = scene.stranger()
+    scene.meet()
+    for number in (0, 1, 0, 1, 0, 1):
+        first.recognize_blocking(photo_features(number))
+    holds(first, 0, 1, 2, 3, 4)
+    followed = {name(1): 3}
+    wait_until(lambda: bystander.store.counts_now(next_key("museum", name(0))) == followed, what="counts")
+    scene.edge.stop()
+    cloud.fetched.clear()
+
+    def answers() -> bool:
+        return second.recognize_blocking(photo_features(0)).answered_by == "cloud"
+
+    wait_until(answers, what="an answer of the cloud")
+    holds(second, 0, 1)
+    assert second.recognize_blocking(photo_features(1)).answered_by == "device"
+    assert account(second).peer_models >= 2
+    assert cloud.fetched == []
+
+
+def test_photos_are_answered_while_a_peer_keeps_models_back(scene: Scene) -> None:
+    service = _Peer(_never)
+    bad = scene.stranger(service)
+    device = scene.device()
+    scene.meet()
+    for number in range(1, 5):
+        bad.store.append(model_key("museum", name(number), 1), holder_item(bad.node_id)).result(5)
+    device.recognize_blocking(photo_features(0))
+    wait_until(lambda: len(service.asked) >= 1, what="a question to the silent peer")
+    latencies_ms = [device.recognize_blocking(photo_features(0)).latency_ms for _ in range(5)]
+    assert account(device).silent_peers == 0  # still waiting
+    assert sorted(latencies_ms)[2] < 500
+    holds(device, 0, 1, 2, 3, 4)
+
+
 def test_without_edge_and_alone_a_device_recognises_again_what_it_saw(scene: Scene) -> None:
     cloud = _cloud(scene)
     device = scene.device(edge=None, cloud=cloud.endpoint)
