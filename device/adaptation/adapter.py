@@ -4,7 +4,7 @@ Two threads meet here. Requests ask `second_look`, after the vouched models left
 snapshot that is there. The background does the rest: it teaches, and builds the next snapshot::
 
     request:     miss ──> second_look ──> found, or a tier is asked
-    background:  recognised ──> on_recognized ──> bytes to share under `adapt_key`
+    background:  recognised ──> on_recognized ──> bytes to share in a list of the object's
                  items of that list ──> offer
                  models that answer now ──> serve
                  after any of these ──> refresh: the next second look is built, if anything changed

@@ -13,11 +13,6 @@ from nearsight.protos.peers_pb2 import AdaptedViewMessage
 _INDEX = np.dtype("<u2")
 
 
-def adapt_key(catalogue: str, object_id: str, version: int) -> str:
-    """Under which views of this version of an object are listed."""
-    return f"adapt/{catalogue}/{object_id}/{version}"
-
-
 def view_to_bytes(view: AdaptedView) -> bytes:
     """One list item; equal views give equal bytes."""
     if len(view) and view.indices[-1] >= 2**16:

@@ -45,8 +45,8 @@ class AdaptationRules:
     max_features: int = 300
     new_bits: int = 16
     min_new: float = 0.25
-    own_views: int = 2
-    shared_views: int = 2
+    own_views: int = 3
+    shared_views: int = 3
     objects: int = 200
     max_items: int = 16
     max_item_bytes: int = 16 * 1024

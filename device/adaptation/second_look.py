@@ -55,6 +55,12 @@ class SecondLook:
         """Objects with adapted views."""
         return len(self._own.object_ids | self._shared.object_ids)
 
+    @property
+    def views(self) -> int:
+        """Adapted views that are looked at."""
+        looked_at = (self._own, self._shared)
+        return sum(len(model.views) for one in looked_at for model in one.models.values())
+
     def recognize(self, photo: Features) -> RecognizedObject | None:
         """An object that an own view finds, or that a shared one finds and the vouched model confirms."""
         found = self._own.recognize(photo).found

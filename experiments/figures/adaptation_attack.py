@@ -8,9 +8,12 @@ moves each descriptor as far towards the victim's as he may.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.device.adaptation.adapted_view import AdaptedView, hamming
 from nearsight.device.adaptation.rules import AdaptationRules
@@ -34,24 +37,39 @@ def forged_view(
         Draws the ways to lay one picture over the other.
     """
     base, other = claimed.views[0], victim.views[0]
-    bits = _all_bits(base.descriptors, other.descriptors)
-    best: tuple[int, NDArray[np.intp], NDArray[np.intp]] | None = None
+    best = _Pairs(0, np.empty(0, np.int64), np.empty(0, np.int64))
     for number in range(_TRIES):
         placed = other.keypoints if number == 0 else _laid_over(other.keypoints, base.image_size, rng)
-        apart = np.linalg.norm(base.keypoints[:, np.newaxis] - placed, axis=-1)
-        left = np.where(apart <= _NEAR_PX, bits - rules.max_bits, 256)
-        mine, theirs = np.arange(len(base)), left.argmin(axis=1)
-        useful = int((left[mine, theirs] <= rules.max_bits).sum())
-        if best is None or useful > best[0]:
-            order = np.argsort(left[mine, theirs], kind="stable")[: rules.max_features]
-            chosen = np.sort(order[left[mine, theirs][order] < 256])
-            best = useful, chosen, theirs[chosen]
-    if best is None or len(best[1]) < rules.min_features:
-        chosen = np.arange(min(len(base), rules.max_features))
-        best = 0, chosen, bits[chosen].argmin(axis=1)
-    _, chosen, towards = best
-    descriptors = moved(base.descriptors[chosen], other.descriptors[towards], rules.max_bits)
-    return AdaptedView(claimed.object_id, claimed.version, 0, chosen.astype(np.int32), descriptors)
+        found = _pairs(base, other, np.asarray(placed, np.float32), rules)
+        if number == 0 or found.useful > best.useful:
+            best = found
+    if len(best.base) < rules.min_features:  # the pictures hardly overlap: a view all the same
+        every = np.arange(min(len(base), len(other), rules.max_features))
+        best = _Pairs(0, every, every)
+    descriptors = moved(base.descriptors[best.base], other.descriptors[best.other], rules.max_bits)
+    return AdaptedView(claimed.object_id, claimed.version, 0, best.base.astype(np.int32), descriptors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pairs:
+    """Features of two pictures that lie side by side, and how many of them can be made to match."""
+
+    useful: int
+    base: NDArray[np.int64]
+    other: NDArray[np.int64]
+
+
+def _pairs(base: Features, other: Features, placed: NDArray[np.float32], rules: AdaptationRules) -> _Pairs:
+    """For each feature the most similar one beside it, as many as a view may have, in rising order."""
+    squared = (base.keypoints**2).sum(axis=1)[:, np.newaxis] + (placed**2).sum(axis=1)
+    squared -= 2 * (base.keypoints @ placed.T)
+    mine, theirs = np.nonzero(squared <= _NEAR_PX**2)
+    left = hamming(base.descriptors[mine], other.descriptors[theirs]) - rules.max_bits
+    order = np.lexsort((left, mine))
+    _, first = np.unique(mine[order], return_index=True)
+    nearest = order[first]
+    kept = nearest[np.sort(np.argsort(left[nearest], kind="stable")[: rules.max_features])]
+    return _Pairs(int((left[kept] <= rules.max_bits).sum()), mine[kept], theirs[kept])
 
 
 def moved(start: NDArray[np.uint8], towards: NDArray[np.uint8], max_bits: int) -> NDArray[np.uint8]:
@@ -69,7 +87,3 @@ def _laid_over(
     turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     middle = np.array(size) / 2 + rng.normal(0, 0.1 * min(size), 2)
     return np.asarray((points - points.mean(axis=0)) @ turn.T + middle, np.float64)
-
-
-def _all_bits(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> NDArray[np.int64]:
-    return np.stack([hamming(one, second) for one in first])

@@ -86,6 +86,11 @@ EXPERIMENTS = MappingProxyType(
             "What an edge gains by fetching ahead while nobody asks, and by a bounded prior.",
             "beyond the Cachier dissertation's chapter 3",
         ),
+        "adaptation": Entry(
+            "nearsight.experiments.figures.adaptation",
+            "Recall, precision and lookup time with models adapted to the light, own and shared; forgers.",
+            "Cachier dissertation, 5.1.1.1",
+        ),
         "prefetching": Entry(
             "nearsight.experiments.figures.prefetching",
             "Only cloud, edge cache, prefetching with 600 and with an adaptive number of features.",

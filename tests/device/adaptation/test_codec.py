@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.device.adaptation.adapted_view import AdaptedView
-from nearsight.device.adaptation.codec import adapt_key, view_from_bytes, view_to_bytes
+from nearsight.device.adaptation.codec import view_from_bytes, view_to_bytes
 from nearsight.protos.peers_pb2 import AdaptedViewMessage
 
 LIMIT = 16 * 1024
@@ -32,11 +32,6 @@ def test_a_view_comes_back_as_it_was(indices: set[int]) -> None:
 
 def test_the_largest_view_that_is_learned_fits_into_an_item() -> None:
     assert len(view_to_bytes(view(list(range(300)), "x" * 1000))) <= LIMIT
-
-
-def test_versions_and_catalogues_have_keys_of_their_own() -> None:
-    keys = {adapt_key(*parts) for parts in (("a", "x", 1), ("a", "x", 2), ("a", "y", 1), ("b", "x", 1))}
-    assert len(keys) == 4
 
 
 @given(st.binary(max_size=400))
