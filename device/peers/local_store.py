@@ -153,8 +153,19 @@ class LocalStore:
             return None
         return held.entry
 
-    def merge(self, entry: Entry, now_s: float) -> Merge:
-        """Take in what another state says of its key."""
+    def merge(self, entry: Entry, now_s: float, *, displace: bool = True) -> Merge:
+        """Take in what another state says of its key.
+
+        Parameters
+        ----------
+        entry : Entry
+            The state.
+        now_s : float
+            The time.
+        displace : bool
+            Whether other entries may go for it. False for what is only kept alike from time to time: full
+            devices would send each other for ever what the other has just let go of.
+        """
         self.expire(now_s)
         known = self._held.get(entry.key)
         before = known.entry if known is not None else None
@@ -179,7 +190,7 @@ class LocalStore:
             return self._refused(before, Refusal.TOO_LARGE)
         place = known.place if known is not None and not self._outdated else self._place(entry.key)
         victims = self._room_for(entry.key, place, size, is_tombstone=after.value is None)
-        if victims is None:
+        if victims is None or (victims and not displace):
             return self._refused(before, Refusal.FULL)
         for victim in victims:
             self._forget(victim)

@@ -217,6 +217,14 @@ class TestEviction:
         assert set(store.keys()) == {"f1", "r1"}
         assert store.counts.evicted == 0
 
+    def test_what_is_only_kept_alike_displaces_nothing(self) -> None:
+        store = small_store(2)
+        assert store.merge(put("s1"), 0.0, displace=False).changed
+        assert store.merge(put("s2"), 0.0, displace=False).changed
+        assert store.merge(put("f1"), 0.0, displace=False).refusal is Refusal.FULL
+        assert store.merge(put("s2", 2, b"newer"), 0.0, displace=False).changed
+        assert set(store.keys()) == {"s1", "s2"}
+
     def test_bytes_are_limited_as_well(self) -> None:
         each = size_bytes(put("r1", value=bytes(1000)))
         store = small_store(100, memory_bytes=3 * each)
