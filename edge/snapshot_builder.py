@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from nearsight.common.logging import get_logger
@@ -52,7 +53,7 @@ class SnapshotBuilder:
         self._clock = services.clock
         self._metrics = services.metrics
         self._share = share
-        self._next_build_s = 0.0
+        self._next_build_s = -math.inf
         self._log = get_logger("cache").bind(catalogue=name)
 
     def pause_s(self) -> float:
@@ -61,7 +62,7 @@ class SnapshotBuilder:
 
     def hurry(self) -> None:
         """The next build need not wait."""
-        self._next_build_s = 0.0
+        self._next_build_s = -math.inf
 
     def build(self, residents: frozenset[str], guests: Collection[str], why: str) -> None:
         """Build a snapshot of these objects, those whose models are here, and swap it in."""

@@ -8,6 +8,7 @@ threads.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -92,7 +93,7 @@ class Channel:
         self._trace_prefix = os.urandom(6).hex()
         self._closed = False
         self._closed_by_own_thread = False
-        self._wakes_at_s = 0.0
+        self._wakes_at_s = -math.inf
         self._thread_receives = False
         self._caller_receives = False
         self._thread = threading.Thread(target=self._loop, name="rpc-channel", daemon=True)
@@ -315,7 +316,7 @@ class Channel:
         with self._lock:
             if self._closed:
                 return
-            self._wakes_at_s = 0.0
+            self._wakes_at_s = -math.inf
             # Changes are read before messages: what arrived on a connection counts although it ended since.
             changes = self._transport.changes()
             answers = self._receive_answers()

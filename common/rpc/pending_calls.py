@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -35,7 +36,7 @@ class PendingCall(Generic[T]):
     deadline_s: float
     idempotent: bool
     attempts: int = 0
-    not_before_s: float = 0.0
+    not_before_s: float = -math.inf  # clocks may start anywhere
 
 
 @dataclass(frozen=True, slots=True)

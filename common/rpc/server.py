@@ -7,6 +7,7 @@ what waits. Every request that was read gets exactly one answer, whatever happen
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -117,7 +118,7 @@ class RpcServer:
         self._live: dict[int, ServedCall] = {}
         self._serials = itertools.count()
         self._deferred = DeferredCalls()
-        self._refresh_at_s = 0.0
+        self._refresh_at_s = -math.inf
         self._crew = Crew("worker", settings.workers, settings, clock, self._run_call, self._fail)
         self._own_crew = Crew("own-worker", 1, settings, clock, self._run_call, self._fail)
         self._crews = [self._crew, *([self._own_crew] if self._dispatcher.wants_own_worker else [])]
