@@ -89,7 +89,7 @@ FULL = Plan(
     sections=3,
     exhibits_per_section=44,
     visitors=180,
-    following=Following(devices=2, seconds=90.0, unknown_share=0.0),
+    following=Following(devices=2, seconds=60.0, unknown_share=0.0),
     repetitions=3,
     backends={LSH: tuple(CONFIGURATIONS), OURS: (WITHOUT, GUESTS)},
     profile_sizes=(1, 25, 50, 100, 200),
