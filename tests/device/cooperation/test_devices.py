@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,8 +17,9 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.adaptation.adapter import AdaptationCounts
 from nearsight.device.cooperation.account import CooperationAccount
-from nearsight.device.cooperation.keys import holder_item, model_key, next_key
+from nearsight.device.cooperation.keys import adapt_key, holder_item, model_key, next_key, popularity_key
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.recognizer_settings import BreakerSettings, PrefetchSettings
 from nearsight.protos import catalogue_pb2
@@ -190,8 +191,9 @@ def _hand_out(model: ObjectModel, context: CallContext) -> GetObjectModelsRespon
 
 
 def _wrong(object_id: str, context: CallContext) -> GetObjectModelsResponse:
-    """The picture of exhibit 4 under every other name."""
-    return _hand_out(replace(exhibit_model(4), object_id=object_id), context)
+    """The next picture under this one's name."""
+    other = exhibit_model((int(object_id.removeprefix("exhibit-")) + 1) % 5)
+    return _hand_out(replace(other, object_id=object_id), context)
 
 
 def _older(object_id: str, context: CallContext) -> GetObjectModelsResponse:
@@ -358,3 +360,65 @@ def test_a_new_version_that_the_cloud_answers_with_replaces_the_old_one_on_all_d
         wait_until(is_new, what="the new version on the device")
     assert cloud.fetched.count(name(0)) == 2
     assert account(second).rejected_models == 0
+
+
+def test_every_step_is_counted_once_also_of_devices_that_leave_at_once(scene: Scene) -> None:
+    bystander = scene.stranger()
+    devices = [scene.device() for _ in range(3)]
+    scene.meet()
+    for device in devices:
+        for number in (0, 0, 1, 2, 0):
+            device.recognize_blocking(photo_features(number))
+    wait_until(lambda: all(account(device).steps == 4 for device in devices), what="steps")
+    for device in devices:
+        device.close()
+
+    def counts(key: str) -> Mapping[str, int]:
+        return bystander.store.counts_now(key)
+
+    wait_until(lambda: bystander.peers() == (), what="farewells")
+    assert counts(popularity_key("museum")) == {name(0): 6, name(1): 3, name(2): 3}
+    assert counts(next_key("museum", name(0))) == {name(1): 3}
+    assert counts(next_key("museum", name(2))) == {name(0): 3}
+
+
+def _adaptation(device: Recognizer) -> AdaptationCounts:
+    state = device.cooperation_state
+    assert state is not None
+    assert state.adaptation is not None
+    return state.adaptation
+
+
+def test_what_one_device_learned_of_an_object_comes_to_those_who_fetch_its_model(scene: Scene) -> None:
+    first, second = scene.device(adapt=True), scene.device(adapt=True)
+    bystander = scene.stranger()
+    scene.meet()
+    first.recognize_blocking(photo_features(0))
+    holds(first, 0, 1, 2, 3, 4)
+    key = adapt_key("museum", name(0), 1)
+
+    def learns() -> bool:
+        first.recognize_blocking(photo_features(0))
+        return len(bystander.store.items_now(key).items) > 0
+
+    wait_until(learns, what="a shared view")
+    second.recognize_blocking(photo_features(1))
+    holds(second, 0, 1, 2, 3, 4)
+    wait_until(lambda: _adaptation(second).views > _adaptation(second).learned, what="the view of another")
+
+
+def test_views_of_strangers_that_fit_no_model_are_not_kept(scene: Scene) -> None:
+    bad = scene.stranger()
+    device = scene.device(adapt=True)
+    scene.meet()
+    for number in range(5):
+        for item in (b"", bytes(100), bytes(100_000)):
+            bad.store.append(adapt_key("museum", name(number), 1), item).result(5)
+    device.recognize_blocking(photo_features(1))
+    holds(device, 0, 1, 2, 3, 4)
+
+    def refused() -> bool:
+        return _adaptation(device).refused >= 5
+
+    wait_until(refused, what="the refusals")
+    assert device.recognize_blocking(photo_features(2)).object_id == name(2)
