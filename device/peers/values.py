@@ -33,6 +33,8 @@ MAX_LIST_BYTES: Final = 512 * 1024
 """Most bytes of the items of a list together; the oldest make room, but for the newest."""
 MAX_CONTRIBUTORS: Final = 256
 """Most contributors to the counters of one key; those that began first make room."""
+MAX_COUNTERS_BYTES: Final = 512 * 1024
+"""Most bytes of the counters of one key; those that began first make room, but for the latest."""
 
 _STAMP_BYTES = 18  # a counter and a writer, as on the wire
 _ENTRY_BYTES = 64  # stamps, time to live and field headers of one entry
@@ -74,7 +76,7 @@ class Contribution:
     Parameters
     ----------
     contributor : int
-        64 bits, fresh at each start of a node.
+        64 bits, fresh for each beginning.
     began : Stamp
         When it began to count.
     counts : Mapping[str, int]
@@ -273,8 +275,7 @@ def size_bytes(entry: Entry) -> int:
         case ItemList(items):
             size += sum(len(item.value) for item in items) + len(items) * (_STAMP_BYTES + 4)
         case Counters(contributions):
-            for each in contributions:
-                size += _STAMP_BYTES + 10 + sum(map(len, each.counts)) + len(each.counts) * _COUNT_BYTES
+            size += sum(map(_contribution_bytes, contributions))
         case None:
             pass
     return size
@@ -299,20 +300,33 @@ def _latest(value: Value | None) -> Stamp:
 def _overflow(value: Value | None) -> Stamp:
     """Up to which stamp a value has to lose its oldest parts, to be within the limits; `NEVER` if it is.
 
-    What goes counts as deleted: else an older part that came later would find the room of a newer one.
+    What goes counts as deleted: else an older part that came later would find the room of a newer one. That
+    holds as parts never shrink; therefore a contributor that begins anew takes a new name.
     """
-    if isinstance(value, Counters):
-        excess = len(value.contributions) - MAX_CONTRIBUTORS
-        return value.contributions[excess - 1].began if excess > 0 else NEVER
-    if isinstance(value, ItemList):
-        overflow, excess = NEVER, len(value.items) - MAX_ITEMS
-        size = sum(len(item.value) for item in value.items)
-        for item in value.items[:-1]:
-            if excess <= 0 and size <= MAX_LIST_BYTES:
-                break
-            overflow, excess, size = item.stamp, excess - 1, size - len(item.value)
-        return overflow
-    return NEVER
+    match value:
+        case ItemList(items):
+            parts = [(item.stamp, len(item.value)) for item in items]
+            return _up_to(parts, MAX_ITEMS, MAX_LIST_BYTES)
+        case Counters(contributions):
+            parts = [(each.began, _contribution_bytes(each)) for each in contributions]
+            return _up_to(parts, MAX_CONTRIBUTORS, MAX_COUNTERS_BYTES)
+        case _:
+            return NEVER
+
+
+def _up_to(parts: list[tuple[Stamp, int]], most: int, most_bytes: int) -> Stamp:
+    overflow, excess = NEVER, len(parts) - most
+    size = sum(part_bytes for _, part_bytes in parts)
+    for stamp, part_bytes in parts[:-1]:
+        if excess <= 0 and size <= most_bytes:
+            break
+        overflow, excess, size = stamp, excess - 1, size - part_bytes
+    return overflow
+
+
+def _contribution_bytes(contribution: Contribution) -> int:
+    counts = contribution.counts
+    return _STAMP_BYTES + 10 + sum(map(len, counts)) + len(counts) * _COUNT_BYTES
 
 
 def _written_after(value: Value | None, cleared: Stamp) -> Value | None:

@@ -198,6 +198,25 @@ class TestCounters:
         assert totals_of(full) == {"a": values.MAX_CONTRIBUTORS}
 
     @given(
+        st.lists(
+            st.tuples(st.integers(1, 9), st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 3))),
+            min_size=3,
+            max_size=15,
+        )
+    )
+    def test_bytes_are_limited_and_that_does_not_depend_on_the_order(
+        self, additions: list[tuple[int, dict[str, int]]]
+    ) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(values, "MAX_COUNTERS_BYTES", 200)
+            states = [add(began, began, **counts) for began, counts in additions]
+            one, two, three = (reduce(merged, states[start::3]) for start in range(3))
+            assert (
+                merged(merged(one, two), three) == merged(one, merged(two, three)) == reduce(merged, states)
+            )
+            assert size_bytes(reduce(merged, states)) < 200 + 150
+
+    @given(
         st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=30),
         st.integers(0, 2**32),
     )
