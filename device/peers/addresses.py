@@ -106,27 +106,31 @@ def broadcast_targets(host: str, broadcast: str) -> tuple[str, ...]:
     if is_loopback(host):
         return (LOOPBACK_BROADCAST,)
     if is_unspecified(host):
-        return _networks() or (ANY_BROADCAST,)
+        targets = (str(interface.network.broadcast_address) for interface in own_networks())
+        return tuple(dict.fromkeys(targets)) or (ANY_BROADCAST,)
     return () if ":" in host else (ANY_BROADCAST,)
 
 
-def _networks() -> tuple[str, ...]:
-    """The broadcast address of each IPv4 network of this machine, without loopback."""
+def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
+    """The addresses of this machine, each with its network, that can be broadcast to; without loopback.
+
+    Of each interface its first. Empty where it cannot be found out: on other systems than Linux.
+    """
     if not sys.platform.startswith("linux"):
         return ()
-    targets = []
+    found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             try:
                 flags = struct.unpack("H", _ask(probe, _GET_FLAGS, name, slice(16, 18)))[0]
                 if flags & (_UP | _BROADCAST | _LOOPBACK) != _UP | _BROADCAST:
                     continue
-                address = int.from_bytes(_ask(probe, _GET_ADDRESS, name, slice(20, 24)), "big")
-                mask = int.from_bytes(_ask(probe, _GET_NETMASK, name, slice(20, 24)), "big")
+                address = socket.inet_ntoa(_ask(probe, _GET_ADDRESS, name, slice(20, 24)))
+                mask = socket.inet_ntoa(_ask(probe, _GET_NETMASK, name, slice(20, 24)))
             except OSError:  # without an address, or gone since it was listed
                 continue
-            targets.append(str(ipaddress.IPv4Address(address | (~mask & 0xFFFFFFFF))))
-    return tuple(dict.fromkeys(targets))
+            found.append(ipaddress.IPv4Interface(f"{address}/{mask}"))
+    return tuple(found)
 
 
 def _ask(probe: socket.socket, request: int, interface: str, part: slice) -> bytes:

@@ -26,6 +26,7 @@ from nearsight.device.peers.beacon_exchange import BeaconCounts, BeaconExchange,
 from nearsight.device.peers.beacon_socket import BeaconSocket
 from nearsight.device.peers.membership import Membership, MembershipCounts
 from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.peers.own_addresses import OwnAddresses
 from nearsight.device.peers.peer import Peer, PeerState, PingReply
 from nearsight.device.peers.peer_settings import NO_BROADCAST, PeerSettings
 from nearsight.device.peers.presence_actions import (
@@ -37,6 +38,7 @@ from nearsight.device.peers.presence_actions import (
     Joined,
     Moved,
     Ping,
+    Readdressed,
     Slept,
 )
 
@@ -78,7 +80,8 @@ class DiscoveryHooks:
     changed : callable
         Told the live peers whenever one of them came, went, moved or restarted.
     slept : callable
-        Told that this device was not running for a while; before ``changed``.
+        Told that this device was not running for a while, or has got another address: what it knew may be
+        stale, and its connections may be dead. Before the peers are pinged, and before ``changed``.
     """
 
     ping: Callable[[NodeId | None, str], Future[PingReply]]
@@ -146,6 +149,7 @@ class Discovery:
         if beacons is None and settings.broadcast != NO_BROADCAST:
             beacons = BeaconSocket(host, settings.beacon_port, settings.broadcast)
         self._beacons = BeaconExchange(Beacon(own.node_id, port), beacons, allowed)
+        self._addresses = OwnAddresses(host)
         self._descriptor: int | None = None
         self._events: deque[Callable[[float], Actions]] = deque()
         self._heard: set[NodeId] = set()
@@ -265,6 +269,8 @@ class Discovery:
         beacons = self._beacons.hear()
         with self._lock:
             now_s = self._now_s()
+            if self._addresses.changed(now_s):
+                actions += self._membership.readdressed(now_s)
             while self._heard:
                 actions += self._membership.heard(self._heard.pop(), now_s)
             while self._events:
@@ -290,21 +296,19 @@ class Discovery:
         return self._membership.beacon(node_id, heard.endpoint, now_s)
 
     def _carry_out(self, actions: list[Action]) -> None:
-        changed = slept = False
+        # First of all, as answers to pings may come at once.
+        if any(isinstance(action, Slept | Readdressed) for action in actions):
+            self._hooks.slept()
+        changed = False
         for action in actions:
             match action:
                 case Ping():
                     self._begin_ping(action)
                 case Announce():
                     self._beacons.announce()
-                case Slept():
-                    slept = True
-                    self._log.info("this device slept", seconds=round(action.gap_s, 1))
                 case _:
-                    changed |= not isinstance(action, Conflict)
+                    changed |= isinstance(action, Joined | Gone | Moved)
                     self._tell(action)
-        if slept:
-            self._hooks.slept()
         if changed:
             self._hooks.changed(self.peers())
 
@@ -318,6 +322,10 @@ class Discovery:
                 self._log.info("peer gone", node=shown(peer.node_id), device=peer.device_id, why=why)
             case Moved(peer, before):
                 self._log.info("peer moved", node=shown(peer.node_id), before=before, endpoint=peer.endpoint)
+            case Slept(gap_s):
+                self._log.info("this device slept", seconds=round(gap_s, 1))
+            case Readdressed():
+                self._log.info("this device has another address")
             case Conflict(node_id, endpoint):
                 self._log.warning(
                     "two devices have one identity",

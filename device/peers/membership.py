@@ -33,6 +33,7 @@ from nearsight.device.peers.presence_actions import (
     Joined,
     Moved,
     Ping,
+    Readdressed,
     Slept,
 )
 
@@ -269,6 +270,13 @@ class Membership:
             self._drop(node, "left")
         return self._done()
 
+    def readdressed(self, now_s: float) -> Actions:
+        """This device has another address: its connections are dead, and peers should learn where it is."""
+        self._wake(now_s)
+        self._doubt_all(now_s)
+        self._actions.append(Readdressed())
+        return self._done()
+
     def refresh(self, now_s: float) -> Actions:
         """Ask all peers what they hold."""
         self._wake(now_s)
@@ -288,6 +296,9 @@ class Membership:
             return
         self.counts.slept += 1
         self._actions.append(Slept(gap_s))
+        self._doubt_all(now_s)
+
+    def _doubt_all(self, now_s: float) -> None:
         self._announce_s = self._static_s = float("-inf")
         self._pings.start_over()  # what was asked before has failed for no fault of the peers
         for node in self._nodes.values():

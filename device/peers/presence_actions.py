@@ -70,5 +70,10 @@ class Slept:
     gap_s: float
 
 
-Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept
+@dataclass(frozen=True, slots=True)
+class Readdressed:
+    """This device has another address: connections that it had are dead."""
+
+
+Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept | Readdressed
 Actions = tuple[Action, ...]

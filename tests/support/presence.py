@@ -25,6 +25,7 @@ class SimulatedDevice:
     answers: bool = True
     log: list[tuple[float, Joined | Gone]] = field(default_factory=list)
     next_tick_s: float = float("inf")
+    missed: list[Callable[[float], Actions]] = field(default_factory=list)
 
     def sees(self) -> set[NodeId]:
         return {peer.node_id for peer in self.membership.live()}
@@ -72,6 +73,9 @@ class SimulatedNetwork:
 
     def wake(self, device: SimulatedDevice) -> None:
         device.running = True
+        for event in device.missed:
+            self.deliver(device, event)
+        device.missed.clear()
         self._tick(device)
 
     def at(self, time_s: float, event: Callable[[], None]) -> None:
@@ -80,6 +84,13 @@ class SimulatedNetwork:
     def deliver(self, device: SimulatedDevice, event: Callable[[float], Actions]) -> None:
         if device.running:
             self._carry_out(device, event(self.now_s))
+
+    def _finish(self, device: SimulatedDevice, event: Callable[[float], Actions]) -> None:
+        """A ping ends; of a device that stands still, when it goes on."""
+        if device.running:
+            self.deliver(device, event)
+        else:
+            device.missed.append(event)
 
     def _tick(self, device: SimulatedDevice) -> None:
         device.next_tick_s = float("inf")
@@ -135,7 +146,7 @@ class SimulatedNetwork:
             if asked is None:
                 self.at(
                     began_s + self.settings.ping_timeout_s,
-                    lambda: self.deliver(asker, lambda now_s: asker.membership.ping_failed(ping, now_s)),
+                    lambda: self._finish(asker, lambda now_s: asker.membership.ping_failed(ping, now_s)),
                 )
                 return
             self.deliver(
@@ -147,7 +158,7 @@ class SimulatedNetwork:
             reply = PingReply(asked.node_id, asked.incarnation)
             self.at(
                 self.now_s + DELAY_S,
-                lambda: self.deliver(
+                lambda: self._finish(
                     asker, lambda now_s: asker.membership.ping_answered(ping, reply, 2 * DELAY_S, now_s)
                 ),
             )

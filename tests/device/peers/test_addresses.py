@@ -1,3 +1,5 @@
+import subprocess
+
 import pytest
 
 from nearsight.common.errors import InvalidArgument, Unavailable
@@ -8,8 +10,9 @@ from nearsight.device.peers.addresses import (
     is_own_address,
     own_endpoint,
 )
+from nearsight.device.peers.own_addresses import OwnAddresses
 from nearsight.experiments.testbed.namespaces import NamespaceNetwork
-from support.namespaces import need_namespaces, on
+from support.namespaces import entered, need_namespaces, on
 
 
 def test_endpoints_are_taken_apart() -> None:
@@ -69,3 +72,23 @@ def test_a_server_on_all_addresses_is_announced_on_the_networks_that_are_there()
         assert on(node, lambda: own_endpoint("tcp://0.0.0.0:7000", "", towards)) == "tcp://10.78.4.1:7000"
         with pytest.raises(Unavailable, match="no network"):
             on(node, lambda: own_endpoint("tcp://0.0.0.0:7000", "", "tcp://192.0.2.1:1"))
+
+
+def test_another_address_is_noticed_and_a_network_that_is_merely_down_is_not() -> None:
+    need_namespaces()
+    with NamespaceNetwork(1) as network:
+        node = network.nodes[0]
+        with entered(node):
+            everywhere, one = OwnAddresses("0.0.0.0"), OwnAddresses(node.address)
+            found = [everywhere.changed(0.0), one.changed(0.0)]
+        run = lambda *words: subprocess.run([*node.prefix, "ip", *words], check=True)  # noqa: E731
+        run("link", "set", "eth0", "down")
+        found.append(on(node, lambda: everywhere.changed(2.0)))
+        run("link", "set", "eth0", "up")
+        found.append(on(node, lambda: everywhere.changed(4.0)))
+        assert not any(found)
+        network.readdress(node)
+        assert not on(node, lambda: everywhere.changed(4.5))  # looks once a second
+        assert on(node, lambda: everywhere.changed(6.0))
+        assert not on(node, lambda: everywhere.changed(8.0))
+        assert not on(node, lambda: one.changed(8.0))

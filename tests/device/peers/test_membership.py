@@ -18,6 +18,7 @@ from nearsight.device.peers.presence_actions import (
     Joined,
     Moved,
     Ping,
+    Readdressed,
     Slept,
 )
 from support.presence import SimulatedNetwork
@@ -335,6 +336,15 @@ def test_after_sleep_every_peer_is_asked_before_it_is_trusted_again(joined: Driv
     joined.answer(pings[OTHER])
     joined.fail(pings[THIRD])
     assert joined.sees() == {OTHER}
+
+
+def test_with_another_address_all_peers_are_asked_and_a_beacon_is_sent(joined: Driven) -> None:
+    joined.after(1.0)
+    readdressed = joined.membership.readdressed(joined.now_s)
+    assert Readdressed() in readdressed
+    joined.answer(only_ping(readdressed))
+    assert joined.state() is PeerState.LIVE
+    assert Announce() in joined.after(0.0)
 
 
 def test_a_ping_from_before_sleep_says_nothing_about_the_peer(joined: Driven) -> None:

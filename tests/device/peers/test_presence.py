@@ -1,0 +1,188 @@
+"""Presence of whole nodes, with keys, on hosts of their own: what networks and other people do to them."""
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearsight.device.peers.beacon import Beacon, encode_beacon
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.node_id import NodeId, node_id_of_key
+from nearsight.device.peers.peer import PeerState
+from nearsight.experiments.testbed.namespaces import Namespace
+from support.namespaces import need_namespaces, on
+from support.peer_hosts import PeerHosts, endpoints, sees
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[PeerHosts]:
+    need_namespaces()
+    with PeerHosts(tmp_path, 3) as hosts:
+        yield hosts
+
+
+def forge(host: Namespace, beacon: Beacon, port: int = 7400) -> None:
+    """Broadcast a beacon from a host, whoever it speaks of."""
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            sender.bind((host.address, 0))
+            sender.sendto(encode_beacon(beacon), ("255.255.255.255", port))
+
+    on(host, send)
+
+
+def counts(node: PeerNode) -> tuple[int, int]:
+    """How many peers went, and how many conflicts there were."""
+    discovery = node._discovery
+    assert discovery is not None
+    return discovery.counts.gone, discovery.counts.conflicts
+
+
+def test_nodes_on_hosts_of_their_own_find_each_other(hosts: PeerHosts) -> None:
+    hosts.start_all()
+    hosts.wait_complete()
+
+
+def test_two_devices_on_one_host_find_each_other_and_the_others(hosts: PeerHosts) -> None:
+    hosts.start_all()
+    hosts.start(hosts.network.nodes[0], hosts.keys("second"))
+    hosts.wait_complete()
+
+
+def test_a_node_that_listens_on_one_address_is_found(hosts: PeerHosts) -> None:
+    for index, host in enumerate(hosts.network.nodes[:2]):
+        hosts.start(host, hosts.keys(f"device{index}"), listen=f"tcp://{host.address}:0")
+    hosts.wait_complete()
+
+
+def test_static_peers_are_found_without_broadcast(hosts: PeerHosts) -> None:
+    one, two = (hosts.keys(name) for name in ("one", "two"))
+    host = hosts.network.nodes[0]
+    hosts.start(host, one, broadcast="off", listen="tcp://0.0.0.0:7300")
+    hosts.start(hosts.network.nodes[1], two, broadcast="off", static=(f"one@tcp://{host.address}:7300",))
+    hosts.wait_complete()
+
+
+def test_a_host_that_drops_off_the_network_is_gone_within_two_seconds_of_the_departure_time(
+    hosts: PeerHosts,
+) -> None:
+    first, second, lost = hosts.start_all()
+    hosts.wait_complete()
+    hosts.network.cut([hosts.network.nodes[2]])
+    start_s = time.monotonic()
+    hosts.wait_complete(first, second)
+    assert time.monotonic() - start_s < first.settings.departure_s + 2.0
+    hosts.network.mend()
+    hosts.wait_complete()
+    assert lost.node_id in sees(first)
+
+
+def test_a_host_with_a_new_address_is_the_same_peer(hosts: PeerHosts) -> None:
+    first, second, moving = hosts.start_all()
+    hosts.wait_complete()
+    moved = hosts.network.readdress(hosts.network.nodes[2])
+    for node in (first, second):
+        wait_until(lambda node=node: moved.address in endpoints(node).get(moving.node_id, ""))
+        assert counts(node) == (0, 0)
+    hosts.wait_complete()
+
+
+def test_a_device_reaches_its_peers_again_after_its_own_address_changed(hosts: PeerHosts) -> None:
+    first, _, moving = hosts.start_all()
+    hosts.wait_complete()
+    wait_until(lambda: all(node.settled() for node in hosts.nodes))
+    moving.store.put("before", b"1").result(5.0)
+    hosts.network.readdress(hosts.network.nodes[2])
+    discovery = moving._discovery
+    assert discovery is not None
+    pinged = discovery.counts.pings
+    wait_until(lambda: discovery.counts.pings > pinged, what="noticing the new address")
+    wait_until(lambda: all(peer.state is PeerState.LIVE for peer in moving.peers()))
+    moving.store.put("after", b"2").result(5.0)
+    assert first.store.get("before").result(5.0) == b"1"
+    assert first.store.get("after").result(5.0) == b"2"
+    assert all(counts(node) == (0, 0) for node in hosts.nodes)
+
+
+def test_halves_of_a_network_that_meet_again_find_each_other(hosts: PeerHosts) -> None:
+    first, second, alone = hosts.start_all()
+    hosts.wait_complete()
+    a, b, c = hosts.network.nodes
+    hosts.network.split([a, b], [c])
+    hosts.wait_complete(first, second)
+    hosts.wait_complete(alone)
+    hosts.network.mend()
+    hosts.wait_complete()
+
+
+def test_of_two_devices_with_one_key_the_first_stays_and_the_conflict_is_counted(hosts: PeerHosts) -> None:
+    copied = hosts.keys("copied")
+    watcher = hosts.start(hosts.network.nodes[0], hosts.keys("watcher"))
+    first = hosts.start(hosts.network.nodes[1], copied)
+    hosts.wait_complete(watcher, first)
+    where = endpoints(watcher)
+    second = hosts.start(hosts.network.nodes[2], copied)
+    wait_until(lambda: counts(watcher)[1] >= 1, what="the watcher's conflict")
+    wait_until(lambda: counts(first)[1] >= 1 and counts(second)[1] >= 1, what="the conflict of the two")
+    assert endpoints(watcher) == where
+    first.stop()
+    wait_until(lambda: hosts.network.nodes[2].address in endpoints(watcher).get(second.node_id, ""))
+
+
+def test_a_stranger_is_ignored_and_counted(hosts: PeerHosts) -> None:
+    friends = [hosts.start(host, hosts.keys(f"d{i}")) for i, host in enumerate(hosts.network.nodes[:2])]
+    stranger = hosts.start(hosts.network.nodes[2], hosts.keys("stranger", allow=False))
+    hosts.wait_complete(*friends)
+    wait_until(lambda: friends[0].beacon_counters.strangers >= 3)
+    assert stranger.node_id not in sees(friends[0])
+    assert sees(stranger) == set()
+
+
+def test_a_forged_beacon_in_the_name_of_a_peer_does_not_turn_others_to_the_forger(hosts: PeerHosts) -> None:
+    first, second, _ = hosts.start_all()
+    hosts.wait_complete()
+    before = endpoints(first)
+    # The third host claims that the second node is at its own server: the connection must prove the key.
+    third = next(peer for peer in first.peers() if hosts.network.nodes[2].address in peer.endpoint)
+    port = int(third.endpoint.rpartition(":")[2])
+    received = first.beacon_counters.received
+    for _ in range(5):
+        forge(hosts.network.nodes[2], Beacon(second.node_id, port))
+    forge(hosts.network.nodes[2], Beacon(second.node_id, 0))  # and that it goes away
+    wait_until(lambda: first.beacon_counters.received >= received + 12)
+    assert endpoints(first) == before
+    assert counts(first) == (0, 0)
+
+
+def test_one_that_accepts_and_never_answers_is_no_peer(hosts: PeerHosts) -> None:
+    mute_id = node_id_of_key(hosts.keys("mute").public_key)
+    host = hosts.network.nodes[2]
+    nodes = [hosts.start(host, hosts.keys(f"d{i}")) for i, host in enumerate(hosts.network.nodes[:2])]
+    with on(host, lambda: socket.create_server((host.address, 0))) as mute:
+        for _ in range(3):
+            received = nodes[0].beacon_counters.received
+            forge(host, Beacon(mute_id, mute.getsockname()[1]))
+            wait_until(lambda received=received: nodes[0].beacon_counters.received >= received + 2)
+    hosts.wait_complete(*nodes)
+    assert mute_id not in sees(nodes[0])
+
+
+def test_a_node_that_leaves_is_gone_long_before_the_departure_time(tmp_path: Path) -> None:
+    need_namespaces()
+    with PeerHosts(tmp_path, 2, period_s=20.0, departure_s=60.0) as hosts:
+        stays, leaves = hosts.start_all()
+        hosts.wait_complete()
+        leaves.stop(2.0)
+        wait_until(lambda: not sees(stays), what="the goodbye")
+
+
+def test_an_id_in_no_key_file_cannot_be_introduced(hosts: PeerHosts) -> None:
+    node = hosts.start(hosts.network.nodes[0], hosts.keys("one"))
+    forge(hosts.network.nodes[1], Beacon(NodeId(12345), 7000))
+    wait_until(lambda: node.beacon_counters.strangers == 1)
+    assert sees(node) == set()

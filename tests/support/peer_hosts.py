@@ -1,0 +1,86 @@
+"""Real peer nodes with keys, each on a host of its own in a network of namespaces."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nearsight.common.rpc.security import KeyFiles, allow_client, generate_keys
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.experiments.testbed.namespaces import Namespace, NamespaceNetwork
+from support.namespaces import on
+from support.waiting import wait_until
+
+
+class PeerHosts:
+    """A network with nodes to start on its hosts, for a ``with`` block."""
+
+    def __init__(self, folder: Path, hosts: int, **settings: Any) -> None:
+        self._folder = folder
+        self._network = NamespaceNetwork(hosts)
+        self._open = ExitStack()
+        self._settings = {"period_s": 0.4, "departure_s": 1.2, "ping_timeout_s": 0.5, **settings}
+        self.nodes: list[PeerNode] = []
+
+    @property
+    def network(self) -> NamespaceNetwork:
+        return self._network
+
+    def keys(self, name: str, *, allow: bool = True) -> KeyFiles:
+        """A new identity, which all nodes let in."""
+        keys = generate_keys(self._folder / "keys", name)
+        if allow:
+            allow_client(keys.public_file, self._folder / "peers")
+        return keys
+
+    def settings(self, keys: KeyFiles, **changes: Any) -> PeerSettings:
+        return PeerSettings.model_validate(
+            {
+                "listen": "tcp://0.0.0.0:0",
+                "secret_key_file": keys.secret_file,
+                "allowed": self._folder / "peers",
+                **self._settings,
+                **changes,
+            }
+        )
+
+    def start(self, host: Namespace, keys: KeyFiles, **changes: Any) -> PeerNode:
+        """A node on this host."""
+        node = PeerNode(self.settings(keys, **changes), device_id=host.address)
+        self._open.callback(node.stop, 0.0)
+        on(host, node.start)
+        self.nodes.append(node)
+        return node
+
+    def start_all(self) -> list[PeerNode]:
+        """A node on each host, each with an identity of its own."""
+        keys = [self.keys(f"device{index}") for index in range(len(self._network.nodes))]
+        return [self.start(host, own) for host, own in zip(self._network.nodes, keys, strict=True)]
+
+    def wait_complete(self, *nodes: PeerNode) -> None:
+        """Until these nodes see each other and nobody else."""
+        chosen = nodes or tuple(self.nodes)
+        everybody = {node.node_id for node in chosen}
+        wait_until(
+            lambda: all(sees(node) == everybody - {node.node_id} for node in chosen),
+            what="everybody seeing everybody",
+        )
+
+    def __enter__(self) -> "PeerHosts":
+        self._open.enter_context(self._network)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+
+def sees(node: PeerNode) -> set[NodeId]:
+    return {peer.node_id for peer in node.peers()}
+
+
+def endpoints(node: PeerNode) -> dict[NodeId, str]:
+    return {peer.node_id: peer.endpoint for peer in node.peers()}
