@@ -435,8 +435,8 @@ def test_the_cloud_gets_whichever_has_fewer_bytes(
     assert cloud.received[-1] == "features"
 
 
-def test_an_edge_without_a_profile_measures_one_with_the_catalogues_own_models(
-    cloud: ScriptedCloud,
+def test_an_edge_without_a_profile_says_so_and_measures_one_with_the_catalogues_own_models(
+    cloud: ScriptedCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
         running_edge(cloud.endpoint, cache=CacheSettings(build_share=1.0)) as edge,
@@ -447,6 +447,22 @@ def test_an_edge_without_a_profile_measures_one_with_the_catalogues_own_models(
         wait_until(lambda: "models of the catalogue" in profiler.profile.dataset, what="a quick profile")
         assert profiler.profile.lookup_ms[0] > 0
         assert device.ask(photo(0))[0] == "00"
+    assert "no profile given: measuring a quick one" in capsys.readouterr().err
+
+
+def test_an_edge_whose_quick_profile_never_gets_its_models_serves_with_the_default(
+    cloud: ScriptedCloud,
+) -> None:
+    cloud.silent = {f"{number:02d}" for number in range(EXHIBITS)}
+    quick = FetchSettings(timeout_s=0.2)
+    with (
+        running_edge(cloud.endpoint, cache=CacheSettings(build_share=1.0), fetch=quick) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        wait_until(lambda: len(cloud.fetched) >= 1, what="models asked for")
+        assert [device.ask(photo(number)) for number in (0, 1)] == [("00", "cloud"), ("01", "cloud")]
+        assert "not measured" in cache_of(edge).profiler.profile.dataset
 
 
 def test_an_edge_restarts_while_requests_come(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:

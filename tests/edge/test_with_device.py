@@ -1,0 +1,99 @@
+"""The SDK of a device, a real edge and a cloud together: what crosses the network, and tiny catalogues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from nearsight import Recognizer, RecognizerSettings
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.client import Channel
+from nearsight.device.query import Query
+from nearsight.device.recognizer_settings import PrefetchSettings
+from nearsight.device.remote_tier import RemoteTier
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings
+from support.edge import (
+    CATALOGUE,
+    RECOGNITION,
+    ScriptedCloud,
+    cache_of,
+    cached,
+    features_of,
+    make_misses_costly,
+    photo,
+    running_edge,
+)
+from support.waiting import wait_until
+
+UNKNOWN = 77
+
+
+@contextmanager
+def device_at(edge: EdgeDaemon) -> Iterator[RemoteTier]:
+    tier = RemoteTier("edge", Channel(edge.endpoint, client_id="phone"), CATALOGUE)
+    try:
+        yield tier
+    finally:
+        tier.close()
+
+
+def ask(device: RemoteTier, number: int) -> str | None:
+    """Ask with features first, as a device does that has looked the photo up itself."""
+    image = photo(number)
+    query = Query(features_of(image), otherwise=lambda: Query(image))
+    found = device.ask(query, timeout_s=10.0, trace_id="t").result(10).found
+    return found.object_id if found is not None else None
+
+
+@pytest.mark.parametrize("forward", ["auto", "features", "image"])
+def test_an_unknown_photo_reaches_the_cloud_as_features_and_as_an_image_once_each(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, forward: str
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward=forward) as edge,
+        device_at(edge) as device,
+    ):
+        assert ask(device, 0) == "00"
+        assert cloud.received == ["features"], "a known photo needs no image"
+        for asked in range(1, 6):
+            assert ask(device, UNKNOWN) is None
+            assert cloud.received == ["features"] + ["features", "image"] * asked
+
+
+def test_an_empty_catalogue_and_one_of_one_object_from_the_device_to_the_cloud(
+    models: list[ObjectModel], cache_settings: CacheSettings
+) -> None:
+    prefetch = PrefetchSettings(recognition=RECOGNITION, miss_prior_ms=1000.0, refresh_s=0.05)
+    chosen = RecognizerSettings(timeout_s=10.0, prefetch=prefetch)
+    cloud = ScriptedCloud([])
+    try:
+        with (
+            running_edge(cloud.endpoint, cache=cache_settings) as edge,
+            Recognizer(
+                edge.endpoint, cloud.endpoint, CATALOGUE, device_id="phone", settings=chosen
+            ) as device,
+        ):
+            for _ in range(3):
+                assert not device.recognize_blocking(photo(0)).known
+            cloud.set_models(models[:1])
+            wait_until(lambda: cache_of(edge).revision == 2, what="the new list at the edge")
+            make_misses_costly(edge)
+
+            def recognized() -> bool:
+                return device.recognize_blocking(photo(0)).object_id == "00" and cached(edge) == {"00"}
+
+            wait_until(recognized, what="the one object in the cache of the edge")
+            assert not device.recognize_blocking(photo(1)).known
+
+            cloud.set_models([])
+            wait_until(lambda: cache_of(edge).revision == 3, what="the empty list at the edge")
+            wait_until(lambda: not cached(edge), what="an empty cache")
+            wait_until(
+                lambda: not device.recognize_blocking(photo(0)).known,
+                what="nothing known on the device either",
+            )
+    finally:
+        cloud.stop()
