@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,11 @@ from nearsight.common.errors import Unavailable
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.experiments.figures.experiment import Row
 from nearsight.experiments.testbed.peer_group import GroupPlan, PeerGroup, ask_all
+from nearsight.experiments.testbed.peer_process import MISSING, WRONG
 
-UNREADABLE, MISCOUNTED, HANDED_OVER, GONE, POSTPONED = (
+UNREADABLE, REPEATED, MISCOUNTED, HANDED_OVER, GONE, POSTPONED = (
     "unreadable keys",
+    "repeated reads",
     "counters off by",
     "handed over",
     "gone",
@@ -30,6 +33,7 @@ UNREADABLE, MISCOUNTED, HANDED_OVER, GONE, POSTPONED = (
 )
 _COUNTER_KEY = "popularity/museum"
 _POLL_S = 0.25
+_ATTEMPTS = 3
 _LONG_S = 300.0
 
 
@@ -114,9 +118,14 @@ class Endurance:
             part = {"first": bounds[number], "last": bounds[number + 1]}
             return {"do": "fill", "value_bytes": self._plan.value_bytes, **part}
 
-        refused = [key for answer in ask_all(group.nodes, command, _LONG_S) for key in answer["failed"]]
-        if refused:
-            raise Unavailable(f"{len(refused)} of {self._plan.keys} puts failed, the first of {refused[0]}")
+        failed = _failed(ask_all(group.nodes, command, _LONG_S))
+        for _ in range(_ATTEMPTS):
+            if not failed:
+                return
+            keys = [key for key, _ in failed]
+            again = {"do": "fill", "value_bytes": self._plan.value_bytes, "keys": keys}
+            failed = _failed([group.nodes[0].ask(again, _LONG_S)])
+        raise Unavailable(f"{len(failed)} of {self._plan.keys} puts failed, the first with {failed[0][1]}")
 
     def _merge_all(self, group: PeerGroup) -> int:
         """Every device adds to the same counters; how many additions had to wait."""
@@ -134,9 +143,12 @@ class Endurance:
     def _after(self, group: PeerGroup, death: int, postponed: int) -> list[Row]:
         """Wait for the hand-over, then look at everything."""
         left = len(group.nodes)
+        handed_over_s = self._wait_complete(group)
+        repeated, unreadable = self._read_back(group)
         return [
-            _row(death, left, HANDED_OVER, self._wait_complete(group)),
-            _row(death, left, UNREADABLE, self._unreadable(group)),
+            _row(death, left, HANDED_OVER, handed_over_s),
+            _row(death, left, REPEATED, repeated),
+            _row(death, left, UNREADABLE, unreadable),
             _row(death, left, MISCOUNTED, self._miscounted(group)),
             _row(death, left, POSTPONED, postponed),
         ]
@@ -157,8 +169,17 @@ class Endurance:
                 raise Unavailable(f"{lacking} keys are on fewer than {copies} devices after {waited_s:.0f} s")
             time.sleep(_POLL_S)
 
-    def _unreadable(self, group: PeerGroup) -> int:
-        """Every key, read by one device or another: how many are missing, wrong or fail."""
+    def _read_back(self, group: PeerGroup) -> tuple[int, int]:
+        """Every key, read by one device or another.
+
+        A key that is missing or wrong is unreadable. A read that failed, as a device was too busy to answer
+        in time, is repeated as an application would; if it still fails, the key is unreadable as well.
+
+        Returns
+        -------
+        tuple of int
+            Reads that were repeated, and unreadable keys.
+        """
         bounds = np.linspace(0, self._plan.keys, len(group.nodes) + 1).astype(int).tolist()
         shift = int(self._rng.integers(len(group.nodes)))  # not always by the device that put it
 
@@ -167,8 +188,17 @@ class Endurance:
             span = {"first": bounds[part], "last": bounds[part + 1]}
             return {"do": "check", "value_bytes": self._plan.value_bytes, **span}
 
-        answers = ask_all(group.nodes, command, _LONG_S)
-        return sum(len(answer[name]) for answer in answers for name in ("missing", "wrong", "failed"))
+        failed = _failed(ask_all(group.nodes, command, _LONG_S))
+        lost = sum(outcome in {MISSING, WRONG} for _, outcome in failed)
+        failed = [(key, outcome) for key, outcome in failed if outcome not in {MISSING, WRONG}]
+        repeated = len(failed)
+        for _ in range(_ATTEMPTS):
+            if not failed:
+                break
+            keys = [key for key, _ in failed]
+            again = {"do": "check", "value_bytes": self._plan.value_bytes, "keys": keys}
+            failed = _failed([group.nodes[0].ask(again, _LONG_S)])
+        return repeated, lost + len(failed)
 
     def _miscounted(self, group: PeerGroup) -> int:
         """By how much the counters, read by every device, are off at most."""
@@ -177,6 +207,11 @@ class Endurance:
         ]
         names = {*self._expected, *(name for counts in reads for name in counts)}
         return max(abs(counts.get(name, 0) - self._expected[name]) for counts in reads for name in names)
+
+
+def _failed(answers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Key and outcome of everything that did not go well."""
+    return [(str(key), str(outcome)) for answer in answers for key, outcome in answer["failed"]]
 
 
 def _row(death: int, left: int, kind: str, value: float) -> Row:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import MaxNLocator
 
 from nearsight.experiments.figures.experiment import StoredRow
 from nearsight.experiments.figures.peer_endurance import GONE, HANDED_OVER, MISCOUNTED, UNREADABLE
@@ -56,10 +57,11 @@ def _deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> 
             axes.text(
                 death, height, f"{lost[death]} lost", color="#b00020", ha="center", va="bottom", fontsize=7
             )
-    verdict = f"{found['unreadable']} keys unreadable, counters off by {found['miscounted']}"
-    axes.set_title(f"{found['nodes']} devices die one after another: {verdict}", fontsize=9)
-    axes.set(xlabel="death", ylabel="time after the death [s]")
-    axes.margins(y=0.25)
+    axes.set_title(f"{found['deaths']} of {found['nodes']} devices die one after another", fontsize=9)
+    verdict = f"keys that cannot be read: {found['unreadable']}, counters off by {found['miscounted']}"
+    axes.set(xlabel=f"death\n{verdict}", ylabel="time after the death [s]")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.margins(y=0.3)
     axes.legend(loc="upper left", fontsize=8)
 
 

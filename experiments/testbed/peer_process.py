@@ -11,8 +11,8 @@ command     does
 start       become a peer; every change of who is there is reported as an event from now on
 join        let the Kademlia node join through the peers that are known now
 trace       put or get keys at given times, one after another, on one of the two stores
-fill        put a range of keys as fast as they are taken
-check       read a range of keys back
+fill        put keys as fast as they are taken: a range of numbers, or those that are named
+check       read keys back, likewise
 merge       add to a counter key a number of times
 counts      read a counter key
 held        the keys that this node stores
@@ -204,16 +204,14 @@ class PeerProcess:
         outcomes = _pipelined(
             _keys(command), lambda key: self._node.store.put(key, value_of(key, size)), lambda _key, _r: OK
         )
-        return {"failed": [key for key, outcome in outcomes if outcome != OK]}
+        return {"failed": [[key, outcome] for key, outcome in outcomes if outcome != OK]}
 
     def _check(self, command: Command) -> Answer:
         size = int(command["value_bytes"])
         outcomes = _pipelined(
             _keys(command), self._node.store.get, lambda key, value: judged(key, value, size)
         )
-        return {
-            name: [key for key, outcome in outcomes if outcome == name] for name in (MISSING, WRONG, FAILED)
-        }
+        return {"failed": [[key, outcome] for key, outcome in outcomes if outcome != OK]}
 
     def _merge(self, command: Command) -> Answer:
         counts = {str(name): int(count) for name, count in command["counts"].items()}
@@ -286,7 +284,9 @@ async def _kademlia_trace(
 
 
 def _keys(command: Command) -> list[str]:
-    return [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
+    """Those that are named, or a range."""
+    named = [str(key) for key in command.get("keys", ())]
+    return named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
 
 
 def _pipelined(
@@ -300,8 +300,8 @@ def _pipelined(
         key, future = open_calls.popleft()
         try:
             outcomes.append((key, judge(key, future.result())))
-        except NearsightError:
-            outcomes.append((key, FAILED))
+        except NearsightError as error:
+            outcomes.append((key, type(error).__name__))
 
     for key in keys:
         if len(open_calls) >= IN_FLIGHT:

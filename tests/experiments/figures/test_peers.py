@@ -17,6 +17,7 @@ from nearsight.experiments.figures.peer_endurance import (
     HANDED_OVER,
     MISCOUNTED,
     POSTPONED,
+    REPEATED,
     UNREADABLE,
     Endurance,
     EndurancePlan,
@@ -38,7 +39,7 @@ def stored(rows: Sequence[Row]) -> list[dict[str, str]]:
 def endurance(lost: int = 0, off: int = 0) -> list[Row]:
     rows: list[Row] = []
     for death, left in ((0, 4), (1, 3), (2, 2)):
-        values = {HANDED_OVER: 0.5, UNREADABLE: 0, MISCOUNTED: 0, POSTPONED: 1}
+        values = {HANDED_OVER: 0.5, REPEATED: 2, UNREADABLE: 0, MISCOUNTED: 0, POSTPONED: 1}
         if death:
             values[GONE] = 2.0 + death
         if death == 2:
