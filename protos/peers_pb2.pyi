@@ -75,12 +75,14 @@ class ClaimMessage(_message.Message):
     def __init__(self, key: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class WriteRequest(_message.Message):
-    __slots__ = ("entries", "view")
+    __slots__ = ("entries", "view", "only_if_room")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
+    ONLY_IF_ROOM_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[EntryMessage]
     view: int
-    def __init__(self, entries: _Optional[_Iterable[_Union[EntryMessage, _Mapping]]] = ..., view: _Optional[int] = ...) -> None: ...
+    only_if_room: bool
+    def __init__(self, entries: _Optional[_Iterable[_Union[EntryMessage, _Mapping]]] = ..., view: _Optional[int] = ..., only_if_room: _Optional[bool] = ...) -> None: ...
 
 class WriteResponse(_message.Message):
     __slots__ = ("newer", "refused")

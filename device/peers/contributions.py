@@ -63,7 +63,7 @@ class Contributions:
         if account is None or (account.ends_s is not None and account.ends_s <= now_s):
             self._make_room()
             account = self._accounts[key] = self._new()
-        account.counts.update(counts)
+        account.counts.update({name: count for name, count in counts.items() if count})
         account.renewed, account.ends_s = self._clock.next(), ends_s
         self._accounts.move_to_end(key)
         return _entry(key, account)

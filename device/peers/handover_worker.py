@@ -202,7 +202,7 @@ class HandoverWorker:
         )
         self._turn += 1
         digests = self._shared.digests(keys)
-        self._carry_out(plan, view, complete=False)
+        self._carry_out(plan, view, complete=False, displace=False)
         if self._standing.view is view:
             self.counts.dropped += self._shared.drop({key: digests[key] for key in plan.droppable()})
 
@@ -228,7 +228,7 @@ class HandoverWorker:
         self._carry_out(plan, view, complete=False)
         done.set()
 
-    def _carry_out(self, plan: HandoverPlan, view: View, *, complete: bool) -> bool:
+    def _carry_out(self, plan: HandoverPlan, view: View, *, complete: bool, displace: bool = True) -> bool:
         """Offer what the plan says; whether all receivers that are still there have it."""
         receivers = sorted(plan.receivers(), key=self._links.is_slow)
         through: list[Future[Reply]] = []
@@ -240,7 +240,7 @@ class HandoverWorker:
             if self._standing.view.digest != view.digest:
                 return False
             try:
-                self._give(node, plan, view)
+                self._give(node, plan, view, displace=displace)
                 if complete:
                     through.append(self._offer(node, (), view, complete=True))
             except NearsightError as error:
@@ -250,7 +250,7 @@ class HandoverWorker:
         told = all(future.exception() is None for future in through)
         return succeeded and told and self._standing.view.digest == view.digest
 
-    def _give(self, node: NodeId, plan: HandoverPlan, view: View) -> None:
+    def _give(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
         """Offer a node what the plan has for it, and send what it wants."""
         keys = plan.offers(node)
         for start in range(0, len(keys), OFFERED_AT_ONCE):
@@ -264,23 +264,27 @@ class HandoverWorker:
             self.counts.offered += len(digests)
             plan.confirmed(node, [key for key in batch if key not in wanted])
             for entries in _portions(self._shared.to_hand_on(wanted)):
-                self._send(node, entries, plan, view)
+                refused = self._send(node, entries, view, displace=displace)
+                plan.refused(node, refused)
+                plan.confirmed(node, [entry.key for entry in entries if entry.key not in refused])
             # Of the wanted ones, those that came to an end since are no longer to be given.
             plan.confirmed(node, wanted)
 
-    def _send(self, node: NodeId, entries: Sequence[Entry], plan: HandoverPlan, view: View) -> None:
-        request = WriteRequest(entries=map(self._shared.encode, entries), view=view.digest)
+    def _send(self, node: NodeId, entries: Sequence[Entry], view: View, *, displace: bool) -> set[str]:
+        """Send entries; returns the keys of those that the node refused."""
+        request = WriteRequest(
+            entries=map(self._shared.encode, entries), view=view.digest, only_if_room=not displace
+        )
         size = request.ByteSize()
         timeout_s = self._settings.read_timeout_s + size / SLOWEST_BYTES_PER_S
         response = self._links.call(node, WRITE, request, timeout_s=timeout_s).result().message
         if not isinstance(response, WriteResponse):
             raise InternalError("a write was answered with something else")
         refused = {refusal.key for refusal in response.refused}
-        plan.refused(node, refused)
-        plan.confirmed(node, [entry.key for entry in entries if entry.key not in refused])
         self.counts.refused += len(refused)
         self.counts.sent += len(entries)
         self.counts.sent_bytes += size
+        return refused
 
     def _offer(
         self,

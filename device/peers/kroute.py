@@ -25,6 +25,8 @@ from nearsight.device.peers.node_id import NodeId, shown
 from nearsight.device.peers.rendezvous import RendezvousRouter
 from nearsight.device.peers.view import Standing, View
 
+_REMEMBERED_RANKINGS = 4096
+
 
 class OwnServices:
     """Serves calls of this device to itself, as its server would.
@@ -122,6 +124,7 @@ class KRoute:
         self._standing = standing
         self._delivery = delivery
         self._router = RendezvousRouter()
+        self._rankings: tuple[View, dict[str, tuple[NodeId, ...]]] = (standing.view, {})
 
     @property
     def view(self) -> View:
@@ -130,11 +133,22 @@ class KRoute:
 
     def ranking(self, key: str, view: View | None = None) -> tuple[NodeId, ...]:
         """All nodes for a key, the first responsible one first."""
-        return self._router.rank(key, (view or self.view).nodes)
+        view = view or self._standing.view
+        known_view, known = self._rankings
+        if known_view is not view:
+            known = {}
+            self._rankings = (view, known)
+        ranking = known.get(key)
+        if ranking is None:
+            ranking = self._router.rank(key, view.nodes)
+            if len(known) >= _REMEMBERED_RANKINGS:
+                known.clear()
+            known[key] = ranking
+        return ranking
 
     def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
         """The ``count`` nodes responsible for a key, fewer if there are fewer; this one may be among them."""
-        return self._router.replicas(key, self.view.nodes, count)
+        return self.ranking(key)[:count]
 
     def call(
         self,

@@ -4,7 +4,8 @@ A peer is whoever proves to own the key from which its node id follows; without 
 address. Presence is watched elsewhere, so the connections carry no heartbeats of their own, and a call to a
 peer that is gone fails at once instead of waiting for it. A connection may be dead without anybody being told
 (this device slept, or its address changed); so who asks whether a peer is there connects anew, and that
-connection takes the place of one that failed.
+connection takes the place of one that failed. Connecting with keys is costly, so the connection over which a
+peer was found is kept for the calls to follow.
 """
 
 from __future__ import annotations
@@ -126,28 +127,35 @@ class Links:
         )
         self._lock = threading.Lock()
         self._links: dict[NodeId, Link] = {}
+        self._spare: dict[tuple[NodeId, str], Channel] = {}
         self._traffic: dict[NodeId, Traffic] = {}
         self._closed = False
         self._log = get_logger("peers.links")
 
-    def update(self, peers: Iterable[tuple[NodeId, str]]) -> None:
-        """Hold connections to these peers, each at its address, and to no others."""
+    def update(self, peers: Iterable[tuple[NodeId, str]]) -> list[Channel]:
+        """Hold connections to these peers, each at its address, and to no others.
+
+        Returns
+        -------
+        list of Channel
+            Those to the others, to be closed once everybody knows that they are gone.
+        """
         wanted = dict(peers)
         dropped: list[Link] = []
         with self._lock:
             if self._closed:
-                return
+                return []
             for node, link in list(self._links.items()):
                 if wanted.get(node) != link.endpoint:
                     dropped.append(self._drop(node))
             for node, endpoint in wanted.items():
                 if node not in self._links:
                     try:
-                        self._links[node] = Link(node, endpoint, self.open(node, endpoint))
+                        channel = self._spare.pop((node, endpoint), None) or self.open(node, endpoint)
+                        self._links[node] = Link(node, endpoint, channel)
                     except NearsightError as error:  # its key was taken away since it joined
                         self._log.warning("no connection to a peer", node=shown(node), reason=str(error))
-        for link in dropped:
-            link.channel.close()
+        return [link.channel for link in dropped]
 
     def open(self, node: NodeId | None, endpoint: str) -> Channel:
         """A channel of its own to a node; the caller closes it.
@@ -269,9 +277,11 @@ class Links:
         """End all connections; calls on them fail."""
         with self._lock:
             self._closed = True
-            dropped = [self._drop(node) for node in list(self._links)]
-        for link in dropped:
-            link.channel.close()
+            channels = [self._drop(node).channel for node in list(self._links)]
+            channels += self._spare.values()
+            self._spare.clear()
+        for channel in channels:
+            channel.close()
 
     def _drop(self, node: NodeId) -> Link:
         link = self._links.pop(node)
@@ -282,15 +292,24 @@ class Links:
 
     def _probed(self, node: NodeId | None, endpoint: str, channel: Channel, done: Future[Reply]) -> None:
         """Somebody answered there, or nobody: a connection that works replaces a broken one."""
-        unused = channel
-        link = self._links.get(node) if node is not None else None
-        if done.exception() is None and link is not None and link.endpoint == endpoint:
-            link.count(done.result().sent_bytes, done.result().received_bytes)
+        unused: Channel | None = channel
+        if done.exception() is None:
+            reply = done.result()
+            node = node or getattr(reply.message, "node_id", None)
             with self._lock:
-                if link.broken and self._links.get(link.node) is link:
-                    unused, link.channel = link.channel, channel
-                    link.broken = link.slow = False
-        unused.close()
+                link = self._links.get(node) if node else None
+                if link is not None and link.endpoint == endpoint:
+                    link.count(reply.sent_bytes, reply.received_bytes)
+                    if link.broken:
+                        unused, link.channel = link.channel, channel
+                        link.broken = link.slow = False
+                elif node and not self._closed:
+                    unused = self._spare.pop((node, endpoint), None)
+                    self._spare[node, endpoint] = channel
+                    if len(self._spare) > _SPARE_CHANNELS:
+                        unused = unused or self._spare.pop(next(iter(self._spare)))
+        if unused is not None:
+            unused.close()
 
     def _ended(self, link: Link, channel: Channel, done: Future[Reply]) -> None:
         error = done.exception()
@@ -314,6 +333,7 @@ class Links:
 
 
 _REMEMBERED_PEERS = 1024
+_SPARE_CHANNELS = 64
 
 
 def says_absent(error: BaseException) -> bool:

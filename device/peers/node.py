@@ -147,7 +147,7 @@ class PeerNode:
         self._client = StoreClient(
             self.route,
             self._links,
-            Own(self._shared, self._service),
+            Own(self._shared, self._service, self._standing),
             settings,
             clock,
             self._timers,
@@ -297,13 +297,15 @@ class PeerNode:
         """On the thread of presence."""
         before = self._standing.view
         view = View.of(self.node_id, self.incarnation, ((peer.node_id, peer.incarnation) for peer in peers))
-        self._links.update((peer.node_id, peer.endpoint) for peer in peers)
+        dropped = self._links.update((peer.node_id, peer.endpoint) for peer in peers)
         if view.digest != before.digest:
             self._standing.update(view)
             self._shared.place_by(self._place)
             for node in before.nodes - view.nodes:
                 self._shared.claimant_gone(node)
             self._handover.changed(before, view)
+        for channel in dropped:
+            channel.close()
         for watcher in self._watchers:
             watcher(peers)
 

@@ -66,6 +66,8 @@ class SharedStore:
         """Only to be used under `lock`."""
         self._guard = StampGuard(self.stamps, clock)
         self._claims = Claims(CLAIM_LEASE_S)
+        self.lossy = False
+        """Entries had to go, or to stay out, for lack of room: others may hold what is missing here."""
 
     @property
     def lock(self) -> threading.RLock:
@@ -100,10 +102,11 @@ class SharedStore:
         with self._lock:
             return self._store.get(key, self._clock.monotonic())
 
-    def write(self, entry: Entry) -> Written:
-        """Take in an entry."""
+    def write(self, entry: Entry, *, displace: bool = True) -> Written:
+        """Take in an entry; unless ``displace``, only if there is room."""
         with self._lock:
-            merge = self._store.merge(entry, self._clock.monotonic())
+            merge = self._store.merge(entry, self._clock.monotonic(), displace=displace)
+            self.lossy = self.lossy or merge.refusal is Refusal.FULL or self._store.counts.evicted > 0
             self._claims.delivered(entry.key)
             newer = unknown_to_writer(entry, merge.entry) if merge.entry is not None else None
             return Written(newer, merge.refusal)

@@ -32,6 +32,7 @@ from nearsight.device.peers.reading import NodeAnswer, Read
 from nearsight.device.peers.shared_store import SharedStore, refusal_error
 from nearsight.device.peers.store_service import StoreService
 from nearsight.device.peers.values import Entry
+from nearsight.device.peers.view import Standing
 from nearsight.device.peers.writing import Write
 from nearsight.protos.peers_pb2 import DESCRIPTOR, ReadRequest, ReadResponse, WriteRequest, WriteResponse
 
@@ -42,6 +43,8 @@ SLOWEST_BYTES_PER_S = 250_000.0
 """Larger values may take longer by what this rate needs."""
 LEAST_TIMEOUT_S = 0.05
 BUSY_WAIT_S = 0.1
+MOST_REPETITIONS = 4
+"""How often a write is repeated to nodes that failed and are still there: until presence has found out."""
 """Mean wait before a node that was too busy for a write is asked again."""
 
 
@@ -65,6 +68,7 @@ class Own:
 
     shared: SharedStore
     service: StoreService
+    standing: Standing
 
 
 class StoreClient:
@@ -110,6 +114,11 @@ class StoreClient:
     def read(self, key: str, *, claim: bool) -> Future[NodeAnswer]:
         """What the nodes say about a key. The future fails with a `NearsightError`."""
         self.counts.reads += 1
+        known = self._known_here(key, claim=claim)
+        if known is not None:
+            at_once: Future[NodeAnswer] = Future()
+            at_once.set_result(known)
+            return at_once
         course = _ReadCourse(self, key, claim=claim)
         course.begin()
         return course.future
@@ -123,9 +132,26 @@ class StoreClient:
             If no node answered.
         """
         self.counts.reads += 1
+        known = self._known_here(key, claim=claim)
+        if known is not None:
+            return known
         course = _ReadCourse(self, key, claim=claim)
         answer = course.ask_first()
         return answer if answer is not None else course.future.result()
+
+    def _known_here(self, key: str, *, claim: bool) -> NodeAnswer | None:
+        """What this device holds itself, if it is a replica of the key and has been told all writes of it."""
+        entry = self.own.shared.read(key)
+        if entry is None or (claim and entry.value is None):
+            return None
+        standing, replicas = self.own.standing, self.settings.replicas
+        view = standing.view
+        if not standing.settled(view.digest):
+            return None
+        if len(view.nodes) > replicas and self.route.own not in self.route.ranking(key, view)[:replicas]:
+            return None
+        self.counts.own_reads += 1
+        return NodeAnswer(entry, settled=True)
 
     def write(self, entry: Entry) -> Future[Sequence[Entry]]:
         """Write an entry to its replicas. The future holds what they know that the writer did not."""
@@ -140,10 +166,10 @@ class StoreClient:
         self._overdue.append((self.clock.monotonic() + hedge_s, look))
         self._timers.submit(self._look_at_overdue, name="hedges", after_s=hedge_s)
 
-    def again_later(self, job: Callable[[], None]) -> None:
-        """Call ``job`` after a short while, or when this client is closed."""
+    def again_later(self, job: Callable[[], None], times: int = 1) -> None:
+        """Call ``job`` after a short while, longer after more times, or when this client is closed."""
         self._repeated[id(job)] = job
-        wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5)
+        wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1)
         self._timers.submit(lambda: self._repeat(id(job)), after_s=wait_s)
 
     def close(self) -> None:
@@ -341,6 +367,7 @@ class _WriteCourse:
         self._ends_s = client.clock.monotonic() + 2 * self._patience_s
         self._lock = threading.Lock()
         self._newer: list[Entry] = []
+        self._repetitions = 0
         self.future: Future[Sequence[Entry]] = Future()
 
     def begin(self) -> None:
@@ -368,6 +395,13 @@ class _WriteCourse:
             timeout_s = max(LEAST_TIMEOUT_S, min(self._patience_s, left_s))
             call = client.links.call(node, WRITE, self._request, timeout_s=timeout_s)
             call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
+
+    def _repeat(self) -> None:
+        """Nodes that failed may be gone by now, or there again."""
+        lacking = self._write.lacking(self._client.route.ranking(self._entry.key))
+        with self._lock:
+            self._write.repeat(lacking)
+        self._go_on(lacking, ended=not lacking)
 
     def _came(self, node: NodeId, done: Future[Reply]) -> None:
         client = self._client
@@ -417,8 +451,14 @@ class _WriteCourse:
         self._send(nodes)
         if not ended:
             return
+        ranking = self._client.route.ranking(self._entry.key)
+        lacking = self._write.lacking(ranking)
+        if lacking and self._repetitions < MOST_REPETITIONS:
+            self._repetitions += 1
+            self._client.again_later(self._repeat, self._repetitions)
+            return
         try:
-            self._write.check()
+            self._write.check(ranking)
         except NearsightError as error:
             self._client.counts.failed += 1
             self.future.set_exception(error)

@@ -108,11 +108,13 @@ class StoreService(Service):
         wait_ms = 0
         if entry is None or entry.value is None:
             wait_ms = self._shared.claim(key, asker) if claim else 0
+        if entry is None and self._shared.lossy:
+            settled = False
         return NodeAnswer(entry, settled, wait_ms)
 
-    def take(self, entry: Entry, view_digest: int) -> tuple[Entry | None, str]:
+    def take(self, entry: Entry, view_digest: int, *, displace: bool = True) -> tuple[Entry | None, str]:
         """Take in an entry; returns what its writer must know, and why it was refused, if it was."""
-        written = self._shared.write(entry)
+        written = self._shared.write(entry, displace=displace)
         if view_digest != self._standing.view.digest or not self._belongs(entry.key):
             self._events.misplaced((entry.key,))
         # What has ended is as good as written: it would be gone by now.
@@ -161,7 +163,7 @@ class StoreService(Service):
             except InvalidMessage as error:
                 response.refused.append(RefusalMessage(key=message.key, reason=error.message))
                 continue
-            newer, reason = self.take(entry, request.view)
+            newer, reason = self.take(entry, request.view, displace=not request.only_if_room)
             if reason:
                 response.refused.append(RefusalMessage(key=entry.key, reason=reason))
             elif newer is not None:

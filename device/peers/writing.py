@@ -2,7 +2,8 @@
 
 A write is done when as many of the nodes that are there took it as there are replicas, in the order of the
 key's ranking; a node that fails is replaced by the next. One that refuses is not: if it is full, others would
-not be the right place either, and if it lies, it costs one copy and no more.
+not be the right place either, and if it lies, it costs one copy and no more. A node that failed although it
+is still there in the end must take it after all, or those who ask it first would not find what was written.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Write:
         self._replicas = replicas
         self._next = 0
         self._outstanding: set[NodeId] = set()
-        self._taken = 0
+        self._taken: set[NodeId] = set()
         self._error: NearsightError | None = None
-        self._refused = 0
+        self._refused: set[NodeId] = set()
         self.done = False
 
     @property
@@ -51,13 +52,13 @@ class Write:
     def taken(self, node: NodeId) -> tuple[NodeId, ...]:
         """A node took it; returns the nodes to write to now."""
         self._outstanding.discard(node)
-        self._taken += 1
+        self._taken.add(node)
         return self._go_on()
 
     def refused(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
         """A node does not want it; returns the nodes to write to now."""
         self._outstanding.discard(node)
-        self._refused += 1
+        self._refused.add(node)
         self._error = error
         return self._go_on()
 
@@ -68,19 +69,29 @@ class Write:
             self._error = error
         return self._go_on()
 
-    def check(self) -> None:
-        """Return if a node took it, and all others that should have taken it are gone or refused.
+    def lacking(self, ranking: Sequence[NodeId]) -> tuple[NodeId, ...]:
+        """The nodes that should have taken it, as nodes are ranked now, and did not."""
+        settled = self._taken | self._refused
+        return tuple(node for node in ranking[: self._replicas] if node not in settled)
+
+    def repeat(self, nodes: Sequence[NodeId]) -> None:
+        """It is sent to these once more."""
+        self._outstanding.update(nodes)
+        self.done = not self._outstanding
+
+    def check(self, ranking: Sequence[NodeId]) -> None:
+        """Return if one of the nodes that are responsible, as nodes are ranked now, took it.
 
         Raises
         ------
         NearsightError
             Why not.
         """
-        if not self._taken:
-            raise self._error or Unavailable("there is no node to write to")
+        if self._taken.isdisjoint(ranking[: self._replicas]):
+            raise self._error or Unavailable("none of the nodes that are responsible could be reached")
 
     def _go_on(self) -> tuple[NodeId, ...]:
-        wanted = self._replicas - self._taken - self._refused - len(self._outstanding)
+        wanted = self._replicas - len(self._taken | self._refused | self._outstanding)
         following = tuple(self._ranking[self._next : self._next + max(0, wanted)])
         self._next += len(following)
         self._outstanding.update(following)

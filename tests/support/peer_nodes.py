@@ -170,7 +170,7 @@ class Wire:
         return reply
 
     def _probe(self, node: NodeId | None, endpoint: str, *rest: Any) -> Future[Reply]:
-        if node in self.cut_off or endpoint in self.endpoints:
+        if endpoint in self.endpoints:
             return _failed(Unavailable("cut"))
         future: Future[Reply] = self._real["probe"](node, endpoint, *rest)
         return future

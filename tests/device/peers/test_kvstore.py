@@ -86,6 +86,17 @@ def test_values_end(three: Group) -> None:
     assert three.nodes[1].store.counts_now("short counts") == {"x": 1}
 
 
+def test_a_put_after_an_entry_ended_counts_although_its_device_saw_fewer_writes(three: Group) -> None:
+    a, b, c = three.nodes
+    for number in range(30):
+        a.store.put("ends", b"%d" % number, ttl_s=0.05).result(S)
+    wait_until(lambda: all(node.store.get_now("ends") is None for node in three.nodes))
+    with b._shared.lock:
+        b._shared.stamps.counter = 1
+    b.store.put("ends", b"again").result(S)
+    assert {node.store.get_now("ends") for node in (a, b, c)} == {b"again"}
+
+
 def test_a_key_of_another_kind_says_so(three: Group) -> None:
     three.nodes[0].store.put("kind", b"v").result(S)
     with pytest.raises(InvalidArgument, match="holds no list"):

@@ -35,7 +35,8 @@ def assert_readable(nodes: Group, values: dict[str, bytes]) -> None:
 def test_a_device_that_joins_gets_its_keys_and_others_drop_theirs() -> None:
     with group(2) as nodes:
         values = fill(nodes)
-        nodes.add()
+        joining = nodes.add()
+        wait_until(lambda: len(joining.route.view.nodes) == 3)
         # Before everything is handed over, too, nothing is missing.
         assert_readable(nodes, values)
         nodes.settle()
@@ -142,6 +143,27 @@ def test_what_is_sent_twice_as_answers_get_lost_counts_once() -> None:
         wait_until(lambda: nodes.nodes[1].store.counts_now(key) == {"x": 5})
         wait_until(lambda: nodes.nodes[2].store.counts_now(key) == {"x": 5})
         assert nodes.nodes[2].store.items_now(key + " list").items == (b"item",)
+
+
+def test_a_write_that_could_not_reach_its_nodes_is_repeated_once_they_can_be_reached() -> None:
+    with group(3) as nodes:
+        writer, first, second = nodes.nodes
+        key = nodes.key_of(first, second)
+        wire = Wire(writer)
+        wire.cut_off = {first.node_id, second.node_id}  # but for pings, so that nobody is dropped
+        put = writer.store.put(key, b"v")
+        assert not put.done()
+        wire.mend()
+        put.result(S)
+        assert first.store.get_now(key) == second.store.get_now(key) == b"v"
+
+
+def test_a_write_that_reaches_none_of_its_nodes_fails() -> None:
+    with group(3) as nodes:
+        writer, first, second = nodes.nodes
+        key = nodes.key_of(first, second)
+        Wire(writer).cut_off = {first.node_id, second.node_id}
+        assert isinstance(writer.store.put(key, b"v").exception(S), NearsightError)
 
 
 def test_counts_that_reached_nobody_go_out_later() -> None:

@@ -1,0 +1,116 @@
+"""What a device adds to counters is kept, and counts once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.errors import Overloaded
+from nearsight.device.peers.contributions import Contributions
+from nearsight.device.peers.stamps import LamportClock, Stamp
+from nearsight.device.peers.values import Counters, Entry, merged
+
+
+def make(limit: int = 10) -> tuple[Contributions, LamportClock]:
+    clock = LamportClock(7)
+    return Contributions(clock, random.Random(1), limit), clock
+
+
+def totals(entry: Entry | None) -> dict[str, int]:
+    assert entry is not None and isinstance(entry.value, Counters)
+    return entry.value.totals()
+
+
+def test_each_entry_says_all_that_was_added() -> None:
+    mine, _ = make()
+    first = mine.add("k", {"x": 1, "zero": 0}, None, 0)
+    second = mine.add("k", {"x": 2, "y": 1}, None, 0)
+    assert totals(first) == {"x": 1}
+    assert totals(merged(second, first)) == {"x": 3, "y": 1} == totals(mine.current("k"))
+
+
+def test_what_nobody_acknowledged_is_known() -> None:
+    mine, _ = make()
+    first = mine.add("k", {"x": 1}, None, 0)
+    mine.add("k", {"x": 1}, None, 0)
+    mine.acknowledged("k", first)
+    assert mine.unacknowledged() == ("k",)
+    second = mine.current("k")
+    assert second is not None
+    mine.acknowledged("k", second)
+    mine.acknowledged("k", first)
+    assert mine.unacknowledged() == ()
+
+
+def test_after_a_deletion_only_what_nobody_had_seen_begins_anew() -> None:
+    mine, clock = make()
+    seen = mine.add("k", {"x": 3, "y": 1}, None, 0)
+    mine.acknowledged("k", seen)
+    mine.add("k", {"x": 2}, None, 0)
+    left = mine.cleared("k", Stamp(50, 1))
+    assert totals(left) == {"x": 2}
+    assert clock.counter > 50
+    deletion = Entry("k", cleared=Stamp(50, 1))
+    assert left is not None and totals(merged(merged(seen, deletion), left)) == {"x": 2}
+    assert mine.cleared("k", Stamp(50, 1)) == mine.current("k") == left
+
+
+def test_a_deletion_of_everything_seen_leaves_nothing() -> None:
+    mine, _ = make()
+    mine.acknowledged("k", mine.add("k", {"x": 3}, None, 0))
+    assert mine.cleared("k", Stamp(50, 1)) is None
+    assert mine.current("k") is None
+    assert totals(mine.add("k", {"x": 1}, None, 0)) == {"x": 1}
+
+
+def test_what_ended_does_not_come_back_with_the_next_addition() -> None:
+    mine, _ = make()
+    mine.add("k", {"x": 3}, 10.0, 0)
+    assert totals(mine.add("k", {"x": 1}, 20.0, 5)) == {"x": 4}
+    assert totals(mine.add("k", {"x": 1}, 30.0, 25)) == {"x": 1}
+
+
+def test_only_what_everybody_has_is_forgotten_and_never_mistaken_afterwards() -> None:
+    mine, _ = make(limit=2)
+    old = mine.add("a", {"x": 5}, None, 0)
+    mine.add("b", {"x": 1}, None, 0)
+    with pytest.raises(Overloaded):
+        mine.add("c", {"x": 1}, None, 0)
+    mine.acknowledged("a", old)
+    mine.add("c", {"x": 1}, None, 0)
+    assert mine.current("a") is None
+    for key in ("b", "c"):
+        entry = mine.current(key)
+        assert entry is not None
+        mine.acknowledged(key, entry)
+    assert totals(merged(old, mine.add("a", {"x": 1}, None, 0))) == {"x": 6}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5), st.booleans(), st.booleans())), st.randoms()
+)
+def test_any_order_and_number_of_messages_adds_up(
+    steps: list[tuple[str, int, bool, bool]], rng: random.Random
+) -> None:
+    mine, _ = make()
+    expected: Counter[str] = Counter()
+    sent: list[Entry] = []
+    for name, count, arrives, acknowledged in steps:
+        entry = mine.add("k", {name: count}, None, 0)
+        expected[name] += count
+        if arrives:
+            sent += [entry] * rng.randint(1, 3)
+            if acknowledged:
+                mine.acknowledged("k", entry)
+    last = mine.current("k")
+    if last is None:
+        return
+    rng.shuffle(sent)
+    state = last
+    for entry in sent:
+        state = merged(state, entry)
+    assert totals(state) == dict(expected)

@@ -1,0 +1,60 @@
+"""What a device says about its peers."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearsight.common.errors import InvalidMessage
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peers_report import (
+    PeersReport,
+    PeerStatus,
+    report_from_proto,
+    report_to_proto,
+)
+from nearsight.protos import peers_pb2
+from support.peer_nodes import group
+from support.waiting import wait_until
+
+S = 5.0
+
+
+def test_a_report_survives_the_wire() -> None:
+    peer = PeerStatus(NodeId(9), "b", "tcp://127.0.0.1:2", "live", 0.5, 9.0, 3, 400, 2, 1000, 2000, 1.5)
+    report = PeersReport(NodeId(8), "a", "tcp://127.0.0.1:1", (peer,), (("reads", "5"), ("writes", "6")))
+    assert report_from_proto(report_to_proto(report)) == report
+
+
+def test_a_report_of_nobody_is_refused() -> None:
+    with pytest.raises(InvalidMessage):
+        report_from_proto(peers_pb2.PeersReport())
+    with pytest.raises(InvalidMessage):
+        report_from_proto(peers_pb2.PeersReport(node_id=1, peers=[peers_pb2.PeerMessage()]))
+
+
+def test_a_node_reports_its_peers_what_they_hold_and_the_traffic() -> None:
+    with group(2) as nodes:
+        a, b = nodes.nodes
+        for number in range(10):
+            a.store.put(f"k {number}", bytes(100)).result(S)
+
+        def known() -> bool:
+            return a.report().peers[0].keys == 10
+
+        wait_until(known, what="the peer told how much it holds")
+        report = a.report()
+        (peer,) = report.peers
+        assert (peer.node_id, peer.device_id, peer.endpoint, peer.state) == (
+            b.node_id,
+            "d1",
+            b.endpoint,
+            "live",
+        )
+        assert peer.sent_bytes > 10 * 100 and peer.received_bytes > 0 and peer.store_bytes > 10 * 100
+        assert 0 < peer.round_trip_ms < 1000 and peer.present_s >= 0
+        facts = dict(report.facts)
+        assert facts["writes"] == "10" and facts["holds"].startswith("10 keys")
+        before = a.traffic()[b.node_id].sent_bytes
+        nodes.kill(b)
+        wait_until(lambda: not a.peers())
+        assert a.traffic()[b.node_id].sent_bytes >= before

@@ -1,0 +1,112 @@
+"""Whom a read asks, and when it knows enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearsight.common.errors import DeadlineExceeded, Unavailable
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.reading import NodeAnswer, Read
+from nearsight.device.peers.stamps import Stamp
+from nearsight.device.peers.values import Entry, ItemList, ListItem
+
+A, B, C, D = (NodeId(number) for number in range(1, 5))
+GONE = Unavailable("gone")
+
+
+def items(*values: bytes) -> Entry:
+    return Entry(
+        "k", value=ItemList(tuple(ListItem(v, Stamp(n + 1, 1)) for n, v in enumerate(sorted(values))))
+    )
+
+
+def held(read: Read) -> set[bytes]:
+    entry = read.outcome().entry
+    assert entry is not None and isinstance(entry.value, ItemList)
+    return set(entry.value.values())
+
+
+def test_the_first_node_alone_decides_if_it_is_settled() -> None:
+    for entry in (items(b"x"), None):
+        read = Read((A, B, C), replicas=2)
+        assert read.ask_next() == (A,)
+        assert read.answered(A, NodeAnswer(entry, settled=True)) == ()
+        assert read.done and read.outcome().entry == entry
+
+
+def test_an_unsettled_node_is_completed_by_the_next() -> None:
+    read = Read((A, B, C), replicas=2)
+    read.ask_next()
+    assert read.answered(A, NodeAnswer(items(b"new"), settled=False)) == (B,)
+    assert not read.done
+    assert read.answered(B, NodeAnswer(items(b"new", b"old"), settled=True)) == ()
+    assert held(read) == {b"new", b"old"}
+
+
+def test_while_nobody_is_settled_one_more_than_the_replicas_is_asked() -> None:
+    read = Read((A, B, C, D), replicas=2)
+    assert read.ask_next() == (A,)
+    assert read.answered(A, NodeAnswer(None, settled=False)) == (B,)
+    assert read.answered(B, NodeAnswer(None, settled=False)) == (C,)
+    assert read.answered(C, NodeAnswer(items(b"x"), settled=False)) == ()
+    assert held(read) == {b"x"}
+
+
+def test_nodes_that_fail_are_passed_over_until_none_is_left() -> None:
+    read = Read((A, B), replicas=2)
+    read.ask_next()
+    assert read.failed(A, GONE) == (B,)
+    assert not read.done
+    assert read.failed(B, DeadlineExceeded("late")) == ()
+    assert read.done
+    with pytest.raises(DeadlineExceeded):
+        read.outcome()
+
+
+def test_after_the_first_failed_a_settled_miss_of_the_next_is_final() -> None:
+    read = Read((A, B, C), replicas=2)
+    read.ask_next()
+    assert read.failed(A, GONE) == (B,)
+    assert read.answered(B, NodeAnswer(None, settled=True)) == ()
+    assert read.done and read.outcome().entry is None
+
+
+def test_a_late_node_does_not_hold_up_the_read_once_another_replica_answered() -> None:
+    for entry in (items(b"x"), None):
+        read = Read((A, B, C), replicas=2)
+        read.ask_next()
+        assert read.late(A) == ()
+        assert not read.done
+        assert read.ask_next() == (B,)
+        assert read.answered(B, NodeAnswer(entry, settled=True)) == ()
+        assert read.done and read.outcome().entry == entry
+
+
+def test_without_another_replica_a_late_node_is_waited_for() -> None:
+    read = Read((A, B), replicas=1)
+    read.ask_next()
+    read.late(A)
+    assert read.ask_next() == (B,)
+    assert read.answered(B, NodeAnswer(None, settled=True)) == ()
+    assert not read.done
+    assert read.answered(A, NodeAnswer(items(b"x"), settled=True)) == ()
+    assert held(read) == {b"x"}
+
+
+def test_a_node_that_becomes_late_after_the_next_answered_ends_the_read() -> None:
+    read = Read((A, B), replicas=2)
+    assert read.ask_next(2) == (A, B)
+    assert read.answered(B, NodeAnswer(items(b"x"), settled=False)) == ()
+    assert not read.done
+    assert read.late(A) == ()
+    assert read.done
+
+
+def test_what_comes_after_the_end_changes_nothing() -> None:
+    read = Read((A, B), replicas=2)
+    read.ask_next(2)
+    read.answered(A, NodeAnswer(items(b"x"), settled=True))
+    assert read.answered(B, NodeAnswer(items(b"y"), settled=True)) == ()
+    assert read.failed(B, GONE) == () == read.late(B)
+    assert read.ask_next() == ()
+    assert held(read) == {b"x"}

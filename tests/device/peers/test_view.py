@@ -1,0 +1,65 @@
+"""Who is there as one node sees it, and when its keys are complete."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.view import Standing, View
+
+A, B, C = (NodeId(number) for number in range(1, 4))
+
+
+@given(
+    st.dictionaries(st.integers(1, 2**64 - 1).map(NodeId), st.integers(1, 2**64 - 1), min_size=2, max_size=6)
+)
+def test_nodes_that_see_each_other_have_one_view(incarnations: dict[NodeId, int]) -> None:
+    views = {View.of(own, incarnations[own], incarnations.items()).digest for own in incarnations}
+    assert len(views) == 1
+
+
+def test_views_differ_by_nodes_and_by_restarts() -> None:
+    views = [View.of(A, 1, ()), View.of(A, 2, ()), View.of(A, 1, [(B, 1)]), View.of(A, 1, [(B, 2)])]
+    assert len({view.digest for view in views}) == len(views)
+
+
+def test_a_node_is_settled_once_all_others_are_through_for_its_view() -> None:
+    alone, two, three = View.of(A, 1, ()), View.of(A, 1, [(B, 1)]), View.of(A, 1, [(B, 1), (C, 1)])
+    standing = Standing(A, alone)
+    assert standing.settled(alone.digest)
+    standing.update(three)
+    assert not standing.settled(three.digest) and set(standing.missing()) == {B, C}
+    standing.complete(B, three.digest)
+    standing.complete(C, two.digest)
+    assert standing.missing() == (C,)
+    standing.complete(C, three.digest)
+    assert standing.settled(three.digest) and not standing.settled(two.digest)
+    standing.forget()
+    assert not standing.settled(three.digest)
+
+
+def test_a_node_may_be_through_before_it_is_seen() -> None:
+    two = View.of(A, 1, [(B, 1)])
+    standing = Standing(A, View.of(A, 1, ()))
+    standing.complete(B, two.digest)
+    standing.update(two)
+    assert standing.settled(two.digest)
+
+
+def test_a_node_that_went_has_to_be_through_again_when_it_is_back() -> None:
+    alone, two = View.of(A, 1, ()), View.of(A, 1, [(B, 1)])
+    standing = Standing(A, two)
+    standing.complete(B, two.digest)
+    standing.update(alone)
+    standing.update(two)
+    assert not standing.settled(two.digest)
+
+
+def test_strangers_cannot_fill_the_memory() -> None:
+    standing = Standing(A, View.of(A, 1, [(B, 1)]))
+    for number in range(10_000):
+        standing.complete(NodeId(100 + number), 1)
+    assert len(standing._completed) <= 4096
+    standing.complete(B, standing.view.digest)
+    assert standing.settled(standing.view.digest)
