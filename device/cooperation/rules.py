@@ -42,6 +42,6 @@ class CooperationRules:
     longest_rest_s: float = 120.0
     life_s: float = 3600.0
     renew_s: float = 1200.0
-    merge_s: float = 3.0
+    merge_s: float = 1.0
     popularity_age_s: float = 5.0
     largest_answer_bytes: int = 4 * 2**20

@@ -317,6 +317,25 @@ def test_while_the_edge_is_away_devices_help_each_other(scene: Scene) -> None:
     assert cloud.fetched == []
 
 
+def test_with_no_tier_at_all_devices_go_on_prefetching_from_each_other(scene: Scene) -> None:
+    cloud = _cloud(scene)
+    first, second = (scene.device(edge=None, cloud=cloud.endpoint) for _ in range(2))
+    bystander = scene.stranger()
+    scene.meet()
+    second.recognize_blocking(photo_features(0))
+    holds(second, 0)
+    for number in (0, 1, 0, 1, 0, 1):
+        first.recognize_blocking(photo_features(number))
+    wait_until(lambda: (state := first.prefetch_state) is not None and state.held_models == 2, what="models")
+    followed = {name(1): 3}
+    wait_until(lambda: bystander.store.counts_now(next_key("museum", name(0))) == followed, what="counts")
+    cloud.stop()
+    assert second.recognize_blocking(photo_features(0)).answered_by == "device"
+    holds(second, 0, 1)
+    assert second.recognize_blocking(photo_features(1)).answered_by == "device"
+    assert account(second).peer_models == 1
+
+
 def test_photos_are_answered_while_a_peer_keeps_models_back(scene: Scene) -> None:
     service = _Peer(_never)
     bad = scene.stranger(service)
