@@ -122,6 +122,8 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
     columns, rows = found.table(outcome.summary["metrics"])
     print_table(columns, rows, title=found.name, right=columns[1:])
     _show_targets(outcome.targets)
+    if outcome.summary["configuration"]["smoke"]:
+        typer.echo("A smoke run measures too little to judge by.")
     typer.echo(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
 
 
