@@ -59,7 +59,7 @@ class PeerSettings(BaseModel):
     """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: that of the daemon."""
     allowed: _UserPath | None = None
     """Folder with the public key (*.key) of every device to share with. Needed to listen beyond loopback."""
-    replicas: int = Field(default=2, ge=1, le=16)
+    replicas: int = Field(default=2, ge=1, le=64)
     """Devices that hold each key."""
     memory_bytes: int = Field(default=16 * MEBIBYTE, ge=0)
     """Most bytes that are held for the group."""

@@ -24,7 +24,7 @@ from nearsight.experiments.testbed.peer_process import GET, KADEMLIA, NEARSIGHT,
 SYSTEMS = (NEARSIGHT, KADEMLIA)
 SEES_ALL, GONE, IDLE, BEACONS = "sees all", "gone", "idle", "beacons"
 PUT_PHASE, GET_PHASE = "put phase", "get phase"
-REPLICAS = 2
+DEFAULT_REPLICAS = 2
 _START_MARGIN_S = 0.5
 _PRESENCE_TIMEOUT_PERIODS = 12.0
 _AT_ONCE = 20
@@ -57,10 +57,12 @@ class Setting:
         For people.
     nodes : int
         Devices.
-    late : int
-        So many of them come after all keys were stored.
     kademlia : KademliaSettings
         k and alpha.
+    replicas : int
+        Of each key in our store.
+    late : int
+        So many of them come after all keys were stored.
     presence : bool
         Measure presence, too: silence, its traffic, and a killed node.
     """
@@ -69,6 +71,7 @@ class Setting:
     title: str
     nodes: int
     kademlia: KademliaSettings
+    replicas: int = DEFAULT_REPLICAS
     late: int = 0
     presence: bool = False
 
@@ -170,7 +173,7 @@ class LookupMeasurement:
     def run(self, order: Sequence[str]) -> list[Row]:
         """Measure the stores in this order."""
         plan, setting = self._plan, self._setting
-        peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=REPLICAS)
+        peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=setting.replicas)
         group_plan = GroupPlan(setting.nodes, peers, setting.kademlia, plan.rate_mbps, self._seed)
         with PeerGroup(self._folder, group_plan) as group:
             early = group.nodes[: setting.nodes - setting.late]

@@ -185,7 +185,7 @@ class PeerProcess:
     def _one(self, kind: str, key: str, due_s: float, size_bytes: int) -> Done:
         _wait_until(due_s)
         began_s = time.monotonic()
-        local = kind == GET and self._node.route.nodes_for(key, 1)[0] == self._node.node_id
+        local = kind == GET and self._holds(key)
         outcome, before = OK, time.perf_counter()
         try:
             if kind == PUT:
@@ -198,6 +198,11 @@ class PeerProcess:
         except NearsightError as error:
             after, outcome = time.perf_counter(), type(error).__name__
         return Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
+
+    def _holds(self, key: str) -> bool:
+        """Whether ``get`` answers from what this node stores itself, without a message."""
+        replicas = self._node.route.nodes_for(key, self._node.settings.replicas)
+        return self._node.node_id in replicas and self._node.settled()
 
     def _fill(self, command: Command) -> Answer:
         size = int(command["value_bytes"])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from nearsight.__main__ import main
-from nearsight.experiments.figures.experiment import Row
+from nearsight.common.errors import MissingDependency
+from nearsight.experiments.figures.experiment import Row, RunOptions
 from nearsight.experiments.figures.fig6_15 import (
     ALL_GETS,
     FULL,
@@ -161,18 +161,24 @@ def test_those_who_are_there_also_store_the_keys_of_those_who_come_late(tmp_path
     assert made[3] == puts[3]
 
 
-def test_a_small_run_measures_everything(tmp_path: Path) -> None:
-    pytest.importorskip("kademlia")
-    assert main(["experiment", "run", "fig6.15", "--smoke", "--out", str(tmp_path)]) == 0
-    summary = json.loads((tmp_path / "summary.json").read_text())["metrics"]
+def test_a_small_run_measures_everything(smoke_runs) -> None:
+    folder: Path = smoke_runs.folder("fig6.15")
+    summary = json.loads((folder / "summary.json").read_text())["metrics"]
     (setting,) = summary["settings"].values()
     ours, theirs = (setting["systems"][name] for name in (NEARSIGHT, KADEMLIA))
     assert ours["gets"] == theirs["gets"] == 4 * SMOKE.lookups.requests
     assert ours["failed"] == ours["puts_failed"] == 0
     assert summary["presence"]["all_see_all_s"] > 0
     assert summary["presence"]["gone_s"]["most"] > 0
-    assert imread(tmp_path / "fig6.15.png").shape[1] > 600
+    assert imread(folder / "fig6.15.png").shape[1] > 600
 
 
 def test_it_is_in_the_list() -> None:
     assert isinstance(find_experiment("fig6.15"), Figure)
+
+
+def test_without_the_other_store_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearsight.experiments.extra.find_spec", lambda _name: None)
+    figure, options = Figure(), RunOptions(smoke=True)
+    with pytest.raises(MissingDependency, match=r"kademlia.*pip install"):
+        figure.run(figure.cells(options)[0], options)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from nearsight.__main__ import main
 from nearsight.experiments.figures.experiment import Row, RunOptions
 from nearsight.experiments.figures.peer_endurance import (
     GONE,
@@ -118,13 +117,13 @@ def test_a_group_that_loses_a_device_loses_nothing_else(tmp_path: Path) -> None:
     assert float(values[1, GONE]) > 0
 
 
-def test_a_small_run_measures_everything(tmp_path: Path) -> None:
-    assert main(["experiment", "run", "peers", "--smoke", "--out", str(tmp_path)]) == 0
-    summary = json.loads((tmp_path / "summary.json").read_text())["metrics"]
+def test_a_small_run_measures_everything(smoke_runs) -> None:
+    folder: Path = smoke_runs.folder("peers")
+    summary = json.loads((folder / "summary.json").read_text())["metrics"]
     assert summary["nothing_lost"]["unreadable"] == summary["nothing_lost"]["miscounted"] == 0
     assert summary["prefetching"][ALONE]["requests"] == summary["prefetching"][SHARING]["requests"] > 0
     assert summary["prefetching"][ALONE]["edge_model_bytes"] > 0
-    assert imread(tmp_path / "peers.png").shape[1] > 600
+    assert imread(folder / "peers.png").shape[1] > 600
 
 
 def test_it_is_in_the_list() -> None:
