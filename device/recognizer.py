@@ -20,6 +20,7 @@ from typing import Self
 from nearsight.common.caching.explanation import Explanation
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.logging import get_logger
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.rpc.client import Channel
@@ -278,7 +279,14 @@ class Recognizer:
 
     def _recognizes_itself(self, edge: str | None) -> bool:
         prefetch, peers = self.settings.prefetch, self.settings.peers
-        return bool(prefetch.enabled and prefetch.k_max and (edge or peers.enabled))
+        if not (prefetch.enabled and prefetch.k_max):
+            if peers.enabled:
+                get_logger("device").warning(
+                    "nothing is shared with devices nearby, as this one does not recognise by itself",
+                    advice="set prefetch.enabled and prefetch.k_max, or peers.enabled = false",
+                )
+            return False
+        return bool(edge) or peers.enabled
 
     def _sourcing(self, tiers: Sequence[str], connect: Callable[[str], Channel], clock: Clock) -> Sourcing:
         """Whom to ask for models: the edge; all tiers and the devices nearby where they share."""
