@@ -152,7 +152,7 @@ class Discovery:
         self._addresses = OwnAddresses(host)
         self._descriptor: int | None = None
         self._events: deque[Callable[[float], Actions]] = deque()
-        self._heard: set[NodeId] = set()
+        self._heard: dict[NodeId, float] = {}
         self._lock = threading.Lock()
         self._waker = Waker()
         self._stopping = False
@@ -234,7 +234,7 @@ class Discovery:
 
     def heard(self, node_id: NodeId) -> None:
         """Something came from a peer. Cheap: for every answer."""
-        self._heard.add(node_id)
+        self._heard[node_id] = self._clock.monotonic() + self._offset_s
 
     def call_failed(self, node_id: NodeId) -> None:
         """A call to a peer was not answered."""
@@ -272,7 +272,8 @@ class Discovery:
             if self._addresses.changed(now_s):
                 actions += self._membership.readdressed(now_s)
             while self._heard:
-                actions += self._membership.heard(self._heard.pop(), now_s)
+                node_id, at_s = self._heard.popitem()
+                actions += self._membership.heard(node_id, at_s, now_s)
             while self._events:
                 actions += self._events.popleft()(now_s)
             for heard in beacons:

@@ -7,10 +7,11 @@ only if that fails it is dropped. Suspects stay in `live`, as a lost beacon must
 Beacons prove nothing, so all that they can do is cause a ping, and pings are rationed: one at a time for each
 address, and less and less often to one that fails. What is kept about strangers is bounded.
 
-One process is told from another under the same id by its *incarnation*. The same one at a new address has
-moved. Another one at the same address is a restart: it has forgotten what it held, so it is reported as gone
-and joined. Another one at a new address has taken the old one's place if the old one no longer answers; if
-both do, two devices use one identity: the old one is kept, and the conflict is reported.
+One process is told from another under the same id by its *incarnation*. Another one at the same address is a
+restart: it has forgotten what it held, so it is reported as gone and joined. Whoever answers at a new address
+has the old address asked as well. If that fails, the same process has moved, and another one has taken its
+place. If both answer, the same process has an alias, as on two networks; and two processes under one id are a
+conflict: the first one stays, and it is reported.
 """
 
 from __future__ import annotations
@@ -36,43 +37,13 @@ from nearsight.device.peers.presence_actions import (
     Readdressed,
     Slept,
 )
+from nearsight.device.peers.tracked_peer import NEVER, NOT_DUE, TrackedPeer
 
 JITTER = 0.1
 """Share of the period by which beacons come earlier or later, so that those of many devices spread out."""
 MIN_PING_GAP_S = 0.5
 """A peer that answered a moment ago is not pinged again for a call that failed."""
 REMEMBERED_DEPARTURES = 1024
-
-
-@dataclass(slots=True)
-class _Node:
-    node_id: NodeId
-    endpoint: str
-    heard_s: float
-    since_s: float
-    state: PeerState = PeerState.JOINING
-    reply: PingReply | None = None
-    round_trip_s: float = 0.0
-    answered_s: float = float("-inf")
-    beacon_s: float = float("-inf")
-    doubt: str = ""
-    due_s: float = float("inf")
-    rival: tuple[str, PingReply] | None = None
-
-    @property
-    def incarnation(self) -> int:
-        return self.reply.incarnation if self.reply is not None else 0
-
-    def peer(self) -> Peer:
-        return Peer(
-            self.node_id,
-            self.endpoint,
-            self.state,
-            self.heard_s,
-            self.since_s,
-            self.reply,
-            self.round_trip_s,
-        )
 
 
 @dataclass(slots=True)
@@ -128,7 +99,7 @@ class Membership:
         self.counts = MembershipCounts()
         self._settings = settings
         self._rng = rng
-        self._nodes: dict[NodeId, _Node] = {}
+        self._nodes: dict[NodeId, TrackedPeer] = {}
         self._own_endpoints = {endpoint} - {""}
         self._static = {where: who for who, where in static if who != own and where != endpoint}
         self._pings = PingRation(settings.period_s)
@@ -167,8 +138,7 @@ class Membership:
             if node.state is PeerState.LIVE and now_s >= node.heard_s + self._settings.departure_s:
                 self._doubt(node, "silent", now_s)
             if now_s >= node.due_s:
-                self._ask(node.node_id, node.endpoint, now_s, force=True)
-                node.due_s = float("inf")
+                self._check(node, now_s)
         if self._static and now_s >= self._static_s:
             self._look_for_static_peers(now_s)
             self._static_s = now_s + self._settings.period_s
@@ -183,11 +153,11 @@ class Membership:
                 self._ask(node_id, endpoint, now_s)
         elif node is None:
             self._hear_of(node_id, endpoint, now_s)
-        elif node.endpoint != endpoint or node.state is PeerState.JOINING:
-            self._ask(node_id, endpoint, now_s)
-        else:
+        elif node.is_at(endpoint):
             node.beacon_s = now_s
-            self._alive(node, now_s)
+            node.alive(now_s)
+        else:
+            self._ask(node_id, endpoint, now_s)
         return self._done()
 
     def leaving(self, node_id: NodeId, now_s: float) -> Actions:
@@ -207,11 +177,11 @@ class Membership:
         if node is None:
             self._pings.forgive(node_id, endpoint)
             self._hear_of(node_id, endpoint, now_s)
-        elif node.state is PeerState.JOINING or node.incarnation != incarnation:
+        elif node.incarnation != incarnation:
             self._ask(node_id, endpoint, now_s, force=True)
         else:
-            self._alive(node, now_s)
-            if endpoint != node.endpoint and now_s - node.beacon_s > self._settings.departure_s:
+            node.alive(now_s)
+            if not node.is_at(endpoint):
                 self._ask(node_id, endpoint, now_s)
         return self._done()
 
@@ -241,19 +211,19 @@ class Membership:
         self._failed(ping, now_s)
         return self._done()
 
-    def heard(self, node_id: NodeId, now_s: float) -> Actions:
-        """Anything else came from a peer."""
+    def heard(self, node_id: NodeId, at_s: float, now_s: float) -> Actions:
+        """Anything else came from a peer, a moment ago."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
-        if node is not None and node.state is not PeerState.JOINING:
-            self._alive(node, now_s)
+        if node is not None and node.joined:
+            node.alive(at_s)
         return self._done()
 
     def call_failed(self, node_id: NodeId, now_s: float) -> Actions:
         """A call to a peer was not answered."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
-        if node is not None and node.state is not PeerState.JOINING:
+        if node is not None and node.joined:
             self._doubt(node, "unreachable", now_s)
         return self._done()
 
@@ -281,7 +251,7 @@ class Membership:
         """Ask all peers what they hold."""
         self._wake(now_s)
         for node in self._nodes.values():
-            if node.state is not PeerState.JOINING:
+            if node.joined:
                 self._ask(node.node_id, node.endpoint, now_s, force=True)
         return self._done()
 
@@ -302,9 +272,11 @@ class Membership:
         self._announce_s = self._static_s = float("-inf")
         self._pings.start_over()  # what was asked before has failed for no fault of the peers
         for node in self._nodes.values():
-            if node.state is not PeerState.JOINING:
-                node.state, node.doubt, node.answered_s = PeerState.SUSPECT, "silent", float("-inf")
-            self._ask(node.node_id, node.endpoint, now_s, force=True)
+            node.elsewhere, node.answered_s = None, NEVER
+            if node.joined:
+                self._doubt(node, "silent", now_s)
+            else:
+                self._ask(node.node_id, node.endpoint, now_s, force=True)
 
     def _ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, force: bool = False) -> bool:
         if self._pings.is_under_way(node_id, endpoint):
@@ -319,64 +291,92 @@ class Membership:
         if len(self._nodes) >= self._settings.max_peers:
             self.counts.over_limit += 1
         elif self._ask(node_id, endpoint, now_s):
-            self._nodes[node_id] = _Node(node_id, endpoint, now_s, now_s)
+            self._nodes[node_id] = TrackedPeer(node_id, endpoint, now_s, now_s)
 
-    def _alive(self, node: _Node, now_s: float) -> None:
-        node.heard_s = now_s
-        if node.state is PeerState.SUSPECT and node.doubt == "silent":
-            node.state, node.doubt = PeerState.LIVE, ""
-
-    def _doubt(self, node: _Node, why: str, now_s: float) -> None:
-        node.state, node.doubt = PeerState.SUSPECT, why
+    def _doubt(self, node: TrackedPeer, why: str, now_s: float) -> None:
+        node.suspect(why)
         earliest_s = node.answered_s + MIN_PING_GAP_S
         if now_s >= earliest_s:
-            self._ask(node.node_id, node.endpoint, now_s, force=True)
+            self._check(node, now_s)
         else:
             node.due_s = earliest_s
+
+    def _check(self, node: TrackedPeer, now_s: float) -> None:
+        node.due_s = NOT_DUE
+        for endpoint in (node.endpoint, *node.aliases):
+            self._ask(node.node_id, endpoint, now_s, force=True)
 
     def _answered(self, endpoint: str, reply: PingReply, now_s: float) -> None:
         node = self._nodes.get(reply.node_id)
         if self._left.get(reply.node_id) == reply.incarnation:
-            if node is not None and node.state is PeerState.JOINING:
+            if node is not None and not node.joined:
                 del self._nodes[node.node_id]
-        elif node is None or node.state is PeerState.JOINING:
+        elif node is None or not node.joined:
             self._join(endpoint, reply, now_s)
+        elif endpoint != node.endpoint:
+            self._answered_elsewhere(node, endpoint, reply, now_s)
         elif reply.incarnation != node.incarnation:
-            if endpoint == node.endpoint:
-                self._drop(node, "restarted")
-                self._join(endpoint, reply, now_s)
-            else:
-                node.rival = (endpoint, reply)
-                self._ask(node.node_id, node.endpoint, now_s, force=True)
+            self._drop(node, "restarted")
+            self._join(endpoint, reply, now_s)
         else:
-            self._confirm(node, endpoint, reply, now_s)
+            node.reply, node.answered_s, node.endpoint_failed = reply, now_s, False
+            node.alive(now_s)
+            node.sure()
+            self._keep_endpoint(node, now_s)
 
-    def _confirm(self, node: _Node, endpoint: str, reply: PingReply, now_s: float) -> None:
-        before = node.endpoint
-        node.reply, node.heard_s, node.answered_s = reply, now_s, now_s
-        settled = endpoint == before or (endpoint in self._static and node.state is PeerState.LIVE)
-        if endpoint == before or not settled:
-            node.state, node.doubt, node.due_s = PeerState.LIVE, "", float("inf")
-        if not settled:
-            node.endpoint = endpoint
-            self.counts.moved += 1
-            self._actions.append(Moved(node.peer(), before))
-        if node.rival is not None:
-            self._conflict(node.node_id, node.rival[0], now_s)
-            node.rival = None
+    def _answered_elsewhere(self, node: TrackedPeer, endpoint: str, reply: PingReply, now_s: float) -> None:
+        node.elsewhere = (endpoint, reply)
+        if node.endpoint_failed:
+            self._give_up_endpoint(node, now_s)
+        elif endpoint not in node.aliases:
+            self._ask(node.node_id, node.endpoint, now_s, force=True)
+
+    def _keep_endpoint(self, node: TrackedPeer, now_s: float) -> None:
+        """Its address answers: what answered elsewhere is the same process, or another under its id."""
+        if node.elsewhere is None:
+            return
+        endpoint, reply = node.elsewhere
+        node.elsewhere = None
+        if reply.incarnation == node.incarnation:
+            node.add_alias(endpoint)
+            self._pings.forgive(node.node_id, endpoint)
+        else:
+            self._conflict(node.node_id, endpoint, now_s)
+
+    def _give_up_endpoint(self, node: TrackedPeer, now_s: float) -> None:
+        """Its address does not answer: whoever answered elsewhere takes over, or it is gone."""
+        if node.elsewhere is not None:
+            endpoint, reply = node.elsewhere
+            if reply.incarnation == node.incarnation:
+                before = node.endpoint
+                node.reply, node.answered_s = reply, now_s
+                node.alive(now_s)
+                node.move(endpoint)
+                self.counts.moved += 1
+                self._actions.append(Moved(node.peer(), before))
+            else:
+                self._drop(node, "replaced")
+                self._join(endpoint, reply, now_s)
+        elif any(self._pings.is_under_way(node.node_id, alias) for alias in node.aliases):
+            node.endpoint_failed = True
+        elif node.state is PeerState.SUSPECT:
+            self._drop(node, node.doubt)
+        else:
+            # Beacons came meanwhile, but they are no use if it cannot be reached.
+            self._doubt(node, "unreachable", now_s)
 
     def _join(self, endpoint: str, reply: PingReply, now_s: float) -> None:
         if reply.node_id not in self._nodes and len(self._nodes) >= self._settings.max_peers:
             self.counts.over_limit += 1
             return
-        node = _Node(reply.node_id, endpoint, now_s, now_s, PeerState.LIVE, reply, answered_s=now_s)
+        node = TrackedPeer(reply.node_id, endpoint, now_s, now_s, PeerState.LIVE, reply, answered_s=now_s)
         self._nodes[node.node_id] = node
         self.counts.joined += 1
         self._actions.append(Joined(node.peer()))
 
-    def _drop(self, node: _Node, why: str) -> None:
+    def _drop(self, node: TrackedPeer, why: str) -> None:
         del self._nodes[node.node_id]
-        if node.state is not PeerState.JOINING:
+        if node.joined:
             self.counts.gone += 1
             self._actions.append(Gone(node.peer(), why))
             self._pings.forgive_node(node.node_id)  # whoever was second may be the only one now
@@ -389,22 +389,13 @@ class Membership:
         node = self._nodes.get(ping.node_id) if ping.node_id is not None else None
         if node is None:
             return
-        if node.state is PeerState.JOINING:
+        if not node.joined:
             if not self._pings.asks_for(node.node_id):
                 self._drop(node, "unreachable")
-        elif ping.endpoint == node.endpoint:
-            self._current_address_failed(node, now_s)
-
-    def _current_address_failed(self, node: _Node, now_s: float) -> None:
-        if node.rival is not None:
-            endpoint, reply = node.rival
-            self._drop(node, "replaced")
-            self._join(endpoint, reply, now_s)
-        elif node.state is PeerState.SUSPECT:
-            self._drop(node, node.doubt)
-        else:
-            # Beacons came meanwhile, but they are no use if it cannot be reached.
-            self._doubt(node, "unreachable", now_s)
+            return
+        node.aliases.pop(ping.endpoint, None)
+        if ping.endpoint == node.endpoint or node.endpoint_failed:
+            self._give_up_endpoint(node, now_s)
 
     def _own_answer(self, ping: Ping, reply: PingReply, now_s: float) -> None:
         if reply.incarnation != self.incarnation:

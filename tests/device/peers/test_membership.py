@@ -141,6 +141,13 @@ def test_a_silent_peer_that_does_not_answer_is_gone(joined: Driven) -> None:
     assert not joined.sees()
 
 
+def test_silence_counts_from_when_something_came_not_from_when_it_was_told(joined: Driven) -> None:
+    joined.after(10.0)
+    joined.membership.heard(OTHER, joined.now_s - 4.0, joined.now_s)
+    assert not any(isinstance(action, Ping) for action in joined.after(10.5))
+    only_ping(joined.after(0.5))
+
+
 @pytest.mark.parametrize("sign", ["beacon", "data"])
 def test_any_sign_of_life_keeps_a_peer_from_being_pinged(joined: Driven, sign: str) -> None:
     for _ in range(20):
@@ -148,7 +155,7 @@ def test_any_sign_of_life_keeps_a_peer_from_being_pinged(joined: Driven, sign: s
         if sign == "beacon":
             joined.beacon()
         else:
-            joined.membership.heard(OTHER, joined.now_s)
+            joined.membership.heard(OTHER, joined.now_s, joined.now_s)
     assert joined.state() is PeerState.LIVE
 
 
@@ -217,12 +224,65 @@ def test_a_beacon_that_says_goodbye_only_causes_a_ping(joined: Driven) -> None:
     assert joined.state() is PeerState.LIVE
 
 
-def test_the_same_process_at_a_new_address_has_moved(joined: Driven) -> None:
-    ping = joined.beacon_ping(endpoint=ELSEWHERE)
-    (moved,) = joined.answer(ping)
+def test_the_same_process_at_a_new_address_has_moved_if_the_old_one_is_dead(joined: Driven) -> None:
+    old = only_ping(joined.answer(joined.beacon_ping(endpoint=ELSEWHERE)))
+    assert old.endpoint == THERE
+    (moved,) = joined.fail(old)
     assert isinstance(moved, Moved)
     assert (moved.before, moved.peer.endpoint) == (THERE, ELSEWHERE)
+    assert moved.peer.state is PeerState.LIVE
     assert joined.membership.counts.conflicts == 0
+
+
+@pytest.fixture
+def on_two_networks(joined: Driven) -> Driven:
+    joined.answer(only_ping(joined.answer(joined.beacon_ping(endpoint=ELSEWHERE))))
+    return joined
+
+
+def test_a_peer_on_two_networks_does_not_move_to_and_fro(on_two_networks: Driven) -> None:
+    for _ in range(20):
+        assert not any(isinstance(action, Ping) for action in on_two_networks.after(5.0))
+        assert on_two_networks.beacon(endpoint=ELSEWHERE) == ()
+        assert on_two_networks.beacon(endpoint=THERE) == ()
+    assert on_two_networks.membership.counts.moved == 0
+    assert on_two_networks.membership.counts.conflicts == 0
+
+
+@pytest.mark.parametrize("first", [THERE, ELSEWHERE])
+def test_a_peer_on_two_networks_moves_when_one_of_them_fails(on_two_networks: Driven, first: str) -> None:
+    on_two_networks.after(2.0)
+    actions = on_two_networks.membership.call_failed(OTHER, on_two_networks.now_s)
+    pings = {action.endpoint: action for action in actions if isinstance(action, Ping)}
+    assert pings.keys() == {THERE, ELSEWHERE}
+    if first == THERE:
+        assert on_two_networks.fail(pings[THERE]) == ()
+        (moved,) = on_two_networks.answer(pings[ELSEWHERE])
+    else:
+        assert on_two_networks.answer(pings[ELSEWHERE]) == ()
+        (moved,) = on_two_networks.fail(pings[THERE])
+    assert isinstance(moved, Moved)
+    assert moved.peer.endpoint == ELSEWHERE
+    assert on_two_networks.state() is PeerState.LIVE
+
+
+def test_a_peer_on_two_networks_is_gone_when_both_fail(on_two_networks: Driven) -> None:
+    on_two_networks.after(2.0)
+    actions = on_two_networks.membership.call_failed(OTHER, on_two_networks.now_s)
+    first, second = (action for action in actions if isinstance(action, Ping))
+    assert on_two_networks.fail(first) == ()
+    (gone,) = on_two_networks.fail(second)
+    assert isinstance(gone, Gone)
+
+
+def test_one_network_that_fails_for_a_moment_changes_nothing(on_two_networks: Driven) -> None:
+    on_two_networks.after(2.0)
+    actions = on_two_networks.membership.call_failed(OTHER, on_two_networks.now_s)
+    first, second = (action for action in actions if isinstance(action, Ping))
+    assert on_two_networks.answer(first) == ()
+    assert on_two_networks.fail(second) == ()
+    (peer,) = on_two_networks.membership.live()
+    assert (peer.endpoint, peer.state) == (THERE, PeerState.LIVE)
 
 
 def test_a_forged_beacon_does_not_move_a_peer(joined: Driven) -> None:
@@ -293,21 +353,12 @@ def test_a_restart_at_the_same_address_is_noticed_by_its_introduction(joined: Dr
     assert again.peer.incarnation == 21
 
 
-def test_a_peer_that_is_reached_at_two_addresses_does_not_move_to_and_fro(joined: Driven) -> None:
-    for _ in range(10):
-        joined.after(5.0)
-        joined.beacon()
-        assert joined.membership.introduced(OTHER, ELSEWHERE, 20, joined.now_s) == ()
-    assert joined.membership.counts.moved == 0
-
-
-def test_a_peer_without_beacons_moves_with_its_introduction(joined: Driven) -> None:
-    for _ in range(4):
-        joined.after(5.0)
-        joined.membership.heard(OTHER, joined.now_s)
-    ping = only_ping(joined.membership.introduced(OTHER, ELSEWHERE, 20, joined.now_s))
-    (moved,) = joined.answer(ping)
-    assert isinstance(moved, Moved)
+def test_a_peer_that_introduces_itself_with_another_address_has_an_alias(joined: Driven) -> None:
+    new = only_ping(joined.membership.introduced(OTHER, ELSEWHERE, 20, joined.now_s))
+    assert joined.answer(only_ping(joined.answer(new))) == ()
+    assert joined.membership.introduced(OTHER, ELSEWHERE, 20, joined.now_s) == ()
+    (peer,) = joined.membership.live()
+    assert peer.endpoint == THERE
 
 
 def test_own_beacons_are_ignored(alone: Driven) -> None:
@@ -380,7 +431,7 @@ def test_static_peers_are_looked_for_every_period_until_they_are_there() -> None
 def test_a_static_peer_known_under_another_address_is_not_moved() -> None:
     driven = Driven(static=((None, "tcp://two.local:7000"),))
     driven.answer(driven.beacon_ping())
-    driven.answer(only_ping(driven.first))
+    driven.answer(only_ping(driven.answer(only_ping(driven.first))))
     for _ in range(4):
         assert not any(isinstance(action, Ping) for action in driven.after(5.0))
         driven.beacon()

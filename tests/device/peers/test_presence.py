@@ -1,6 +1,7 @@
 """Presence of whole nodes, with keys, on hosts of their own: what networks and other people do to them."""
 
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,10 @@ def forge(host: Namespace, beacon: Beacon, port: int = 7400) -> None:
             sender.sendto(encode_beacon(beacon), ("255.255.255.255", port))
 
     on(host, send)
+
+
+def ip(host: Namespace, *words: str) -> None:
+    subprocess.run(["ip", "-n", host.name, *words], check=True)
 
 
 def counts(node: PeerNode) -> tuple[int, int]:
@@ -107,6 +112,26 @@ def test_a_device_reaches_its_peers_again_after_its_own_address_changed(hosts: P
     assert first.store.get("before").result(5.0) == b"1"
     assert first.store.get("after").result(5.0) == b"2"
     assert all(counts(node) == (0, 0) for node in hosts.nodes)
+
+
+def test_two_hosts_on_two_networks_stay_peers_when_one_network_fails(hosts: PeerHosts) -> None:
+    one, two = hosts.network.nodes[:2]
+    ip(one, "link", "add", "wlan0", "type", "veth", "peer", "name", "wlan0", "netns", two.name)
+    for host, address in ((one, "10.99.0.1/24"), (two, "10.99.0.2/24")):
+        ip(host, "addr", "add", address, "dev", "wlan0")
+        ip(host, "link", "set", "wlan0", "up")
+    first, second = (hosts.start(host, hosts.keys(f"device{i}")) for i, host in enumerate((one, two)))
+    hosts.wait_complete()
+    received = first.beacon_counters.received
+    wait_until(lambda: first.beacon_counters.received >= received + 4)
+    discovery = first._discovery
+    assert discovery is not None
+    assert discovery.counts.moved <= 1
+    used = "10.99." if "10.99." in endpoints(first)[second.node_id] else "10.77."
+    ip(one, "link", "set", "wlan0" if used == "10.99." else "eth0", "down")
+    discovery.call_failed(second.node_id)
+    wait_until(lambda: used not in endpoints(first).get(second.node_id, used), what="the move")
+    assert counts(first) == (0, 0)
 
 
 def test_halves_of_a_network_that_meet_again_find_each_other(hosts: PeerHosts) -> None:
