@@ -15,6 +15,10 @@ from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.values import Entry, merged
 
+MORE_IF_FOUND = 1
+MORE_IF_MISSING = 4
+"""How many nodes beyond the replicas are asked while none is settled."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
@@ -43,8 +47,8 @@ class Read:
     ranking : sequence of NodeId
         All nodes, the first responsible one first; not empty.
     replicas : int
-        How many of them hold each key. One more is asked while none is settled: the one that held the key
-        before the latest came.
+        How many of them hold each key. While none is settled, one more is asked, the one that held the key
+        before the latest came, and some more if none knows the key: several may have come at once.
 
     Attributes
     ----------
@@ -56,7 +60,7 @@ class Read:
 
     def __init__(self, ranking: Sequence[NodeId], replicas: int) -> None:
         self._ranking = ranking
-        self._most_answers = replicas + 1
+        self._replica_count = replicas
         self._answers: dict[NodeId, NodeAnswer] = {}
         self._replicas = frozenset(ranking[:replicas])
         self._failed: set[NodeId] = set()
@@ -67,7 +71,9 @@ class Read:
 
     def ask_next(self, count: int = 1) -> tuple[NodeId, ...]:
         """Begin, or go on although an answer is outstanding: the nodes to ask now."""
-        if self.done or len(self._answers) >= self._most_answers:
+        found = any(answer.entry is not None for answer in self._answers.values())
+        most = self._replica_count + (MORE_IF_FOUND if found else MORE_IF_MISSING)
+        if self.done or len(self._answers) >= most:
             return ()
         following = tuple(self._ranking[self.asked : self.asked + count])
         self.asked += len(following)

@@ -13,6 +13,7 @@ from typing import ClassVar
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
+from nearsight.common.clock import SystemClock
 from nearsight.common.errors import (
     ConfigurationError,
     InvalidArgument,
@@ -167,10 +168,9 @@ def test_a_peer_that_stops_answering_costs_one_short_wait_and_is_then_gone() -> 
 
 def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing() -> None:
     bad = _BadPeer(5, _SilentStore())
-    with group_with(bad) as nodes:
+    with group_with(bad, read_timeout_s=0.3) as nodes:
         node = nodes.nodes[0]
-        keys = key_with_first(nodes, bad.node_id)
-        key = next(keys)
+        key = next(key_with_first(nodes, bad.node_id))
         node.store.put(key, b"v").result(S)
         for read in (node.store.get_now, lambda key: node.store.get(key).result(S)):
             assert read(key) == b"v"
@@ -328,10 +328,35 @@ def test_a_peer_that_goes_to_the_limit_of_stamps_wins_until_the_next_write() -> 
                 assert {each.store.get_now("k") for each in nodes.nodes} == {b"%d" % number}
 
 
+class _WrongDate(SystemClock):
+    def __init__(self, wall_s: float) -> None:
+        self._wall_s = wall_s
+
+    def wall(self) -> float:
+        return self._wall_s
+
+
+def test_devices_with_wrong_dates_share_like_others() -> None:
+    nodes = Group()
+    try:
+        for wall_s in (0.0, 4_102_444_800.0, time.time()):  # 1970, 2100
+            nodes.add(clock=_WrongDate(wall_s))
+        nodes.settle()
+        for number in range(30):
+            for node in nodes.nodes:
+                value = f"{number} {node.device_id}".encode()
+                node.store.put(f"k {number}", value).result(S)
+                node.store.merge(f"c {number}", {"x": 1}).result(S)
+                assert {each.store.get_now(f"k {number}") for each in nodes.nodes} == {value}
+            assert {each.store.counts_now(f"c {number}")["x"] for each in nodes.nodes} == {3}
+    finally:
+        nodes.stop()
+
+
 def test_a_flood_of_puts_is_bounded_and_ends_in_values_or_errors() -> None:
     with group(3, max_keys=200, memory_bytes=200_000) as nodes:
         node = nodes.nodes[0]
-        puts = [node.store.put(f"flood {number}", bytes(500)) for number in range(5000)]
+        puts = [node.store.put(f"flood {number}", bytes(500)) for number in range(2000)]
         outcomes = [put.exception(30) for put in puts]
         assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
         assert any(error is None for error in outcomes)

@@ -52,6 +52,15 @@ def test_while_nobody_is_settled_one_more_than_the_replicas_is_asked() -> None:
     assert held(read) == {b"x"}
 
 
+def test_several_may_have_come_at_once_so_a_miss_is_looked_into() -> None:
+    nodes = tuple(NodeId(number) for number in range(1, 11))
+    read = Read(nodes, replicas=2)
+    asked = list(read.ask_next())
+    while not read.done:
+        asked += read.answered(asked[-1], NodeAnswer(None, settled=False))
+    assert asked == list(nodes[:6]) and read.outcome().entry is None
+
+
 def test_nodes_that_fail_are_passed_over_until_none_is_left() -> None:
     read = Read((A, B), replicas=2)
     read.ask_next()
