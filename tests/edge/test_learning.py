@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.caching.explanation import Explanation
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import CorruptStore
 from nearsight.common.explain import ask_explanations
 from nearsight.common.metrics import DaemonMetrics
@@ -22,6 +24,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.journal import Journal
 from nearsight.edge.settings import CacheSettings
+from nearsight.edge.state_store import StateStore
 from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
 from support.edge import (
@@ -132,6 +135,29 @@ def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp
     assert first.object_ids[:5] == before.object_ids[:5]
     assert again.object_ids[0] == predicted.object_ids[0] == "151"
     assert again.probabilities[0] == pytest.approx(predicted.probabilities[0], rel=0.05)
+
+
+def test_an_edge_that_is_killed_while_it_is_asked_forgets_the_last_moments_only(tmp_path: Path) -> None:
+    """It writes every 0.1 s here; a second is allowed for, as the machine may be busy."""
+    profile_of_table_3_2().save(tmp_path / "profile.json")
+    cloud = ScriptedCloud([random_model(f"{number:03d}", number) for number in range(3)])
+    answered_s: list[float] = []
+    try:
+        with edge_process(cloud.endpoint, tmp_path) as edge, EdgeClient(edge.endpoint) as device:
+            device.report("001")
+            wait_until(lambda: bool(catalogues(device)), what="a cache", timeout_s=20)
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 2.0:
+                device.report("000")
+                answered_s.append(time.monotonic())
+            edge.kill()
+    finally:
+        cloud.stop()
+    with StateStore(tmp_path / "edge.db", SYSTEM_CLOCK) as store:
+        kept = sum(one.count for one in store.load(CATALOGUE).popularity if one.object_id == "000")
+    due = sum(moment_s < answered_s[-1] - 1.0 for moment_s in answered_s)
+    assert due > 20
+    assert due * 0.99 <= kept <= len(answered_s)
 
 
 def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
