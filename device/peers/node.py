@@ -11,6 +11,7 @@ from nearsight.common.background import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, InternalError, NearsightError, Unavailable
 from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.security import KeyPair, ServerSecurity, read_secret_key
 from nearsight.common.rpc.server import RpcServer, ServerObserver, ServerSettings
 from nearsight.common.rpc.service import Service
@@ -208,11 +209,12 @@ class PeerNode:
         if self._stopped or not self._started:
             return
         self._stopped = True
+        deadline = Deadline.after(grace_s, self._clock)
         if grace_s > 0 and self.peers():
-            self._handover.leave(grace_s)
+            self._handover.leave(deadline.remaining_s())
             self._say_goodbye(min(grace_s, GOODBYE_S))
             # What was written while it was handed over.
-            self._handover.leave(grace_s)
+            self._handover.leave(deadline.remaining_s())
         self._server.stop(min(grace_s, GOODBYE_S))
         if self._discovery is not None:
             self._discovery.stop(farewell=grace_s > 0)

@@ -29,7 +29,7 @@ from nearsight.device.peers.links import Links
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.reading import NodeAnswer, Read
-from nearsight.device.peers.shared_store import SharedStore, refusal_error
+from nearsight.device.peers.shared_store import CLAIM_LEASE_S, SharedStore, refusal_error
 from nearsight.device.peers.store_service import StoreService
 from nearsight.device.peers.values import Entry
 from nearsight.device.peers.view import Standing
@@ -201,7 +201,7 @@ class StoreClient:
             self.counts.lies += 1
             raise
         wait_ms = max((claim.wait_ms for claim in response.claims), default=0)
-        return NodeAnswer(entry, response.settled, wait_ms)
+        return NodeAnswer(entry, response.settled, min(wait_ms, round(1000 * CLAIM_LEASE_S)))
 
     def _look_at_overdue(self) -> None:
         now_s = self.clock.monotonic()

@@ -269,6 +269,16 @@ def test_a_lie_that_could_be_true_wins_until_the_next_write_and_no_longer() -> N
         assert node.store.get_now(other) == b"true"
 
 
+def test_nobody_is_made_to_wait_for_long() -> None:
+    store = _LyingStore()
+    bad = _BadPeer(5, store)
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        key = next(key_with_first(nodes, bad.node_id))
+        store.lie = ReadResponse(claims=[ClaimMessage(key=key, wait_ms=2**32 - 1)], settled=True)
+        assert node.store.items_now(key, claim=True).wait_ms <= 5000
+
+
 def test_a_peer_that_refuses_everything_costs_one_copy_and_no_more() -> None:
     store = _LyingStore()
     store.refuses = True
@@ -435,6 +445,33 @@ def test_with_keys_ids_follow_from_them_and_strangers_stay_out(identities: Path)
     finally:
         for node in (a, b, stranger):
             node.stop(0)
+
+
+def test_a_device_that_restarts_under_the_same_id_is_given_everything_again(identities: Path) -> None:
+    a = PeerNode(with_keys(identities, "a"), device_id="a")
+    a.start()
+    static = (f"a@{a.endpoint}",)
+    b = PeerNode(with_keys(identities, "b", static), device_id="b")
+    b.start()
+    try:
+        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
+        for number in range(50):
+            b.store.put(f"k {number}", b"v").result(S)
+        b.store.merge("c", {"x": 5}).result(S)
+        endpoint, node_id, incarnation = b.endpoint, b.node_id, b.incarnation
+        b.stop(0)
+        again = with_keys(identities, "b", static).model_copy(update={"listen": endpoint})
+        b = PeerNode(again, device_id="b")
+        b.start()
+        assert b.node_id == node_id and b.incarnation != incarnation
+        wait_until(lambda: len(b.held_keys()) == 51 and b.settled() and a.settled())
+        b.store.merge("c", {"x": 1}).result(S)
+        a.store.put("k 0", b"later").result(S)
+        assert a.store.counts_now("c") == b.store.counts_now("c") == {"x": 6}
+        assert b.store.get_now("k 0") == b"later"
+    finally:
+        a.stop(0)
+        b.stop(0)
 
 
 def test_a_peer_cannot_speak_for_another(identities: Path) -> None:
