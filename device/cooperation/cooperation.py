@@ -208,7 +208,9 @@ class Cooperation:
     def report(self) -> PeersReport:
         """For `nearsight peers`."""
         report = self._node.report()
-        facts = (*report.facts, *self.state.facts())
+        wasted = self._held_models.account
+        vain = ("models fetched in vain", _amount(wasted.wasted_models, wasted.wasted_bytes))
+        facts = (*report.facts, *self.state.facts(), vain)
         return PeersReport(report.node_id, report.device_id, report.endpoint, report.peers, facts)
 
     def start(self) -> None:

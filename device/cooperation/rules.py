@@ -33,7 +33,7 @@ class CooperationRules:
         A longer answer of a peer is not looked at.
     """
 
-    model_timeout_s: float = 1.0
+    model_timeout_s: float = 2.0
     holders_asked: int = 2
     read_timeout_s: float = 1.0
     patience_s: float = 3.0
