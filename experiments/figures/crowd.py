@@ -53,7 +53,7 @@ MOST_OF_PAPER = 0.5
 
 _OBJECTS = 400
 _BOUND = 40
-_STAYS_H, _SMOKE_STAYS_H = (1.0, 2.0, 4.0, 8.0), (0.5,)
+_STAYS_H, _SMOKE_STAYS_H = (1.0, 2.0, 4.0, 8.0), (0.2,)
 _SEEDS, _SMOKE_SEEDS = 5, 1
 _SETTLING_S = 1200.0
 """The edge decides for this long before the move; before that it only counts, which is all that matters."""
