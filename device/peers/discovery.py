@@ -6,7 +6,6 @@ so on) and are not kept waiting; what it concludes goes to ``changed`` from that
 
 from __future__ import annotations
 
-import functools
 import random
 import select
 import threading
@@ -16,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import InvalidArgument, NearsightError
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.waker import Waker
 from nearsight.device.peers.addresses import host_and_port, is_loopback
@@ -29,6 +28,7 @@ from nearsight.device.peers.node_id import NodeId, shown
 from nearsight.device.peers.own_addresses import OwnAddresses
 from nearsight.device.peers.peer import Peer, PeerState, PingReply
 from nearsight.device.peers.peer_settings import NO_BROADCAST, PeerSettings
+from nearsight.device.peers.pinger import Pinger
 from nearsight.device.peers.presence_actions import (
     Action,
     Actions,
@@ -149,6 +149,7 @@ class Discovery:
         if beacons is None and settings.broadcast != NO_BROADCAST:
             beacons = BeaconSocket(host, settings.beacon_port, settings.broadcast)
         self._beacons = BeaconExchange(Beacon(own.node_id, port), beacons, allowed)
+        self._pinger = Pinger(hooks.ping, self._ping_answered, self._ping_failed, clock)
         self._addresses = OwnAddresses(host)
         self._descriptor: int | None = None
         self._events: deque[Callable[[float], Actions]] = deque()
@@ -280,6 +281,7 @@ class Discovery:
                 actions += self._hear(heard, now_s)
             actions += self._membership.tick(now_s)
         self._carry_out(actions)
+        self._pinger.pump()
 
     def _now_s(self) -> float:
         # The monotonic clock stands still while a machine is suspended, the wall clock does not.
@@ -304,7 +306,7 @@ class Discovery:
         for action in actions:
             match action:
                 case Ping():
-                    self._begin_ping(action)
+                    self._pinger.begin(action)
                 case Announce():
                     self._beacons.announce()
                 case _:
@@ -335,21 +337,8 @@ class Discovery:
                     advice="give each device a key of its own with `nearsight keys generate`",
                 )
 
-    def _begin_ping(self, ping: Ping) -> None:
-        began_s = self._clock.monotonic()
-        try:
-            future = self._hooks.ping(ping.node_id, ping.endpoint)
-        except NearsightError as error:
-            self._log.debug("peer cannot be pinged", endpoint=ping.endpoint, reason=str(error))
-            self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
-            return
-        future.add_done_callback(functools.partial(self._ping_ended, ping, began_s))
-
-    def _ping_ended(self, ping: Ping, began_s: float, future: Future[PingReply]) -> None:
-        error = future.exception()
-        if error is not None:
-            self._log.debug("ping failed", endpoint=ping.endpoint, reason=str(error))
-            self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
-            return
-        reply, round_trip_s = future.result(), self._clock.monotonic() - began_s
+    def _ping_answered(self, ping: Ping, reply: PingReply, round_trip_s: float) -> None:
         self._notice(lambda now_s: self._membership.ping_answered(ping, reply, round_trip_s, now_s))
+
+    def _ping_failed(self, ping: Ping) -> None:
+        self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))

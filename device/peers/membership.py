@@ -284,7 +284,9 @@ class Membership:
         if not force and not self._pings.may_ask(node_id, endpoint, now_s):
             return False
         self.counts.pings += 1
-        self._actions.append(self._pings.ask(node_id, endpoint))
+        node = self._nodes.get(node_id) if node_id is not None else None
+        urgent = node is not None and node.is_at(endpoint)
+        self._actions.append(self._pings.ask(node_id, endpoint, urgent=urgent))
         return True
 
     def _hear_of(self, node_id: NodeId, endpoint: str, now_s: float) -> None:

@@ -47,11 +47,11 @@ class PingRation:
         at_once = sum(asked == node_id for asked, _ in self._under_way)
         return now_s >= earliest_s and at_once < ADDRESSES_AT_A_TIME
 
-    def ask(self, node_id: NodeId | None, endpoint: str) -> Ping:
+    def ask(self, node_id: NodeId | None, endpoint: str, *, urgent: bool) -> Ping:
         """A new ping, under way from now on."""
         self._number += 1
         self._under_way[node_id, endpoint] = self._number
-        return Ping(node_id, endpoint, self._number)
+        return Ping(node_id, endpoint, self._number, urgent)
 
     def ended(self, ping: Ping) -> bool:
         """A ping has come to its end; whether it was still awaited."""

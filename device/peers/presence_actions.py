@@ -20,11 +20,14 @@ class Ping:
         Whom to ask.
     number : int
         Tells it from other pings of the same address.
+    urgent : bool
+        It is about a peer that may be gone, not about somebody new.
     """
 
     node_id: NodeId | None
     endpoint: str
     number: int
+    urgent: bool
 
 
 @dataclass(frozen=True, slots=True)
