@@ -265,6 +265,7 @@ def test_a_lie_that_could_be_true_wins_until_the_next_write_and_no_longer() -> N
         store.lie = ReadResponse(entries=[_register(key, stamp)], settled=True)
         assert node.store.get_now(key) == b"lie"
         store.lie = None
+        wait_until(lambda: nodes.nodes[1].store.get_now(other) == b"lie", what="the lie is handed on")
         nodes.nodes[1].store.put(other, b"true").result(S)
         assert node.store.get_now(other) == b"true"
 
