@@ -163,6 +163,9 @@ def replay(  # noqa: PLR0917  typer calls it by name
     wait_for_input: Annotated[
         bool, typer.Option("--wait-for-input", hidden=True, help="Begin at a line on standard input.")
     ] = False,
+    account: Annotated[
+        Path | None, typer.Option("--account", hidden=True, help="Which models were fetched, as JSON.")
+    ] = None,
 ) -> None:
     """Replay one visitor's photos through the SDK, one per second, and account for every answer.
 
@@ -190,7 +193,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
     settings = load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon="replay")
     options = ReplayOptions(
-        trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s
+        trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account
     )
     plan = make_plan(options)
     wait_for_start = start_signal(announce, wait_for_input)

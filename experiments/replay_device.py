@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -55,6 +55,8 @@ class ReplayOptions:
         Goes into the rows as the configuration.
     start_after_s : float
         Wait before the first photo [s].
+    account : Path, optional
+        Where to write, as JSON, which models the device fetched, and from where.
     """
 
     trace: Path
@@ -66,6 +68,7 @@ class ReplayOptions:
     seed: int = 1
     label: str = "replay"
     start_after_s: float = 0.0
+    account: Path | None = None
 
 
 def make_plan(options: ReplayOptions) -> tuple[PlannedPhoto, ...]:
@@ -107,7 +110,19 @@ def run_device(
     ) as recognizer:
         wait_for_start()
         ledger = Ledger(options.label, recognizer.device_id, on_row)
-        return replay(plan, photos, recognizer, ledger, timeout_s=options.timeout_s)
+        rows = replay(plan, photos, recognizer, ledger, timeout_s=options.timeout_s)
+        if options.account is not None:
+            options.account.write_text(json.dumps(_account(recognizer)) + "\n", encoding="utf-8")
+        return rows
+
+
+def _account(recognizer: Recognizer) -> dict[str, int]:
+    """Models that were fetched; those from peers and from tiers apart if the device shares."""
+    prefetched, cooperation = recognizer.prefetch_state, recognizer.cooperation_state
+    return {
+        **(asdict(prefetched.account) if prefetched is not None else {}),
+        **(asdict(cooperation.account) if cooperation is not None else {}),
+    }
 
 
 def start_signal(announce: Path | None, wait_for_input: bool) -> Callable[[], None]:

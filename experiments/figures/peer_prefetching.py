@@ -107,16 +107,12 @@ def _tiers(configuration: str, profiles: Profiles) -> Tiers:
 
 def _rows(configuration: str, number: int, played: Played) -> list[Row]:
     photos = [_row(configuration, number, one) for one in played.rows]
-    sent: Mapping[str, int] = played.edge_sent
-    return [
-        *photos,
-        {
-            "devices": configuration,
-            "repetition": number,
-            "kind": EDGE_BYTES,
-            "value": sent.get(MODELS_METHOD, 0),
-        },
+    sums: Mapping[str, int] = {EDGE_BYTES: played.edge_sent.get(MODELS_METHOD, 0), **played.models}
+    counted: list[Row] = [
+        {"devices": configuration, "repetition": number, "kind": kind, "value": value}
+        for kind, value in sums.items()
     ]
+    return [*photos, *counted]
 
 
 def _row(configuration: str, number: int, row: RequestRow) -> Row:

@@ -159,7 +159,7 @@ class Figure(Experiment):
         rows = [
             (
                 name,
-                f"{one['edge_model_bytes'] / 1e6:.2f}",
+                *(f"{one[f'{what}_model_bytes'] / 1e6:.2f}" for what in ("edge", "peer", "wasted")),
                 f"{one['p50_ms']:.1f}",
                 f"{one['p95_ms']:.1f}",
                 *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in ("device", "edge", "cloud")),
@@ -169,8 +169,8 @@ class Figure(Experiment):
             )
             for name, one in summary["prefetching"].items()
         ]
-        columns = ("devices", "models from edge MB", "p50 ms", "p95 ms", "device", "edge", "cloud")
-        return (*columns, "recall", "wrong", "requests"), rows
+        columns = ("devices", "from edge MB", "from peers MB", "wasted MB", "p50 ms", "p95 ms")
+        return (*columns, "device", "edge", "cloud", "recall", "wrong", "requests"), rows
 
     def plot(self, folder: Path) -> Path:  # noqa: D102
         from nearsight.experiments.figures.peers_picture import draw  # noqa: PLC0415
@@ -210,8 +210,18 @@ def _prefetching(rows: Sequence[StoredRow]) -> dict[str, Any]:
     named = [row for row in photos if row["answered"]]
     correct = sum(row["answered"] == row["expected"] for row in relevant)
     latencies = [float(row["value"]) for row in answered]
+
+    def total(kind: str) -> int:
+        return int(sum(float(row["value"]) for row in rows if row["kind"] == kind))
+
     return {
-        "edge_model_bytes": int(sum(float(row["value"]) for row in rows if row["kind"] == EDGE_BYTES)),
+        "edge_model_bytes": total(EDGE_BYTES),
+        "peer_model_bytes": total("peer_bytes"),
+        "wasted_model_bytes": total("wasted_bytes"),
+        "rejected_models": total("rejected_models"),
+        "fetched_models": total("fetched_models"),
+        "models_from_peers": total("peer_models"),
+        "waited_in_vain": total("waited_in_vain"),
         "p50_ms": round(float(np.percentile(latencies, 50)), 3),
         "p95_ms": round(float(np.percentile(latencies, 95)), 3),
         "answered_by": {

@@ -68,14 +68,16 @@ def _deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> 
 def _traffic(axes: Axes, found: Mapping[str, Any]) -> None:
     names = [ALONE, SHARING]
     megabytes = [found[name]["edge_model_bytes"] / 1e6 for name in names]
-    bars = axes.bar(names, megabytes, color=[_COLOURS[name] for name in names], width=0.6)
     share = megabytes[1] / megabytes[0] if megabytes[0] else 0.0
-    axes.bar_label(
-        bars, [f"{megabytes[0]:.2f} MB", f"{megabytes[1]:.2f} MB\n{100 * share:.0f} %"], fontsize=8
-    )
-    axes.set(ylabel="models sent by the edge [MB]")
-    axes.set_title("Models from the edge", fontsize=9)
-    axes.margins(y=0.2)
+    nearby = [found[name]["peer_model_bytes"] / 1e6 for name in names]
+    axes.bar(names, megabytes, color=[_COLOURS[name] for name in names], width=0.6)
+    axes.bar(names, nearby, bottom=megabytes, color="#d0d0d0", width=0.6)
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+    axes.text(0, 0.5 * megabytes[0], f"{megabytes[0]:.2f}", color="white", **middle)
+    axes.text(1, 0.5 * megabytes[1], f"{megabytes[1]:.2f}\n{100 * share:.0f} %", color="white", **middle)
+    axes.text(1, megabytes[1] + 0.5 * nearby[1], f"from peers\n{nearby[1]:.2f}", **middle)
+    axes.set(ylabel="models [MB]")
+    axes.set_title("Models from the edge, in colour", fontsize=9)
 
 
 def _latency(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:

@@ -6,6 +6,8 @@ the moment when all devices are ready.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from nearsight.experiments.testbed.served_bytes import served_bytes, since
 from nearsight.experiments.testbed.tiers import (
     DevicePlan,
     Trace,
+    account_path,
     child_environment,
     endpoint_of,
     rows_path,
@@ -69,11 +72,14 @@ class Played:
         The edge's account of its guests; None without an edge.
     edge_sent : mapping of str to int
         Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics.
+    models : mapping of str to int
+        Models that all devices fetched together, and from where; see `CooperationAccount`.
     """
 
     rows: tuple[RequestRow, ...]
     guests: GuestCount | None
     edge_sent: Mapping[str, int] = field(default_factory=dict)
+    models: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +146,16 @@ class Session:
                     tuple(row for trace in self.traces for row in read_request_rows(rows_path(group, trace))),
                     guest_count(endpoints[name]) if name in endpoints else None,
                     since(before[name], _served(edges[name])) if name in edges else {},
+                    self._models(group),
                 )
                 for name, group in groups.items()
             }
+
+    def _models(self, group: ProcessGroup) -> Mapping[str, int]:
+        total: Counter[str] = Counter()
+        for trace in self.traces:
+            total.update(json.loads(account_path(group, trace).read_text()))
+        return total
 
     def _start_devices(
         self, group: ProcessGroup, name: str, edge: str, cloud: str, settings: Mapping[str, str]

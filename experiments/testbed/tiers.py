@@ -155,6 +155,7 @@ def start_device(group: ProcessGroup, trace: Trace, plan: DevicePlan) -> Managed
             *("--timeout", str(plan.timeout_s), "--start-after", f"{trace.phase_s:.3f}"),
             *("--config", str(_empty_config(group)), *_assignments(plan.settings)),
             *("--out", str(rows_path(group, trace)), "--events", "--wait-for-input"),
+            *("--account", str(account_path(group, trace))),
         ],
         capture=True,
     )
@@ -163,6 +164,11 @@ def start_device(group: ProcessGroup, trace: Trace, plan: DevicePlan) -> Managed
 def rows_path(group: ProcessGroup, trace: Trace) -> Path:
     """Where a device leaves its rows."""
     return group.folder / f"{trace.visitor}.csv"
+
+
+def account_path(group: ProcessGroup, trace: Trace) -> Path:
+    """Where a device leaves its account of the models that it fetched."""
+    return group.folder / f"{trace.visitor}-models.json"
 
 
 def endpoint_of(daemon: ManagedProcess) -> str:
