@@ -46,6 +46,8 @@ A = TypeVar("A")
 GET_OBJECT_MODELS = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"].methods_by_name["GetObjectModels"]
 _MOST_ITEMS = 64
 """Of a list, so many items are looked at: anybody can write into it."""
+_SHARE_OF_A_STEP = 0.25
+"""Of the time left, at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +60,7 @@ class _Search:
     patient_until_s: float
     voucher: Voucher | None = None
     key: str = ""
+    holders: set[NodeId] = field(default_factory=set)
     asked: set[NodeId] = field(default_factory=set)
     waited: bool = False
 
@@ -168,14 +171,15 @@ class CooperativeModelSource:
             return
         search.key = model_key(self._catalogue, search.object_id, search.voucher.version)
         read = self._store.items(search.key, claim=True)
-        self._await(read, self._rules.read_timeout_s, lambda outcome: self._looked_up(search, outcome))
+        limit_s = self._limit_s(search, self._rules.read_timeout_s)
+        self._await(read, limit_s, lambda outcome: self._looked_up(search, outcome))
 
     def _looked_up(self, search: _Search, outcome: ItemsRead | NearsightError) -> None:
         if isinstance(outcome, NearsightError):
             self._log.debug("the store does not say who has a model", reason=str(outcome))
             self._give_up(search)
         elif outcome.items:
-            self._try(search, list(outcome.items[-_MOST_ITEMS:]))
+            self._found(search, outcome.items[-_MOST_ITEMS:])
         elif outcome.wait_ms > 0 and self._is_patient(search) and self._believes(search):
             if not search.waited:
                 search.waited = True
@@ -202,30 +206,33 @@ class CooperativeModelSource:
     def _responsible(self, search: _Search) -> tuple[NodeId, ...]:
         return self._calls.nodes_for(search.key, 1)
 
-    def _try(self, search: _Search, items: list[bytes]) -> None:
-        """Take a model that lies in the store, or ask one of those who have it."""
+    def _found(self, search: _Search, items: Sequence[bytes]) -> None:
+        """Take a model that lies in the store, or ask those who have it."""
         for item in items:
             data = model_in(item)
             if data is not None and self._take_stored(search, data):
                 return
+        search.holders = {node for item in items if (node := holder_of(item)) is not None}
+        self._ask_holder(search)
+
+    def _ask_holder(self, search: _Search) -> None:
+        """Ask one of those who have the model, a tier if there is no other."""
         here, now_s = frozenset(self._neighbours()), self._clock.monotonic()
-        named = {holder_of(item) for item in items} & here - search.asked
-        holders = sorted(node for node in named if node and self._standing.may_be_asked(node, now_s))
+        named = search.holders & here - search.asked
+        holders = sorted(node for node in named if self._standing.may_be_asked(node, now_s))
         if not holders or len(search.asked) >= self._rules.holders_asked:
             self._give_up(search)
             return
         node = self._rng.choice(holders)
         search.asked.add(node)
         request = GetObjectModelsRequest(object_ids=[search.object_id])
-        limit_s = self._rules.model_timeout_s
+        limit_s = self._limit_s(search, self._rules.model_timeout_s)
         call = self._calls.call(
             node, GET_OBJECT_MODELS, request, timeout_s=limit_s, catalogue=self._catalogue
         )
-        self._await(call, limit_s, lambda outcome: self._peer_answered(search, node, items, outcome))
+        self._await(call, limit_s, lambda outcome: self._peer_answered(search, node, outcome))
 
-    def _peer_answered(
-        self, search: _Search, node: NodeId, items: list[bytes], outcome: Reply | NearsightError
-    ) -> None:
+    def _peer_answered(self, search: _Search, node: NodeId, outcome: Reply | NearsightError) -> None:
         if isinstance(outcome, NearsightError) or search.voucher is None:
             self._accountant.add(silent_peers=1)
             self._standing.failed(node, self._clock.monotonic())
@@ -239,7 +246,7 @@ class CooperativeModelSource:
                 return
             if verdict is not Verdict.MISSING:
                 self._reject(search, node, search.voucher, outcome, verdict)
-        self._try(search, items)
+        self._ask_holder(search)
 
     def _reject(
         self, search: _Search, node: NodeId, voucher: Voucher, reply: Reply, verdict: Verdict
@@ -274,6 +281,11 @@ class CooperativeModelSource:
         answer = GetObjectModelsResponse(models=[message])
         self._take(search, Reply(answer, tuple(map(memoryview, blobs)), (), 0, len(data)))
         return True
+
+    def _limit_s(self, search: _Search, longest_s: float) -> float:
+        """How long one step may take, so that there is time for a tier in the end."""
+        left_s = search.deadline_s - self._clock.monotonic()
+        return max(0.0, min(longest_s, left_s * _SHARE_OF_A_STEP))
 
     def _is_patient(self, search: _Search) -> bool:
         return self._clock.monotonic() < search.patient_until_s

@@ -106,7 +106,8 @@ class Scene:
         blobs: Sequence[Buffer] = (),
         catalogue: str = "",
     ) -> Future[Reply]:
-        assert (method.name, catalogue, timeout_s) == ("GetObjectModels", "museum", RULES.model_timeout_s)
+        assert (method.name, catalogue) == ("GetObjectModels", "museum")
+        assert 0 < timeout_s <= RULES.model_timeout_s
         self.calls.append((node, Future()))
         return self.calls[-1][1]
 
@@ -356,6 +357,18 @@ def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None
     scene.ask()
     scene.background.advance(RULES.read_timeout_s)
     assert len(scene.tier) == 2
+
+
+def test_however_little_time_there_is_some_is_left_for_the_tier(scene: Scene) -> None:
+    scene.source.get_models("museum", ["a"], 1.0)
+    started_s = scene.clock.monotonic()
+    scene.background.run()
+    scene.background.advance(0.1)
+    scene.holders(FIRST, SECOND)
+    scene.background.advance(0.4)
+    assert len(scene.calls) == RULES.holders_asked
+    assert len(scene.tier) == 1
+    assert scene.clock.monotonic() - started_s < 0.6
 
 
 def test_alone_the_store_is_not_asked(scene: Scene) -> None:
