@@ -168,15 +168,27 @@ class NamespaceNetwork:
                 command
                 for node in self.nodes
                 for command in (
-                    f"link add {node.port} type veth peer name {_INTERFACE} netns {node.name}",
+                    f"link add {node.port} type veth peer name {_INTERFACE} address {_mac(node)} "
+                    f"netns {node.name}",
                     f"link set {node.port} master {_BRIDGE} up",
                 )
             ]
         )
         for node in self.nodes:
             address = f"{node.address}/{self._network.prefixlen}"
+            # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
+            neighbours = [
+                f"neigh add {other.address} lladdr {_mac(other)} dev {_INTERFACE} nud permanent"
+                for other in self.nodes
+                if other is not node
+            ]
             _ip(
-                [f"addr add {address} dev {_INTERFACE}", f"link set {_INTERFACE} up", "link set lo up"],
+                [
+                    f"addr add {address} dev {_INTERFACE}",
+                    f"link set {_INTERFACE} up",
+                    "link set lo up",
+                    *neighbours,
+                ],
                 inside=node.name,
             )
         if self._rate is not None:
@@ -239,6 +251,12 @@ def _started(pid: int) -> int:
     except OSError:
         return 0
     return int(after_name.split()[19])
+
+
+def _mac(node: Namespace) -> str:
+    """A hardware address that nobody sells, from the node's first address."""
+    parts = ipaddress.IPv4Address(node.address).packed
+    return "02:00:" + ":".join(f"{part:02x}" for part in parts)
 
 
 def _bridge_commands(name: str) -> list[str]:

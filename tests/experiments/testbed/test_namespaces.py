@@ -157,3 +157,14 @@ def test_a_machine_that_does_not_allow_it_says_why(monkeypatch: pytest.MonkeyPat
         assert "ip" in namespaces.why_not()
     finally:
         namespaces.why_not.cache_clear()
+
+
+def test_neighbours_are_known_for_good_so_that_crowds_fit_into_the_kernels_table(
+    network: NamespaceNetwork,
+) -> None:
+    first = network.nodes[0]
+    listed = subprocess.run(
+        ["ip", "-n", first.name, "neigh", "show"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    permanent = {line.split()[0] for line in listed if line.endswith("PERMANENT")}
+    assert permanent == {node.address for node in network.nodes[1:]}
