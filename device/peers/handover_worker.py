@@ -37,6 +37,8 @@ from nearsight.protos.peers_pb2 import (
 OFFER = DESCRIPTOR.services_by_name["Store"].methods_by_name["Offer"]
 SETTLE_AFTER_S = 0.05
 """Nodes seldom come alone: wait a moment for the next."""
+MISPLACED_AFTER_S = 0.005
+"""What was written by somebody who sees other nodes is missing where others look for it: make haste."""
 RETRY_AFTER_S = 1.0
 ASK_AFTER_S = 2.0
 """A node that has not said by then that it is through is asked again."""
@@ -133,7 +135,7 @@ class HandoverWorker:
         """Entries came from somebody who sees other nodes; they may belong elsewhere too."""
         with self._lock:
             self._misplaced.update(keys)
-        self._soon()
+        self._soon(MISPLACED_AFTER_S)
 
     def asked(self, node: NodeId) -> None:
         """A node wants everything offered once more."""
@@ -160,8 +162,8 @@ class HandoverWorker:
         self._worker.submit(lambda: self._give_away(done))
         done.wait(timeout_s)
 
-    def _soon(self) -> None:
-        self._worker.submit(self._run, name="handover", after_s=SETTLE_AFTER_S)
+    def _soon(self, after_s: float = SETTLE_AFTER_S) -> None:
+        self._worker.submit(self._run, name="handover", after_s=after_s)
 
     def _placement(self, nodes: frozenset[NodeId]) -> Placement:
         return Placement(nodes, self._settings.replicas, self._router)

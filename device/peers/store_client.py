@@ -6,6 +6,7 @@ everything else goes on in the threads of the network.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections import deque
@@ -108,6 +109,8 @@ class StoreClient:
         self.counts = ClientCounts()
         self._timers = timers
         self._rng = rng
+        self._closed = False
+        self._numbers = itertools.count()
         self._repeated: dict[int, Callable[[], None]] = {}
         self._overdue: deque[tuple[float, Callable[[], None]]] = deque()
 
@@ -168,14 +171,21 @@ class StoreClient:
 
     def again_later(self, job: Callable[[], None], times: int = 1) -> None:
         """Call ``job`` after a short while, longer after more times, or when this client is closed."""
-        self._repeated[id(job)] = job
+        if self._closed:
+            job()
+            return
+        number = next(self._numbers)
+        self._repeated[number] = job
         wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1)
-        self._timers.submit(lambda: self._repeat(id(job)), after_s=wait_s)
+        self._timers.submit(lambda: self._repeat(number), after_s=wait_s)
+        if self._closed:  # meanwhile
+            self._repeat(number)
 
     def close(self) -> None:
         """End what waits to be repeated; links and timers are closed by then."""
-        for number in tuple(self._repeated):
-            self._repeat(number)
+        self._closed = True
+        while self._repeated:
+            self._repeat(next(iter(self._repeated)))
 
     def _repeat(self, number: int) -> None:
         job = self._repeated.pop(number, None)
@@ -215,6 +225,10 @@ class StoreClient:
 
 class _Keyed(Protocol):
     key: str
+
+
+def _unreadable(error: Exception) -> InternalError:
+    return InternalError(f"a peer's answer cannot be read: {type(error).__name__}")
 
 
 def _keys_in(*messages: Iterable[_Keyed]) -> Iterable[str]:
@@ -322,6 +336,8 @@ class _ReadCourse:
             answer = self._client.answer_of(self._key, done.result())
         except NearsightError as error:
             self._failed(node, error)
+        except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this read
+            self._failed(node, _unreadable(error))
         else:
             self._answered(node, answer)
 
@@ -414,6 +430,8 @@ class _WriteCourse:
                 self._failed(node, error)
         except NearsightError as error:
             self._failed(node, error)
+        except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this write
+            self._failed(node, _unreadable(error))
         else:
             self._taken(node, newer, reason)
 

@@ -166,6 +166,20 @@ def test_a_write_that_reaches_none_of_its_nodes_fails() -> None:
         assert isinstance(writer.store.put(key, b"v").exception(S), NearsightError)
 
 
+def test_reads_and_writes_that_are_under_way_end_when_the_device_stops() -> None:
+    with group(3) as nodes:
+        stopping, first, second = nodes.nodes
+        key = nodes.key_of(first, second)
+        Wire(stopping).cut_off = {first.node_id, second.node_id}
+        futures = [stopping.store.put(key, b"v"), stopping.store.append("l" + key, b"v")]
+        futures += [stopping.store.merge(f"{key} {number}", {"x": 1}) for number in range(20)]
+        nodes.kill(stopping)
+        for future in futures:
+            future.exception(S)
+        for future in (stopping.store.put(key, b"v"), stopping.store.get(key)):
+            future.exception(S)
+
+
 def test_counts_that_reached_nobody_go_out_later() -> None:
     with group(3, replicas=1) as nodes:
         node, holder, _ = nodes.nodes
