@@ -166,5 +166,5 @@ def test_neighbours_are_known_for_good_so_that_crowds_fit_into_the_kernels_table
     listed = subprocess.run(
         ["ip", "-n", first.name, "neigh", "show"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    permanent = {line.split()[0] for line in listed if line.endswith("PERMANENT")}
+    permanent = {line.split()[0] for line in listed if "PERMANENT" in line}
     assert permanent == {node.address for node in network.nodes[1:]}
