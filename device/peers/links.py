@@ -302,7 +302,7 @@ class Links:
                     link.count(reply.sent_bytes, reply.received_bytes)
                     if link.broken:
                         unused, link.channel = link.channel, channel
-                        link.broken = link.slow = False
+                        link.broken = False
                 elif node and not self._closed:
                     unused = self._spare.pop((node, endpoint), None)
                     self._spare[node, endpoint] = channel

@@ -31,7 +31,7 @@ def facts_of(counts: NodeCounts, keys: int, store_bytes: int, *, settled: bool) 
     if counts.beacons is not None:
         beacons = counts.beacons
         facts += [
-            ("beacons sent", f"{beacons.sent}, {beacons.sent_bytes} bytes"),
+            ("beacons sent", f"{beacons.sent}, {beacons.sent_bytes} bytes, {beacons.send_errors} not sent"),
             ("beacons heard", f"{beacons.received}, {beacons.received_bytes} bytes"),
             ("beacons ignored", f"{beacons.malformed} malformed, {beacons.strangers} of strangers"),
         ]
@@ -40,7 +40,8 @@ def facts_of(counts: NodeCounts, keys: int, store_bytes: int, *, settled: bool) 
         facts += [
             ("peers", f"{presence.joined} joined, {presence.gone} gone, {presence.moved} moved"),
             ("pings", f"{presence.pings}, {presence.pings_failed} failed"),
-            ("identity conflicts", str(presence.conflicts + presence.impostors)),
+            ("identity conflicts", f"{presence.conflicts}, {presence.impostors} impostors"),
+            ("over the limit of peers", str(presence.over_limit)),
             ("slept", str(presence.slept)),
         ]
     facts += [

@@ -20,7 +20,7 @@ from nearsight.protos.peers_pb2 import EntryMessage
 
 ENTRY_OVERHEAD_BYTES = 2048
 """What an entry may have beside its value: key, stamps."""
-CLAIM_LEASE_S = 5.0
+CLAIM_LEASE_S = 2.0
 """How long others wait for a device that said that it would produce a value."""
 
 

@@ -109,7 +109,7 @@ class StoreClient:
         self.counts = ClientCounts()
         self._timers = timers
         self._rng = rng
-        self._closed = False
+        self._closed = threading.Event()
         self._numbers = itertools.count()
         self._repeated: dict[int, Callable[[], None]] = {}
         self._overdue: deque[tuple[float, Callable[[], None]]] = deque()
@@ -171,19 +171,19 @@ class StoreClient:
 
     def again_later(self, job: Callable[[], None], times: int = 1) -> None:
         """Call ``job`` after a short while, longer after more times, or when this client is closed."""
-        if self._closed:
+        if self._closed.is_set():
             job()
             return
         number = next(self._numbers)
         self._repeated[number] = job
         wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1)
         self._timers.submit(lambda: self._repeat(number), after_s=wait_s)
-        if self._closed:  # meanwhile
+        if self._closed.is_set():  # meanwhile
             self._repeat(number)
 
     def close(self) -> None:
         """End what waits to be repeated; links and timers are closed by then."""
-        self._closed = True
+        self._closed.set()
         while self._repeated:
             self._repeat(next(iter(self._repeated)))
 
@@ -379,7 +379,8 @@ class _WriteCourse:
         self._view = client.route.view
         self._write = Write(client.route.ranking(entry.key, self._view), client.settings.replicas)
         self._request = WriteRequest(entries=[client.own.shared.encode(entry)], view=self._view.digest)
-        self._patience_s = client.settings.read_timeout_s + self._request.ByteSize() / SLOWEST_BYTES_PER_S
+        self._transfer_s = self._request.ByteSize() / SLOWEST_BYTES_PER_S
+        self._patience_s = client.settings.read_timeout_s + self._transfer_s
         self._ends_s = client.clock.monotonic() + 2 * self._patience_s
         self._lock = threading.Lock()
         self._newer: list[Entry] = []
@@ -408,7 +409,10 @@ class _WriteCourse:
                 self._taken(node, [newer] if newer is not None else [], reason)
                 continue
             left_s = self._ends_s - client.clock.monotonic()
-            timeout_s = max(LEAST_TIMEOUT_S, min(self._patience_s, left_s))
+            patience_s = self._patience_s
+            if client.links.is_slow(node):  # it owes answers already
+                patience_s = min(patience_s, 2 * client.settings.hedge_s + self._transfer_s)
+            timeout_s = max(LEAST_TIMEOUT_S, min(patience_s, left_s))
             call = client.links.call(node, WRITE, self._request, timeout_s=timeout_s)
             call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
 
@@ -461,6 +465,8 @@ class _WriteCourse:
 
     def _failed(self, node: NodeId, error: NearsightError) -> None:
         with self._lock:
+            if self._repetitions and isinstance(error, DeadlineExceeded):
+                self._repetitions = MOST_REPETITIONS  # it is there, and no use
             nodes = self._write.failed(node, error)
             ended = self._write.done
         self._go_on(nodes, ended=ended)

@@ -168,7 +168,7 @@ def test_a_peer_that_stops_answering_costs_one_short_wait_and_is_then_gone() -> 
 
 def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing() -> None:
     bad = _BadPeer(5, _SilentStore())
-    with group_with(bad, read_timeout_s=0.3) as nodes:
+    with group_with(bad, read_timeout_s=1.5) as nodes:
         node = nodes.nodes[0]
         key = next(key_with_first(nodes, bad.node_id))
         node.store.put(key, b"v").result(S)
@@ -178,7 +178,10 @@ def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing
         for _ in range(5):
             assert node.store.get_now(key) == b"v"  # it is known to be slow: nobody waits for it any more
         assert time.monotonic() - began_s < 0.3
-        assert node.report().facts
+        began_s = time.monotonic()
+        node.store.put(key, b"later").result(S)
+        assert time.monotonic() - began_s < 1.5
+        assert node.store.get_now(key) == nodes.nodes[1].store.get_now(key) == b"later"
 
 
 STAMP = StampMessage(counter=1, writer=9)
@@ -277,7 +280,7 @@ def test_nobody_is_made_to_wait_for_long() -> None:
         node = nodes.nodes[0]
         key = next(key_with_first(nodes, bad.node_id))
         store.lie = ReadResponse(claims=[ClaimMessage(key=key, wait_ms=2**32 - 1)], settled=True)
-        assert node.store.items_now(key, claim=True).wait_ms <= 5000
+        assert node.store.items_now(key, claim=True).wait_ms <= 2000
 
 
 def test_a_peer_that_refuses_everything_costs_one_copy_and_no_more() -> None:
