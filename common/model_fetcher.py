@@ -3,12 +3,17 @@
 Lazy model-fetching (section 3.5.3) and the holdback queue (section 3.5.4) of the dissertation.
 
 What to ask for now is the decision of the `HoldbackQueue`. Everything here runs in the background thread.
+
+A request that takes far longer than others did is overdue. Its place goes to the next one, and its objects
+are held back like failed ones, each to be asked for by itself later: whatever keeps one model from coming
+keeps no other from it, neither behind it nor in the same request. If the answer comes after all, it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol
 
 from nearsight.common.background import BackgroundWorker
@@ -18,6 +23,23 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, InternalError, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
+
+_OVERDUE_TIMES = 4.0
+_LEAST_OVERDUE_S = 2.0
+_NEWEST_WEIGHT = 0.2
+_MOST_OPEN = 16
+"""Requests that may be open at a time, overdue ones included, for each that may be in flight."""
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request for models, until it is answered."""
+
+    object_ids: tuple[str, ...]
+    sent_s: float
+    retry: bool
+    overdue: bool = False
+    answered: bool = False
 
 
 class ModelSource(Protocol):
@@ -87,8 +109,10 @@ class ModelFetcher:
         self._queue = HoldbackQueue(answer_within_s=2 * settings.timeout_s)
         self._wanted_by: dict[int, tuple[str, ...]] = {}
         self._wanted: tuple[str, ...] = ()
+        self._open = 0
         self._batches_open = 0
         self._retry_open = False
+        self._typical_s: float | None = None
         self.in_flight = 0
         """Objects that are being fetched; may be read by any thread."""
 
@@ -112,48 +136,79 @@ class ModelFetcher:
 
     def _ask(self) -> None:
         now_s = self._clock.monotonic()
-        while self._batches_open < self._settings.parallel:
+        most_open = _MOST_OPEN * (self._settings.parallel + 1)
+        while self._batches_open < self._settings.parallel and self._open < most_open:
             batch = self._queue.take(self._wanted, now_s, self._settings.batch)
             if not batch:
                 break
             self._batches_open += 1
-            self._send(batch, self._batch_closed)
-        if not self._retry_open and (retry := self._queue.take_retry(self._wanted, now_s)) is not None:
-            self._retry_open = True
-            self._send((retry,), self._retry_closed)
+            self._send(_Request(batch, now_s, retry=False))
+        if not self._retry_open and self._open < most_open:
+            retry = self._queue.take_retry(self._wanted, now_s)
+            if retry is not None:
+                self._retry_open = True
+                self._send(_Request((retry,), now_s, retry=True))
         self.in_flight = self._queue.in_flight
         wait_s = self._queue.next_retry_s(now_s)
         if self._wanted and wait_s is not None and not self._retry_open:
             self._background.submit(self._ask, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05))
 
-    def _send(self, batch: tuple[str, ...], closed: Callable[[], None]) -> None:
+    def _send(self, request: _Request) -> None:
         def answered(done: Future[Reply]) -> None:
-            self._background.submit(lambda: self._take(batch, _outcome(done), closed))
+            self._background.submit(lambda: self._take(request, _outcome(done)))
 
-        future = self._source.get_models(self._catalogue, batch, self._settings.timeout_s)
+        self._open += 1
+        future = self._source.get_models(self._catalogue, request.object_ids, self._settings.timeout_s)
         future.add_done_callback(answered)
+        self._background.submit(lambda: self._look_after(request), after_s=self._overdue_after_s())
 
-    def _batch_closed(self) -> None:
-        self._batches_open -= 1
+    def _overdue_after_s(self) -> float:
+        if self._typical_s is None:
+            return self._settings.timeout_s / 2
+        return min(self._settings.timeout_s, max(_LEAST_OVERDUE_S, _OVERDUE_TIMES * self._typical_s))
 
-    def _retry_closed(self) -> None:
-        self._retry_open = False
+    def _look_after(self, request: _Request) -> None:
+        """If it is still open by now, it is overdue."""
+        if request.answered:
+            return
+        self._make_room(request)
+        request.overdue = True
+        self._hold_back(request.object_ids)
+        self._log.warning("models are overdue", objects=len(request.object_ids))
+        self._ask()
 
-    def _take(
-        self, batch: tuple[str, ...], outcome: Reply | NearsightError, closed: Callable[[], None]
-    ) -> None:
-        closed()
+    def _make_room(self, request: _Request) -> None:
+        """The next request may go out in its place."""
+        if request.overdue:
+            return
+        if request.retry:
+            self._retry_open = False
+        else:
+            self._batches_open -= 1
+
+    def _take(self, request: _Request, outcome: Reply | NearsightError) -> None:
+        request.answered = True
+        self._open -= 1
+        self._make_room(request)
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
-            fetched = models_of(outcome, batch)
+            fetched = models_of(outcome, request.object_ids)
         except NearsightError as error:
-            self._hold_back(batch)
-            self._log.warning("models not fetched", objects=len(batch), error=str(error))
+            if not request.overdue:
+                self._hold_back(request.object_ids)
+            self._log.warning("models not fetched", objects=len(request.object_ids), error=str(error))
             self._ask()
             return
+        self._note_duration(self._clock.monotonic() - request.sent_s)
         self._settle(fetched)
         self._ask()
+
+    def _note_duration(self, duration_s: float) -> None:
+        if self._typical_s is None:
+            self._typical_s = duration_s
+        else:
+            self._typical_s += _NEWEST_WEIGHT * (duration_s - self._typical_s)
 
     def _settle(self, fetched: FetchedModels) -> None:
         unusable = frozenset(self._arrived(fetched))

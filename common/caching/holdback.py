@@ -84,15 +84,22 @@ class HoldbackQueue:
     def take_retry(self, object_ids: Iterable[str], now_s: float) -> str | None:
         """Choose one object that failed before and has waited long enough; it is in flight then.
 
-        One at a time and apart from the others: whatever makes it fail must not fail them too.
+        One at a time and apart from the others: whatever makes it fail must not fail them too. Who failed
+        least often is first, so that an object that always fails keeps back none that failed beside it once.
         """
         self._expire(now_s)
-        for object_id in object_ids:
-            entry = self._entries.get(object_id)
-            if entry is not None and not entry.in_flight and entry.until_s <= now_s:
-                self._entries[object_id] = _Entry(True, now_s + self._answer_within_s, entry.failures)
-                return object_id
-        return None
+        due = [
+            object_id
+            for object_id in object_ids
+            if (entry := self._entries.get(object_id)) is not None
+            and not entry.in_flight
+            and entry.until_s <= now_s
+        ]
+        if not due:
+            return None
+        chosen = min(due, key=lambda object_id: self._entries[object_id].failures)
+        self._entries[chosen] = _Entry(True, now_s + self._answer_within_s, self._entries[chosen].failures)
+        return chosen
 
     def succeeded(self, object_ids: Iterable[str]) -> None:
         """The models came; they may be asked for again if they are ever needed again."""

@@ -1,5 +1,6 @@
 """Object models for devices: one request upstream per object, partial answers, nothing that was removed."""
 
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -100,6 +101,42 @@ def test_a_model_that_never_comes_does_not_keep_back_the_others(
         assert "00" in ids_of(fetched)
         assert "03" in fetched.left_out
         wait_until(lambda: "01" in ids_of(models_for(device, ["01", "03"])), what="the other, too")
+
+
+def test_models_that_never_come_take_the_place_of_no_other_for_long(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    """Two silent requests fill both places, and a third shares its request with two other models."""
+    cloud.silent = {"03", "04", "05"}
+    patient = FetchSettings(batch=3, parallel=2, timeout_s=60.0, patience_s=0.1)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, fetch=patient) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        assert ids_of(models_for(device, ["02"])) == ["02"]  # how long it takes where all is well
+        for silent in ("03", "04"):
+            assert ids_of(models_for(device, [silent], timeout_s=0.3)) == []
+        models_for(device, ["05", "00", "01"], timeout_s=0.3)
+        started_s = time.monotonic()
+        wait_until(
+            lambda: ids_of(models_for(device, ["00", "01"], timeout_s=1.0)) == ["00", "01"],
+            what="the models that can be fetched",
+            timeout_s=40,
+        )
+        assert time.monotonic() - started_s < 40, "not the minute that an answer may take"
+
+
+def test_an_answer_that_is_overdue_is_used_when_it_comes(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    cloud.slow_s = 2.5
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, fetch=FetchSettings(timeout_s=4.0)) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        assert ids_of(models_for(device, ["00"], timeout_s=20.0)) in ([], ["00"])
+        wait_until(lambda: cache_of(edge).supply.held("00") is not None, what="the late model", timeout_s=20)
+        assert cache_of(edge).supply.fetcher.in_flight <= 1
 
 
 def test_models_that_fail_or_come_damaged_are_left_out(

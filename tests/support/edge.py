@@ -81,6 +81,8 @@ class ScriptedCloud:
         batch it is in.
     silent : set of str
         Objects whose requests for models are never answered.
+    slow_s : float
+        How late answers with models come.
     malformed : set of str
         Objects whose models come damaged.
     handed_out : dict
@@ -104,6 +106,7 @@ class ScriptedCloud:
         self.fetch_errors: dict[str, NearsightError] = {}
         self.silent: set[str] = set()
         self.malformed: set[str] = set()
+        self.slow_s = 0.0
         self.gate = threading.Event()
         self.gate.set()
         self.handed_out: dict[str, ObjectModel] = {}
@@ -210,7 +213,7 @@ class _Catalogue(Service):
                 message.views[0].count += 1
             response.models.append(message)
             context.response_blobs.extend(blobs)
-        return response
+        return later(response, cloud.slow_s) if cloud.slow_s else response
 
     def add_objects(self, request: pb.AddObjectsRequest, context: CallContext) -> pb.AddObjectsResponse:
         raise InvalidArgument("not in this test")
@@ -219,6 +222,15 @@ class _Catalogue(Service):
         self, request: pb.RemoveObjectsRequest, context: CallContext
     ) -> pb.RemoveObjectsResponse:
         raise InvalidArgument("not in this test")
+
+
+def later(response: pb.GetObjectModelsResponse, delay_s: float) -> Future[pb.GetObjectModelsResponse]:
+    """The same answer after a while, without a worker that waits for it."""
+    answer: Future[pb.GetObjectModelsResponse] = Future()
+    timer = threading.Timer(delay_s, answer.set_result, [response])
+    timer.daemon = True
+    timer.start()
+    return answer
 
 
 class EdgeClient:

@@ -45,6 +45,16 @@ def test_a_missing_object_never_blocks_the_rest() -> None:
     assert queue.take(["missing", "a", "b"], 0.0, 1) == ("b",)
 
 
+def test_who_failed_least_often_is_tried_again_first() -> None:
+    queue = HoldbackQueue(backoff=BACKOFF)
+    queue.take(["silent", "a"], 0.0, 2)
+    queue.failed(["silent"], 0.0)
+    assert queue.take_retry(["silent", "a"], 1.0) == "silent"
+    queue.failed(["silent", "a"], 2.0)
+    assert queue.take_retry(["silent", "a"], 10.0) == "a"
+    assert queue.take_retry(["silent", "a"], 10.0) == "silent"
+
+
 def test_an_answer_that_never_comes_does_not_hold_its_object_back_for_ever() -> None:
     queue = HoldbackQueue(answer_within_s=5.0, backoff=BACKOFF)
     queue.take(["a"], 0.0, 1)
