@@ -1,6 +1,7 @@
 """Guests: what present devices may look at next enters the cache while nobody asks, and is accounted for."""
 
 import numpy as np
+import pytest
 from prometheus_client import generate_latest
 
 from nearsight.common.metrics import DaemonMetrics
@@ -147,6 +148,39 @@ def test_a_guest_that_leaves_the_catalogue_leaves_the_cache(
         cloud.set_models([model for name, model in held.items() if name != "03"])
         wait_until(lambda: cached(edge) == {"00"}, what="the guest gone")
         assert device.ask(photo(3)) == (None, "cloud")
+
+
+def count_looks(edge: EdgeDaemon, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """For how long the edge was idle, at each look."""
+    looked: list[float] = []
+    load = edge.caches.services.load
+    idle_s = load.idle_s
+
+    def counted() -> float:
+        looked.append(idle_s())
+        return looked[-1]
+
+    monkeypatch.setattr(load, "idle_s", counted)
+    return looked
+
+
+def test_an_edge_that_is_not_idle_fetches_nothing_for_guests(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = PrefetchSettings(every_s=0.02, idle_s=3600.0)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, prefetch=busy) as edge,
+        EdgeClient(edge.endpoint, device_id="today") as device,
+    ):
+        device.ask(photo(0))
+        tour(edge, ["00", "03", "05"], visitors=5)
+        make_misses_costly(edge)
+        device.ask(photo(0))
+        wait_until(lambda: cached(edge) == {"00"}, what="the resident")
+        looked = count_looks(edge, monkeypatch)
+        wait_until(lambda: len(looked) >= 3, what="three looks at whether the edge is idle")
+        assert cloud.fetched_ids() == ["00"]
+        assert cache_of(edge).prefetch.count.entered == 0
 
 
 def test_without_guests_in_the_settings_nothing_is_fetched_for_them(
