@@ -103,12 +103,12 @@ def broadcast_targets(host: str, broadcast: str) -> tuple[str, ...]:
     """
     if broadcast:
         return () if broadcast == NO_BROADCAST else (broadcast,)
-    if is_loopback(host):
-        return (LOOPBACK_BROADCAST,)
     if is_unspecified(host):
         targets = (str(interface.network.broadcast_address) for interface in own_networks())
         return tuple(dict.fromkeys(targets)) or (ANY_BROADCAST,)
-    return () if ":" in host else (ANY_BROADCAST,)
+    if ":" in host:
+        return ()
+    return (LOOPBACK_BROADCAST if is_loopback(host) else ANY_BROADCAST,)
 
 
 def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:

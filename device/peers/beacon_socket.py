@@ -98,6 +98,9 @@ class BeaconSocket:
         OSError
             If none took it.
         """
+        targets = broadcast_targets(self._host, self._broadcast)
+        if not targets:
+            return 0
         sent = 0
         failure: OSError | None = None
         # A new socket each time: the addresses of this machine change while it runs.
@@ -106,7 +109,7 @@ class BeaconSocket:
             if not is_unspecified(self._host):
                 # Also chooses the network, where no route leads to 255.255.255.255.
                 sender.bind((self._host, 0))
-            for target in broadcast_targets(self._host, self._broadcast):
+            for target in targets:
                 try:
                     sender.sendto(data, (target, self._port))
                     sent += 1

@@ -18,7 +18,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.waker import Waker
-from nearsight.device.peers.addresses import host_and_port, is_loopback
+from nearsight.device.peers.addresses import broadcast_targets, host_and_port, is_loopback
 from nearsight.device.peers.allowed import AllowedPeers
 from nearsight.device.peers.beacon import Beacon
 from nearsight.device.peers.beacon_exchange import BeaconCounts, BeaconExchange, HeardBeacon
@@ -150,6 +150,7 @@ class Discovery:
             beacons = BeaconSocket(host, settings.beacon_port, settings.broadcast)
         self._beacons = BeaconExchange(Beacon(own.node_id, port), beacons, allowed)
         self._pinger = Pinger(hooks.ping, self._ping_answered, self._ping_failed, clock)
+        self._can_broadcast = bool(broadcast_targets(host, settings.broadcast))
         self._addresses = OwnAddresses(host)
         self._descriptor: int | None = None
         self._events: deque[Callable[[float], Actions]] = deque()
@@ -194,6 +195,11 @@ class Discovery:
             If beacons cannot be received.
         """
         self._descriptor = self._beacons.open()
+        if self._descriptor is not None and not self._can_broadcast:
+            self._log.warning(
+                "beacons need IPv4, nobody will hear of this device",
+                advice="listen on an IPv4 address or on [::], or name static peers and set broadcast = off",
+            )
         self._thread.start()
 
     def stop(self, *, farewell: bool = True) -> None:

@@ -18,6 +18,8 @@ _STATIC = re.compile(
     r"(?:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})@)?(?P<endpoint>tcp://(?:\[[^\]]+\]|[^:\[\]/]+):\d{1,5})"
 )
 
+_LISTEN = re.compile(r"tcp://(?:\[[^\]]+\]|[^:\[\]/]+):(?:\d{1,5}|\*)")
+
 
 class StaticPeer(BaseModel):
     """A peer that is looked for without broadcast."""
@@ -80,6 +82,8 @@ class PeerSettings(BaseModel):
     def _is_consistent(self) -> PeerSettings:
         if self.broadcast not in {"", NO_BROADCAST}:
             ipaddress.IPv4Address(self.broadcast)
+        if _LISTEN.fullmatch(self.listen) is None:
+            raise ValueError("listen must be of the form tcp://ADDRESS:PORT")
         if self.advertise and _STATIC.fullmatch(self.advertise) is None:
             raise ValueError("advertise must be of the form tcp://HOST:PORT")
         if self.departure_s < self.period_s:

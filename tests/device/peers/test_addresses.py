@@ -56,6 +56,7 @@ def test_beacons_stay_where_the_server_listens() -> None:
     assert broadcast_targets("10.0.0.1", "10.0.0.255") == ("10.0.0.255",)
     assert broadcast_targets("10.0.0.1", "off") == ()
     assert broadcast_targets("fe80::1", "") == ()
+    assert broadcast_targets("::1", "") == ()
 
 
 def test_this_machine_has_loopback_and_not_a_documentation_address() -> None:

@@ -29,6 +29,8 @@ def test_static_peers_are_taken_apart() -> None:
         ({"period_s": 0.0}, "greater than 0"),
         ({"departure_s": float("inf")}, "finite"),
         ({"beacon_port": 0}, "greater than or equal to 1"),
+        ({"listen": "ipc:///tmp/peers"}, "tcp://ADDRESS:PORT"),
+        ({"listen": "127.0.0.1:0"}, "tcp://ADDRESS:PORT"),
         ({"broadcast": "everywhere"}, "octets"),
         ({"advertise": "10.0.0.5"}, "tcp://HOST:PORT"),
         ({"static": ("10.0.0.5:7300",)}, "not of the form"),
