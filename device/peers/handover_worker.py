@@ -22,7 +22,7 @@ from nearsight.device.peers.node_id import NodeId, shown
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.rendezvous import RendezvousRouter
 from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.store_client import SLOWEST_BYTES_PER_S, WRITE
+from nearsight.device.peers.store_calls import SLOWEST_BYTES_PER_S, WRITE
 from nearsight.device.peers.values import Entry, size_bytes
 from nearsight.device.peers.view import Standing, View
 from nearsight.protos.peers_pb2 import (

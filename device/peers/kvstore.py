@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, Overloaded
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
 from nearsight.device.peers.contributions import Contributions
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.reading import NodeAnswer
@@ -31,8 +31,9 @@ from nearsight.device.peers.values import (
     check_key,
 )
 
-MOST_ROUNDS = 8
-"""How often a write is repeated above later ones that it met: others that write the same key at once."""
+MOST_REPETITIONS = 3
+"""How often a write is repeated above later stamps that it met. Once is enough to be later than whatever was
+written before it began; what it meets then was written at the same time, and may as well be the later one."""
 
 _Judge = Callable[[Entry], bool]
 T = TypeVar("T")
@@ -224,7 +225,7 @@ class KVStore:
             done.set_exception(error)
             return done
 
-        def attempt(rounds: int) -> None:
+        def attempt(repetitions: int) -> None:
             entry = make()
             stands = judge(_stamp_of(entry))
 
@@ -232,18 +233,14 @@ class KVStore:
                 error = future.exception()
                 if error is not None:
                     done.set_exception(error)
-                elif all(stands(newer) for newer in future.result()):
+                elif repetitions == 0 or all(stands(newer) for newer in future.result()):
                     done.set_result(None)
-                elif rounds == 0:
-                    done.set_exception(
-                        Overloaded(f"many devices write {key!r} at once", advice="try again later")
-                    )
                 else:
-                    attempt(rounds - 1)
+                    attempt(repetitions - 1)
 
             self._client.write(entry).add_done_callback(written)
 
-        attempt(MOST_ROUNDS)
+        attempt(MOST_REPETITIONS)
         return done
 
     def _contribute(self, entry: Entry, done: Future[None]) -> None:

@@ -30,7 +30,8 @@ from nearsight.device.peers.peers_report import PeersReport, PeerStatus
 from nearsight.device.peers.presence_service import PeersService, PresenceEvents
 from nearsight.device.peers.report_facts import NodeCounts, facts_of
 from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.store_client import Own, StoreClient
+from nearsight.device.peers.store_calls import Own
+from nearsight.device.peers.store_client import StoreClient
 from nearsight.device.peers.store_service import StoreEvents, StoreService
 from nearsight.device.peers.view import Standing, View
 from nearsight.protos.peers_pb2 import DESCRIPTOR, LeaveRequest, PingRequest, PingResponse

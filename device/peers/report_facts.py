@@ -8,7 +8,7 @@ from nearsight.device.peers.discovery import BeaconCounts
 from nearsight.device.peers.handover_worker import HandoverCounts
 from nearsight.device.peers.local_store import StoreCounts
 from nearsight.device.peers.membership import MembershipCounts
-from nearsight.device.peers.store_client import ClientCounts
+from nearsight.device.peers.store_calls import ClientCounts
 from nearsight.device.peers.store_service import ServedCounts
 
 

@@ -105,7 +105,10 @@ class SharedStore:
     def write(self, entry: Entry, *, displace: bool = True) -> Written:
         """Take in an entry; unless ``displace``, only if there is room."""
         with self._lock:
-            merge = self._store.merge(entry, self._clock.monotonic(), displace=displace)
+            known = entry.key in self._store
+            merge = self._store.merge(entry, self._clock.monotonic(), displace=displace or known)
+            if known and merge.refusal is Refusal.FULL:
+                self._store.drop(entry.key)  # better nothing than what is outdated: other replicas have it
             self.lossy = self.lossy or merge.refusal is Refusal.FULL or self._store.counts.evicted > 0
             self._claims.delivered(entry.key)
             newer = unknown_to_writer(entry, merge.entry) if merge.entry is not None else None

@@ -1,0 +1,168 @@
+"""One read on its way: `Read` with the network, its times and its threads.
+
+A caller that waits receives the answer of the first node itself, without a hand-over between threads;
+everything else goes on in the threads of the network.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from nearsight.common.errors import DeadlineExceeded, NearsightError
+from nearsight.common.rpc.client import Reply
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.reading import NodeAnswer, Read
+from nearsight.device.peers.store_calls import LEAST_TIMEOUT_S, READ, StoreCalls, unreadable
+from nearsight.protos.peers_pb2 import ReadRequest
+
+
+class ReadCourse:
+    """One read on its way.
+
+    Parameters
+    ----------
+    client : StoreCalls
+        Reaches the nodes.
+    key : str
+        What is read.
+    claim : bool
+        Whether the caller will produce it if it is missing.
+
+    Attributes
+    ----------
+    future : Future of NodeAnswer
+        Ends with what the nodes say, or a `NearsightError`.
+    """
+
+    def __init__(self, client: StoreCalls, key: str, *, claim: bool) -> None:
+        self._client = client
+        self._key = key
+        self._claim = claim
+        self._view = client.route.view
+        ranking = client.route.ranking(key, self._view)
+        self._first = ranking[0]
+        self._read = Read(ranking, client.settings.replicas)
+        self._lock = threading.Lock()
+        self._ends_s = client.clock.monotonic() + client.settings.read_timeout_s
+        self._waiting: set[NodeId] = set()
+        self.future: Future[NodeAnswer] = Future()
+
+    def begin(self) -> None:
+        """Ask the first node, and the next one too if the first owes answers already."""
+        slow = self._client.links.is_slow(self._first)
+        with self._lock:
+            nodes = self._read.ask_next(2 if slow else 1)
+            if slow:
+                self._read.late(self._first)
+        self._ask(nodes)
+        self._watch()
+
+    def ask_first(self) -> NodeAnswer | None:
+        """Ask the first node and wait; None if the read goes on, to end in `future`."""
+        client, node = self._client, self._first
+        if node == client.route.own:
+            answer = self._ask_own()
+        elif client.links.is_slow(node):
+            self.begin()
+            return None
+        else:
+            try:
+                reply = client.links.ask(node, READ, self._request(), timeout_s=client.settings.hedge_s)
+                answer = client.answer_of(self._key, reply)
+            except DeadlineExceeded:
+                client.links.mark_slow(node)
+                self.begin()
+                return None
+            except NearsightError as error:
+                with self._lock:
+                    self._read.ask_next()
+                self._failed(node, error)
+                self._watch()
+                return None
+        if answer.settled:
+            return answer
+        with self._lock:
+            self._read.ask_next()
+        self._answered(node, answer)
+        self._watch()
+        return None
+
+    def _watch(self) -> None:
+        if not self._read.done:
+            self._client.hedge_later(self._take_long)
+
+    def _take_long(self) -> None:
+        """Nobody answered for a while: ask one more."""
+        with self._lock:
+            if self._read.done:
+                return
+            late = tuple(self._waiting)
+            nodes = tuple(following for node in late for following in self._read.late(node))
+            ended = self._read.done
+            nodes = nodes or self._read.ask_next()
+        for node in late:
+            self._client.links.mark_slow(node)
+        self._client.counts.hedged_reads += 1
+        self._go_on(nodes, ended=ended)
+        if nodes:
+            self._watch()
+
+    def _request(self) -> ReadRequest:
+        return ReadRequest(keys=[self._key], claim=self._claim, view=self._view.digest)
+
+    def _ask(self, nodes: Sequence[NodeId]) -> None:
+        client = self._client
+        for node in nodes:
+            if node == client.route.own:
+                self._answered(node, self._ask_own())
+                continue
+            with self._lock:
+                self._waiting.add(node)
+            timeout_s = max(LEAST_TIMEOUT_S, self._ends_s - client.clock.monotonic())
+            call = client.links.call(node, READ, self._request(), timeout_s=timeout_s)
+            call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
+
+    def _ask_own(self) -> NodeAnswer:
+        client = self._client
+        client.counts.own_reads += 1
+        return client.own.service.answer(self._key, client.route.own, self._view.digest, claim=self._claim)
+
+    def _came(self, node: NodeId, done: Future[Reply]) -> None:
+        try:
+            answer = self._client.answer_of(self._key, done.result())
+        except NearsightError as error:
+            self._failed(node, error)
+        except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this read
+            self._failed(node, unreadable(error))
+        else:
+            self._answered(node, answer)
+
+    def _answered(self, node: NodeId, answer: NodeAnswer) -> None:
+        with self._lock:
+            self._waiting.discard(node)
+            before = self._read.done
+            nodes = self._read.answered(node, answer)
+            ended = self._read.done and not before
+        self._go_on(nodes, ended=ended)
+
+    def _failed(self, node: NodeId, error: NearsightError) -> None:
+        with self._lock:
+            self._waiting.discard(node)
+            before = self._read.done
+            nodes = self._read.failed(node, error)
+            ended = self._read.done and not before
+        self._go_on(nodes, ended=ended)
+
+    def _go_on(self, nodes: Sequence[NodeId], *, ended: bool) -> None:
+        self._ask(nodes)
+        if not ended:
+            return
+        try:
+            outcome = self._read.outcome()
+        except NearsightError as error:
+            self._client.counts.failed += 1
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(outcome)

@@ -1,0 +1,52 @@
+"""The part of the store that one device holds, when room is short."""
+
+from __future__ import annotations
+
+from nearsight.common.clock import ManualClock
+from nearsight.device.peers.local_store import Place, Refusal
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.shared_store import SharedStore
+from nearsight.device.peers.values import Entry, Register
+
+PLACES = {"first": Place.FIRST, "copy": Place.REPLICA}
+
+
+def make() -> SharedStore:
+    shared = SharedStore(PeerSettings(memory_bytes=10_000), 7, ManualClock())
+    shared.place_by(lambda key: PLACES[key.split()[0]])
+    return shared
+
+
+def entry(shared: SharedStore, key: str, size: int) -> Entry:
+    return Entry(key, value=Register(bytes(size), shared.stamp()))
+
+
+def test_a_copy_that_cannot_be_renewed_is_not_kept_outdated() -> None:
+    shared = make()
+    assert shared.write(entry(shared, "copy a", 100)).refusal is None
+    shared.write(entry(shared, "first a", 9000))
+    assert not shared.lossy
+    assert shared.write(entry(shared, "copy a", 3000)).refusal is Refusal.FULL
+    assert shared.read("copy a") is None and shared.lossy
+    assert shared.read("first a") is not None
+
+
+def test_what_is_kept_alike_displaces_nothing_but_renews_what_is_there() -> None:
+    shared = make()
+    shared.write(entry(shared, "first a", 4000))
+    shared.write(entry(shared, "first b", 4000))
+    assert shared.write(entry(shared, "first c", 4000), displace=False).refusal is Refusal.FULL
+    assert shared.write(entry(shared, "first b", 5000), displace=False).refusal is None
+    assert shared.write(entry(shared, "first b", 7000), displace=False).refusal is None
+    assert shared.read("first a") is None
+    assert shared.write(entry(shared, "first c", 4000)).refusal is None
+
+
+def test_what_changed_since_it_was_handed_over_is_not_dropped() -> None:
+    shared = make()
+    for key in ("first a", "first b"):
+        shared.write(entry(shared, key, 10))
+    handed_over = shared.digests(shared.keys())
+    shared.write(entry(shared, "first b", 20))
+    assert shared.drop(handed_over) == 1
+    assert shared.keys() == ("first b",)
