@@ -181,6 +181,7 @@ def test_beacons_are_counted_with_their_headers(group: Neighbourhood) -> None:
 def test_a_flood_of_datagrams_does_not_hide_the_peers(group: Neighbourhood) -> None:
     first, second = group.add(1), group.add(2)
     group.wait_complete()
+    wait_until(lambda: first.changes[-1:] == [{second.own.node_id}])
     changes = len(first.changes)
     stop = threading.Event()
 
