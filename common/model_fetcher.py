@@ -4,9 +4,10 @@ Lazy model-fetching (section 3.5.3) and the holdback queue (section 3.5.4) of th
 
 What to ask for now is the decision of the `HoldbackQueue`. Everything here runs in the background thread.
 
-A request that takes far longer than others did is overdue. Its place goes to the next one, and its objects
-are held back like failed ones, each to be asked for by itself later: whatever keeps one model from coming
-keeps no other from it, neither behind it nor in the same request. If the answer comes after all, it is used.
+With ``overtake``, a request that takes far longer than others did is overdue. Its place goes to the next one,
+and its objects are held back like failed ones, each to be asked for by itself later: whatever keeps one model
+from coming keeps no other from it, neither behind it nor in the same request. If the answer comes after all,
+it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from nearsight.common.background import BackgroundWorker
 from nearsight.common.caching.holdback import HoldbackQueue
@@ -45,8 +46,10 @@ class _Request:
 class ModelSource(Protocol):
     """Where models come from: a client of some Catalogue service."""
 
-    def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
-        """Ask for object models; the future ends within ``timeout_s``."""
+    def get_models(
+        self, catalogue: str, object_ids: Sequence[str], timeout_s: float
+    ) -> Future[Reply] | Future[FetchedModels]:
+        """Ask for object models, as they come or as they were read; the future ends within ``timeout_s``."""
 
 
 class FetchLimits(Protocol):
@@ -85,9 +88,12 @@ class ModelFetcher:
         those of an outdated version. They are held back like failed ones.
     failed : callable, optional
         Takes objects that did not come and are held back for a while, in the background thread.
+    overtake : bool
+        Whether others may overtake a request that is overdue. Not for a source that is slow on purpose, such
+        as one that waits until another device has fetched the model.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  its parts and its two listeners, at one place each
         self,
         catalogue: str,
         source: ModelSource,
@@ -96,7 +102,10 @@ class ModelFetcher:
         clock: Clock,
         arrived: Callable[[FetchedModels], Collection[str]],
         failed: Callable[[Collection[str]], None] | None = None,
+        *,
+        overtake: bool = False,
     ) -> None:
+        self._overtake = overtake
         self._catalogue = catalogue
         self._source = source
         self._background = background
@@ -154,13 +163,14 @@ class ModelFetcher:
             self._background.submit(self._ask, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05))
 
     def _send(self, request: _Request) -> None:
-        def answered(done: Future[Reply]) -> None:
+        def answered(done: Future[Any]) -> None:
             self._background.submit(lambda: self._take(request, _outcome(done)))
 
         self._open += 1
         future = self._source.get_models(self._catalogue, request.object_ids, self._settings.timeout_s)
         future.add_done_callback(answered)
-        self._background.submit(lambda: self._look_after(request), after_s=self._overdue_after_s())
+        if self._overtake:
+            self._background.submit(lambda: self._look_after(request), after_s=self._overdue_after_s())
 
     def _overdue_after_s(self) -> float:
         if self._typical_s is None:
@@ -186,14 +196,16 @@ class ModelFetcher:
         else:
             self._batches_open -= 1
 
-    def _take(self, request: _Request, outcome: Reply | NearsightError) -> None:
+    def _take(self, request: _Request, outcome: Reply | FetchedModels | NearsightError) -> None:
         request.answered = True
         self._open -= 1
         self._make_room(request)
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
-            fetched = models_of(outcome, request.object_ids)
+            fetched = (
+                outcome if isinstance(outcome, FetchedModels) else models_of(outcome, request.object_ids)
+            )
         except NearsightError as error:
             if not request.overdue:
                 self._hold_back(request.object_ids)
@@ -234,7 +246,7 @@ class ModelFetcher:
             self._failed(object_ids)
 
 
-def _outcome(done: Future[Reply]) -> Reply | NearsightError:
+def _outcome(done: Future[Reply] | Future[FetchedModels]) -> Reply | FetchedModels | NearsightError:
     if done.cancelled():
         return Cancelled("the request for models was cancelled")
     error = done.exception()

@@ -69,6 +69,7 @@ class ModelSupply:
             services.clock,
             self._arrived,
             self._failed,
+            overtake=True,
         )
         self._requests = ModelRequests(
             lambda: self._listing().versions,
