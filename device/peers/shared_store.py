@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,12 +135,12 @@ class SharedStore:
     def claim(self, key: str, claimant: NodeId) -> int:
         """Claim a key that nobody has: milliseconds to wait for who claimed it before, 0 if nobody did."""
         with self._lock:
-            return round(1000 * self._claims.claim(key, claimant, self._clock.monotonic()))
+            return math.ceil(1000 * self._claims.claim(key, claimant, self._clock.monotonic()))
 
     def waits(self, key: str, asker: NodeId) -> int:
         """How many milliseconds to wait for somebody else who claimed a key."""
         with self._lock:
-            return round(1000 * self._claims.wait_s(key, asker, self._clock.monotonic()))
+            return math.ceil(1000 * self._claims.wait_s(key, asker, self._clock.monotonic()))
 
     def claimant_gone(self, node: NodeId) -> None:
         """A node is gone, and what it claimed with it."""
