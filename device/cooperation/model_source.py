@@ -121,6 +121,7 @@ class CooperativeModelSource:
         self._rng = rng
         self._standing = PeerStanding(rules)
         self._promises = PeerStanding(rules)
+        self._open: dict[str, Future[Reply]] = {}
         self._from_tier: set[str] = set()
         self._log = get_logger("device.cooperation").bind(catalogue=catalogue)
 
@@ -138,7 +139,7 @@ class CooperativeModelSource:
             return result
         patience_s = min(self._rules.patience_s, timeout_s / 2)
         search = _Search(object_ids[0], result, now_s + timeout_s, now_s + patience_s)
-        self._background.submit(lambda: self._begin(search))
+        self._background.submit(lambda: self._join_or_begin(search))
         return result
 
     def came_from_tier(self, object_id: str) -> bool:
@@ -154,6 +155,19 @@ class CooperativeModelSource:
     def _was_mistaken(self, object_id: str, digest: bytes) -> bool:
         voucher = self._vouchers.of(object_id)
         return voucher is None or voucher.digest != digest
+
+    def _join_or_begin(self, search: _Search) -> None:
+        """One search per object: a claim would not keep this device from fetching a model twice."""
+        open_already = self._open.get(search.object_id)
+        if open_already is not None:
+            open_already.add_done_callback(lambda done: _pass_on(done, search.result))
+            return
+        self._open[search.object_id] = search.result
+        when_done(search.result, self._background, lambda _: self._ended(search))
+        self._begin(search)
+
+    def _ended(self, search: _Search) -> None:
+        del self._open[search.object_id]
 
     def _begin(self, search: _Search) -> None:
         if not self._neighbours():
@@ -305,11 +319,9 @@ class CooperativeModelSource:
     ) -> None:
         def answered(done: Future[Reply]) -> None:
             outcome = outcome_of(done)
-            if isinstance(outcome, NearsightError):
-                result.set_exception(outcome)
-                return
-            self._count_tier(outcome)
-            result.set_result(outcome)
+            if not isinstance(outcome, NearsightError):
+                self._count_tier(outcome)
+            _pass_on(done, result)
 
         self._upstream.get_models(catalogue, object_ids, timeout_s).add_done_callback(answered)
 
@@ -337,3 +349,11 @@ class CooperativeModelSource:
         when_done(future, self._background, settle)
         late = DeadlineExceeded(f"no answer within {limit_s} s")
         self._background.submit(lambda: settle(late), after_s=limit_s)
+
+
+def _pass_on(done: Future[Reply], result: Future[Reply]) -> None:
+    outcome = outcome_of(done)
+    if isinstance(outcome, NearsightError):
+        result.set_exception(outcome)
+    else:
+        result.set_result(outcome)

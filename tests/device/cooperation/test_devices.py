@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,7 +29,7 @@ from support.peer_nodes import fast_settings
 from support.predicting_edge import PredictingEdge
 from support.waiting import wait_until
 
-PREFETCH = PrefetchSettings(recognition=SETTINGS, timeout_s=5.0, refresh_s=0.001, watch_s=0.2)
+PREFETCH = PrefetchSettings(recognition=SETTINGS, timeout_s=10.0, refresh_s=0.001, watch_s=0.2)
 
 
 def name(number: int) -> str:
@@ -107,18 +107,23 @@ def held(device: Recognizer) -> set[int]:
     return {int(object_id.removeprefix("exhibit-")) for object_id in explanation.object_ids}
 
 
-def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(scene: Scene) -> None:
-    scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.5, name(2): 0.3})
-    devices = [scene.device() for _ in range(10)]
-    scene.meet()
+def all_look(devices: Sequence[Recognizer], number: int) -> None:
+    """All at once."""
     start = threading.Barrier(len(devices))
 
     def look(device: Recognizer) -> None:
         start.wait(10)
-        device.recognize_blocking(photo_features(0))
+        device.recognize_blocking(photo_features(number))
 
     with ThreadPoolExecutor(len(devices)) as crowd:
         list(crowd.map(look, devices))
+
+
+def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(scene: Scene) -> None:
+    scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.5, name(2): 0.3})
+    devices = [scene.device() for _ in range(10)]
+    scene.meet()
+    all_look(devices, 0)
     for device in devices:
         holds(device, 0, 1, 2)
         for number in (0, 1, 2):
@@ -135,6 +140,19 @@ def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(scen
         assert state is not None
         assert state.account.fetched_models == one.edge_models + one.peer_models == 3
         assert state.account.fetched_bytes == one.edge_bytes + one.peer_bytes
+
+
+def test_if_the_one_who_fetches_for_all_dies_one_other_takes_over(scene: Scene) -> None:
+    scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.5})
+    dying = scene.stranger()
+    devices = [scene.device() for _ in range(4)]
+    scene.meet()
+    for number in (0, 1):
+        assert dying.store.items_now(model_key("museum", name(number), 1), claim=True).wait_ms == 0
+    all_look(devices, 0)
+    for device in devices:
+        holds(device, 0, 1)
+    assert sorted(scene.edge.fetched) == [name(0), name(1)]
 
 
 @pytest.mark.parametrize("share", ["redirect", "direct"])

@@ -207,9 +207,11 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
         scene.background.advance(RULES.poll_s)
     assert scene.clock.monotonic() - started_s <= RULES.patience_s + 2 * RULES.poll_s
     assert scene.accountant.account.waited_in_vain == 1
+    scene.tier_says(RIGHT)
     scene.ask()
     scene.store_says(wait_ms=2**32 - 1)  # by the same node: not believed again, for a while
     assert len(scene.tier) == 2
+    scene.tier_says(RIGHT)
     scene.clock.advance(RULES.rest_s)
     scene.ask()
     scene.store_says(wait_ms=2**32 - 1)
@@ -289,14 +291,31 @@ def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene)
     assert scene.source.liars == ()
 
 
+def test_a_model_that_is_asked_for_again_meanwhile_is_not_looked_for_twice(scene: Scene) -> None:
+    first, second = scene.ask(), scene.ask()
+    scene.store_says()
+    assert (len(scene.reads), len(scene.tier)) == (1, 1)
+    scene.tier_says(RIGHT)
+    assert first.result(0) is second.result(0)
+    scene.ask()
+    assert len(scene.reads) == 2
+    scene.store_says()
+    again = scene.ask()
+    scene.tier[-1].set_exception(Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        again.result(0)
+
+
 def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST)
     scene.background.advance(RULES.model_timeout_s)
     assert len(scene.tier) == 1
+    scene.tier_says(RIGHT)
     scene.ask()
     scene.holders(FIRST)
     assert (len(scene.calls), len(scene.tier)) == (1, 2)
+    scene.tier_says(RIGHT)
     scene.background.advance(RULES.rest_s)
     scene.ask()
     scene.holders(FIRST)
@@ -354,6 +373,7 @@ def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None
     scene.reads[-1].set_exception(Unavailable("gone"))
     scene.background.run()
     assert len(scene.tier) == 1
+    scene.tier_says(RIGHT)
     scene.ask()
     scene.background.advance(RULES.read_timeout_s)
     assert len(scene.tier) == 2
