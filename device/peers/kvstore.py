@@ -100,7 +100,10 @@ class KVStore:
         return _mapped(self._read(key), _value_of)
 
     def get_now(self, key: str) -> bytes | None:
-        """As `get`, but waits: the fastest way, since this thread receives the answer itself."""
+        """As `get`, but waits: the fastest way, since this thread receives the answer itself.
+
+        For small values: one that takes longer than ``hedge_s`` to arrive is asked for once more; take `get`.
+        """
         return _value_of(self._read_now(key))
 
     def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:

@@ -137,11 +137,6 @@ class SharedStore:
         with self._lock:
             return math.ceil(1000 * self._claims.claim(key, claimant, self._clock.monotonic()))
 
-    def waits(self, key: str, asker: NodeId) -> int:
-        """How many milliseconds to wait for somebody else who claimed a key."""
-        with self._lock:
-            return math.ceil(1000 * self._claims.wait_s(key, asker, self._clock.monotonic()))
-
     def claimant_gone(self, node: NodeId) -> None:
         """A node is gone, and what it claimed with it."""
         with self._lock:
