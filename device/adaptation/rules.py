@@ -33,6 +33,9 @@ class AdaptationRules:
         Longer ones are not even parsed.
     lifetime_s : float
         Shared views vanish after this time: the light changes.
+    candidates : int
+        Views that are verified at a second look, at most. Measured: 2 instead of 6 lose one of 16 photos
+        gained, and save a third of the time.
     max_log10_false_alarms : float
         Of the agreement between photo and vouched model (`evidence`), to learn and to believe a shared view.
         The best of 8,000 homographies between unrelated exhibits came to 9.3.
@@ -51,4 +54,5 @@ class AdaptationRules:
     max_items: int = 16
     max_item_bytes: int = 16 * 1024
     lifetime_s: float = 3600.0
+    candidates: int = 2
     max_log10_false_alarms: float = -2.0

@@ -48,8 +48,10 @@ class SecondLook:
     ) -> None:
         self._rules = rules
         self._vouched = {model.object_id: model for model in models}
-        self._own = ObjectRecognizer.build(_adapted(models, own), settings)
-        self._shared = ObjectRecognizer.build(_adapted(models, shared), settings)
+        few = min(settings.candidates, rules.candidates)
+        cheaper = settings.model_copy(update={"candidates": few})
+        self._own = ObjectRecognizer.build(_adapted(models, own), cheaper)
+        self._shared = ObjectRecognizer.build(_adapted(models, shared), cheaper)
 
     def __len__(self) -> int:
         """Objects with adapted views."""
