@@ -1,8 +1,9 @@
 """Presence and lookups of many small devices: one measurement of figure 6.15, from first beacon to last get.
 
 As in the dissertation (6.8) all devices discover each other and settle, store the keys of their traces, and
-then get the keys of their traces, each device its own one after another. The same processes hold a node of
-each of the two stores, which are measured one after the other: the same nodes, keys, times and links.
+then get the keys of their traces, each device its own one after another. The two stores are measured one
+after the other with the same nodes, keys, times and links, but processes of their own: with k = 2 pings of
+Kademlia may go on although nobody asks for anything, and must not disturb the other store.
 """
 
 from __future__ import annotations
@@ -168,33 +169,42 @@ class LookupMeasurement:
         self._plan = plan
         self._puts, self._gets = make_traces(plan, setting.nodes, rng)
         self._seed = seed
+        self._place = ""
         self._rows: list[Row] = []
 
     def run(self, order: Sequence[str]) -> list[Row]:
         """Measure the stores in this order."""
+        for system in order:
+            self._measure(system)
+        return self._rows
+
+    def _measure(self, system: str) -> None:
+        """One store, from the first beacon on; nothing of the other runs meanwhile."""
         plan, setting = self._plan, self._setting
+        presence = setting.presence and system == NEARSIGHT
         peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=setting.replicas)
-        group_plan = GroupPlan(setting.nodes, peers, setting.kademlia, plan.rate_mbps, self._seed)
-        with PeerGroup(self._folder, group_plan) as group:
+        kademlia = setting.kademlia if system == KADEMLIA else None
+        group_plan = GroupPlan(setting.nodes, peers, kademlia, plan.rate_mbps, self._seed)
+        with PeerGroup(self._folder / system, group_plan) as group:
+            self._place = group.place
             early = group.nodes[: setting.nodes - setting.late]
             for start in range(0, len(early), _AT_ONCE):
-                self._discover(group, early[start : start + _AT_ONCE], early[: start + _AT_ONCE])
-            if setting.presence:
+                self._discover(system, group, early[start : start + _AT_ONCE], early[: start + _AT_ONCE])
+            if presence:
                 self._idle(group)
-            ask_all(early, {"do": "join"}, _TRACE_MARGIN_S)
-            time.sleep(plan.settle_s)
-            for system in order:
-                self._phase(system, PUT, early, self.puts_of_early())
+            self._settle(system, early)
+            self._phase(system, PUT, early, self.puts_of_early())
             if setting.late:
-                late = group.nodes[len(early) :]
-                self._discover(group, late, group.nodes)
-                ask_all(late, {"do": "join"}, _TRACE_MARGIN_S)
-                time.sleep(plan.settle_s)
-            for system in order:
-                self._phase(system, GET, group.nodes, self._gets)
-            if setting.presence:
+                self._discover(system, group, group.nodes[len(early) :], group.nodes)
+                self._settle(system, group.nodes[len(early) :])
+            self._phase(system, GET, group.nodes, self._gets)
+            if presence:
                 self._kill(group)
-            return [{"place": group.place, **row} for row in self._rows]
+
+    def _settle(self, system: str, new: Sequence[PeerHandle]) -> None:
+        if system == KADEMLIA:
+            ask_all(new, {"do": "join"}, _TRACE_MARGIN_S)
+        time.sleep(self._plan.settle_s)
 
     def puts_of_early(self) -> list[Trace]:
         """What those store who are there from the beginning, also for those who come late."""
@@ -208,12 +218,14 @@ class LookupMeasurement:
             stored.append([(round(first_s + place * gap_s, 4), key) for place, key in enumerate(keys)])
         return stored
 
-    def _discover(self, group: PeerGroup, new: Sequence[PeerHandle], everybody: Sequence[PeerHandle]) -> None:
+    def _discover(
+        self, system: str, group: PeerGroup, new: Sequence[PeerHandle], everybody: Sequence[PeerHandle]
+    ) -> None:
         began_s = group.start(new)
         timeout_s = _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
         seen = group.wait_all_see_all(everybody, timeout_s)
         for node, at_s in zip(everybody, seen, strict=True):
-            self._note(kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
+            self._note(system=system, kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
 
     def _idle(self, group: PeerGroup) -> None:
         """Nothing but presence."""
@@ -287,7 +299,7 @@ class LookupMeasurement:
             self._note(kind=GONE, node=node.name, ms=round(1000 * (gone_s - at_s), 3))
 
     def _note(self, **values: str | int | float) -> None:
-        self._rows.append({**_COLUMNS, **values})
+        self._rows.append({"place": self._place, **_COLUMNS, **values})
 
 
 def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
