@@ -148,7 +148,13 @@ class Prefetcher:
         self._closing = threading.Event()
         # From here on only the background thread writes.
         self._fetcher = ModelFetcher(
-            catalogue, sources.models, self._background, settings, clock, self._models_arrived
+            catalogue,
+            sources.models,
+            self._background,
+            settings,
+            clock,
+            self._models_arrived,
+            overtake=sources.neighbourhood is None,  # devices nearby may be worth a wait
         )
         self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock)
         self._forecasts = Forecasts(
