@@ -46,10 +46,17 @@ class _Request:
 class ModelSource(Protocol):
     """Where models come from: a client of some Catalogue service."""
 
+    def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
+        """Ask for object models; the future ends within ``timeout_s``."""
+
+
+class ReadModelSource(Protocol):
+    """Where models come from that need not be read any more: in a simulation."""
+
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
-    ) -> Future[Reply] | Future[FetchedModels]:
-        """Ask for object models, as they come or as they were read; the future ends within ``timeout_s``."""
+    ) -> Future[FetchedModels]:
+        """Ask for object models; the future ends within ``timeout_s``."""
 
 
 class FetchLimits(Protocol):
@@ -75,7 +82,7 @@ class ModelFetcher:
     ----------
     catalogue : str
         Its name.
-    source : ModelSource
+    source : ModelSource or ReadModelSource
         Where the models are.
     background : BackgroundWorker
         Runs everything here.
@@ -96,7 +103,7 @@ class ModelFetcher:
     def __init__(  # noqa: PLR0913  its parts and its two listeners, at one place each
         self,
         catalogue: str,
-        source: ModelSource,
+        source: ModelSource | ReadModelSource,
         background: BackgroundWorker,
         settings: FetchLimits,
         clock: Clock,

@@ -91,19 +91,24 @@ class Offloading:
         InvalidImage, ImageTooLarge
             If this is no image that can be used.
         """
-        decision = self._choose(tier, photo, extracted)
+        complete = len(extracted.features) if extracted is not None and self._complete(extracted) else None
+        decision = self.choose(tier, len(photo.file) if photo.file is not None else None, complete)
         started_s = self._clock.monotonic()
         if decision.form == IMAGE:
             query = photo.as_image()
             if photo.file is None:
                 self._note_encoding(query, (self._clock.monotonic() - started_s) * 1e3)
             return query
-        if extracted is not None and self._complete(extracted):
+        if extracted is not None and complete is not None:
             return Query(extracted.features, otherwise=photo.as_image)
         features = self._extractor.extract(self._pixels(photo), self._settings.query_features)
-        with self._lock:
-            self._extract_ms.observe((self._clock.monotonic() - started_s) * 1e3)
+        self.note_extraction((self._clock.monotonic() - started_s) * 1e3)
         return Query(features, otherwise=photo.as_image)
+
+    def note_extraction(self, spent_ms: float) -> None:
+        """Features that were not there took this time."""
+        with self._lock:
+            self._extract_ms.observe(spent_ms)
 
     def observe(self, tier: str, form: str, sent_bytes: int, round_trip_ms: float, hop: Hop | None) -> None:
         """A tier answered; ``hop`` is what it says that it spent."""
@@ -118,20 +123,28 @@ class Offloading:
         with self._lock:
             self._choices[tier].observe_outcome(unknown=unknown, behind_ms=behind_ms)
 
-    def _choose(self, tier: str, photo: Photo, extracted: Extracted | None) -> OffloadDecision:
-        file = photo.file
-        complete = extracted is not None and self._complete(extracted)
-        count = len(extracted.features) if complete and extracted else self._settings.query_features
+    def choose(self, tier: str, file_bytes: int | None, features: int | None) -> OffloadDecision:
+        """The form that is expected to be answered sooner.
+
+        Parameters
+        ----------
+        tier : str
+            Who will be asked.
+        file_bytes : int or None
+            Of a photo that is ready as a file; None: it must be encoded.
+        features : int or None
+            How many features there are already, if as many as tiers expect; None: they must be extracted.
+        """
+        count = self._settings.query_features if features is None else features
         with self._lock:
             image = Payload(
                 IMAGE,
-                len(file) if file is not None else round(self._image_bytes.value),
-                0.0 if file is not None else self._encode_ms.value,
+                file_bytes if file_bytes is not None else round(self._image_bytes.value),
+                0.0 if file_bytes is not None else self._encode_ms.value,
             )
-            features = Payload(
-                FEATURES, count * _BYTES_PER_FEATURE, 0.0 if complete else self._extract_ms.value
-            )
-            decision = self._choices[tier].choose([image, features])
+            extract_ms = 0.0 if features is not None else self._extract_ms.value
+            payload = Payload(FEATURES, count * _BYTES_PER_FEATURE, extract_ms)
+            decision = self._choices[tier].choose([image, payload])
             self._last[tier] = decision
         return decision
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nearsight.common.catalogue_answers import Listing
-from nearsight.common.model_fetcher import ModelSource
+from nearsight.common.model_fetcher import ModelSource, ReadModelSource
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
@@ -34,7 +34,7 @@ class PrefetchSources:
 
     Attributes
     ----------
-    models : ModelSource
+    models : ModelSource or ReadModelSource
         Who has models.
     lister : ObjectLister
         Who knows the catalogue.
@@ -46,7 +46,7 @@ class PrefetchSources:
         What devices nearby learn.
     """
 
-    models: ModelSource
+    models: ModelSource | ReadModelSource
     lister: ObjectLister
     edge: PredictionSource | None
     neighbours: PredictionSource | None = None

@@ -30,6 +30,7 @@ from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.model_fetcher import ModelFetcher
 from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.catalogue_sync import CatalogueSync
 from nearsight.device.forecasts import Forecasts
@@ -39,7 +40,7 @@ from nearsight.device.predictions import Prediction
 from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.device.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings
-from nearsight.device.snapshots import Snapshots
+from nearsight.device.snapshots import Build, Snapshots
 
 _MOST_NOTES = 64
 _MOST_ABSENT = 1000
@@ -123,9 +124,11 @@ class Prefetcher:
         Limits.
     clock : Clock
         Must run in real time.
+    background, build
+        Who works, and how models become a recognizer; the simulation brings its own.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  one place wires it
         self,
         catalogue: str,
         cache: LocalCache,
@@ -134,6 +137,8 @@ class Prefetcher:
         sources: PrefetchSources,
         settings: PrefetchSettings,
         clock: Clock,
+        background: BackgroundWorker | None = None,
+        build: Build = ObjectRecognizer.build,
     ) -> None:
         self._catalogue = catalogue
         self._cache = cache
@@ -143,7 +148,7 @@ class Prefetcher:
         self._settings = settings
         self._clock = clock
         self._log = get_logger("device.prefetcher").bind(catalogue=catalogue)
-        self._background = BackgroundWorker(clock, "nearsight-prefetch")
+        self._background = background or BackgroundWorker(clock, "nearsight-prefetch")
         self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
         self._closing = threading.Event()
         # From here on only the background thread writes.
@@ -156,7 +161,7 @@ class Prefetcher:
             self._models_arrived,
             overtake=sources.neighbourhood is None,  # devices nearby may be worth a wait
         )
-        self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock)
+        self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock, build)
         self._forecasts = Forecasts(
             sources.edge, self._background, settings, clock, self._heard, sources.neighbours
         )

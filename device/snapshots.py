@@ -5,7 +5,7 @@ Everything here runs in the background thread; only the swap reaches requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from nearsight.common.caching.snapshot_lru import SnapshotLru
 from nearsight.common.clock import Clock
@@ -13,6 +13,9 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
+
+Build = Callable[[Sequence[ObjectModel], RecognitionSettings], ObjectRecognizer]
+"""Indexes models."""
 
 _BUILD_SHARE = 0.25
 """Of the background thread's time, at most."""
@@ -31,14 +34,22 @@ class Snapshots:
         The pipeline.
     clock : Clock
         Measures builds.
+    build : callable
+        Makes a recognizer; the simulation brings its own.
     """
 
     def __init__(
-        self, cache: LocalCache, capacity: int, recognition: RecognitionSettings, clock: Clock
+        self,
+        cache: LocalCache,
+        capacity: int,
+        recognition: RecognitionSettings,
+        clock: Clock,
+        build: Build = ObjectRecognizer.build,
     ) -> None:
         self._cache = cache
         self._recognition = recognition
         self._clock = clock
+        self._build = build
         self._kept: SnapshotLru[LocalSnapshot] = SnapshotLru(capacity)
         self._next_build_s = clock.monotonic()
 
@@ -64,7 +75,7 @@ class Snapshots:
         started_s = self._clock.monotonic()
         if models and started_s < self._next_build_s:
             return self._next_build_s - started_s
-        snapshot = LocalSnapshot(ObjectRecognizer.build(models, self._recognition), query_features)
+        snapshot = LocalSnapshot(self._build(models, self._recognition), query_features)
         finished_s = self._clock.monotonic()
         self._next_build_s = finished_s + (finished_s - started_s) * (1 / _BUILD_SHARE - 1)
         if models:
@@ -83,6 +94,4 @@ class Snapshots:
         if answering.recognizer.object_ids.isdisjoint(object_ids):
             return
         left = [model for name, model in answering.recognizer.models.items() if name not in object_ids]
-        self._cache.swap(
-            LocalSnapshot(ObjectRecognizer.build(left, self._recognition), answering.query_features)
-        )
+        self._cache.swap(LocalSnapshot(self._build(left, self._recognition), answering.query_features))

@@ -65,16 +65,25 @@ class CatalogueCache:
         Of the daemon.
     services : EdgeServices
         Shared parts.
+    recognizer : Recognizer, optional
+        Builds and holds snapshots; the simulation brings its own.
     """
 
-    def __init__(self, name: str, listing: Listing, settings: EdgeSettings, services: EdgeServices) -> None:
+    def __init__(
+        self,
+        name: str,
+        listing: Listing,
+        settings: EdgeSettings,
+        services: EdgeServices,
+        recognizer: Recognizer | None = None,
+    ) -> None:
         self.name = name
         self._settings = settings
         self._services = services
         self._clock = services.clock
         self._log = get_logger("cache").bind(catalogue=name)
         cache = settings.cache
-        self.recognizer = Recognizer(settings.recognition)
+        self.recognizer = recognizer or Recognizer(settings.recognition)
         self.estimator = DistributionEstimator(
             RequestDistribution(
                 listing.versions,
