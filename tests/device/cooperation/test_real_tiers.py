@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nearsight import PeerSettings, PrefetchSettings, Recognizer, RecognizerSettings
 from nearsight.device.cooperation.account import CooperationAccount
+from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.proxy import ShapingProxy
 from support.cloud import CloudClient, running_cloud
 from support.edge import running_edge
 from support.peer_nodes import fast_settings
@@ -27,7 +30,13 @@ class Scene:
         cloud = stack.enter_context(running_cloud(folder / "cloud.db"))
         self.cloud = stack.enter_context(CloudClient(cloud.endpoint))
         self.cloud.add({f"{number:02d}": [picture_jpeg(number)] for number in OBJECTS})
-        self.edge = stack.enter_context(running_edge(cloud.endpoint)).endpoint
+        edge = stack.enter_context(running_edge(cloud.endpoint)).endpoint
+        # Far away, so that devices recognise by themselves whatever machine this runs on.
+        host, _, port = edge.removeprefix("tcp://").rpartition(":")
+        link = LinkShape(rtt_ms=150, up_mbps=200, down_mbps=200)
+        proxy = ShapingProxy((host, int(port)), link, rng=np.random.default_rng(1))
+        host, number = stack.enter_context(proxy).address
+        self.edge = f"tcp://{host}:{number}"
 
     def device(self, *others: Recognizer) -> Recognizer:
         peers: PeerSettings = fast_settings(
