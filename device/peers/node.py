@@ -41,6 +41,8 @@ PING = _PEERS.methods_by_name["Ping"]
 LEAVE = _PEERS.methods_by_name["Leave"]
 RESEND_EVERY_S = 2.0
 GOODBYE_S = 0.5
+REFRESH_EVERY_S = 0.5
+"""Reports make peers tell what they hold so often at most."""
 TIER = "peer"
 
 
@@ -120,6 +122,7 @@ class PeerNode:
         self._allowed = identity.allowed
         self._discovery: Discovery | None = None
         self._watchers: list[Callable[[tuple[Peer, ...]], None]] = []
+        self._refreshed_s = float("-inf")
         self._started = False
         self._stopped = False
         self._standing = Standing(self.node_id, View.of(self.node_id, self.incarnation, ()))
@@ -255,7 +258,9 @@ class PeerNode:
         known = discovery.known() if discovery is not None else ()
         traffic = self._links.traffic()
         since = discovery.seconds_since if discovery is not None else (lambda _: 0.0)
-        if discovery is not None:
+        now_s = self._clock.monotonic()
+        if discovery is not None and now_s - self._refreshed_s >= REFRESH_EVERY_S:
+            self._refreshed_s = now_s
             discovery.refresh()
         counts = NodeCounts(
             discovery.beacon_counts if discovery is not None else None,

@@ -192,6 +192,26 @@ def test_counts_that_reached_nobody_go_out_later() -> None:
         assert nodes.nodes[2].store.counts_now(key) == {"x": 2}
 
 
+def test_two_devices_that_cannot_reach_each_other_share_through_the_others() -> None:
+    with group(5) as nodes:
+        a, b = nodes.nodes[:2]
+        wires = split([a], [b])
+        wait_until(lambda: b.node_id not in a.route.view.nodes and a.node_id not in b.route.view.nodes)
+        for attempt in range(2):
+            values = {f"value {number}": b"%d %d" % (attempt, number) for number in range(100)}
+            for number, (key, value) in enumerate(values.items()):
+                nodes.nodes[number % 5].store.put(key, value).result(S)
+            wait_until(
+                lambda values=values: all(  # type: ignore[misc]
+                    node.store.get_now(key) == value for node in nodes.nodes for key, value in values.items()
+                )
+            )
+        for wire in wires:
+            wire.mend()
+        nodes.settle()
+        assert_readable(nodes, values)
+
+
 class _SleepyClock(SystemClock):
     """Jumps ahead, as after a suspension."""
 
