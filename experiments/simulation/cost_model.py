@@ -1,0 +1,186 @@
+"""What everything costs in the twin: computing times, sizes and overheads, from measurements of this machine.
+
+Means of lookups come from the profiles (`nearsight profile`), which say how they grow with the cache. What no
+profile knows (the cloud's second look, the way of a message through a daemon, how times scatter) is fitted to
+one short run of the real daemons: see `fitting.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from nearsight.common.caching.device_profile import DeviceProfile, default_device_profile
+from nearsight.common.caching.profile import (
+    CacheProfile,
+    default_profile,
+    load_profile_file,
+    save_profile_file,
+)
+
+COSTS_VERSION = 1
+BYTES_PER_FEATURE = 38
+ANSWER_BYTES = 230
+BYTES_PER_PREDICTION = 20
+REQUEST_BYTES = 200
+MODEL_OVERHEAD_BYTES = 300
+_DRAWS = 4096
+
+
+class Scatter(BaseModel):
+    """How times scatter around what the model says.
+
+    Attributes
+    ----------
+    scale : float
+        Median of measured over modelled times.
+    ratios : tuple of float
+        Quantiles of measured times over their median, at equal distances from the least to the largest.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    ratios: tuple[float, ...] = Field(default=(0.8, 0.9, 0.95, 1.0, 1.05, 1.15, 1.4), min_length=1)
+
+
+class CostModel(BaseModel):
+    """All costs.
+
+    Attributes
+    ----------
+    edge : CacheProfile
+        f(k) and the extraction of an edge, and of a cloud that looks a first time.
+    device : DeviceProfile
+        f_D(k) of devices.
+    edge_work, device_work, cloud_work, second_look : Scatter
+        Of lookups per tier; second_look of the cloud's times for photos that it does not know at once.
+    second_look_ms : float
+        What the second look costs on top of the first.
+    call_ms : float
+        From the question to the answer of a tier, without its computing and without the link.
+    prepare_ms : float
+        What a device spends on a photo that it sends.
+    small_ms : float
+        Computing time of a tier for a request without a photo.
+    build_ms_per_model : float
+        Building a snapshot.
+    model_features : int
+        Features of one object model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = COSTS_VERSION
+    edge: CacheProfile
+    device: DeviceProfile
+    edge_work: Scatter = Scatter()
+    device_work: Scatter = Scatter()
+    cloud_work: Scatter = Scatter()
+    second_look: Scatter = Scatter()
+    second_look_ms: float = 60.0
+    call_ms: float = 1.5
+    prepare_ms: float = 0.3
+    small_ms: float = 0.4
+    build_ms_per_model: float = 0.5
+    model_features: int = 1000
+    fitted_to: str = ""
+
+    @classmethod
+    def assumed(cls) -> Self:
+        """From the built-in profiles: nothing is measured here."""
+        return cls(edge=default_profile(), device=default_device_profile(), fitted_to="nothing: built-in")
+
+    def save(self, path: Path) -> None:
+        """Write the file, complete or not at all."""
+        save_profile_file(self, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and check; raises NotFound, CorruptStore."""
+        return load_profile_file(
+            cls, path, COSTS_VERSION, "fit one: nearsight experiment run twin-validation"
+        )
+
+
+class Draws:
+    """Times drawn around their model; a block of random numbers at a time."""
+
+    def __init__(self, scatter: Scatter, rng: np.random.Generator) -> None:
+        self._scale = scatter.scale
+        self._ratios = np.asarray(scatter.ratios)
+        self._rng = rng
+        self._block: list[float] = []
+
+    def of(self, modelled: float) -> float:
+        """A time, in the unit of the modelled one."""
+        if not self._block:
+            places = np.linspace(0.0, 1.0, len(self._ratios))
+            self._block = np.interp(self._rng.random(_DRAWS), places, self._ratios).tolist()
+        return modelled * self._scale * self._block.pop()
+
+
+class Costs:
+    """The cost model with its random numbers, for one run.
+
+    Parameters
+    ----------
+    model : CostModel
+    objects : int
+        In the catalogue.
+    rng : Generator
+    """
+
+    def __init__(self, model: CostModel, objects: int, rng: np.random.Generator) -> None:
+        self.model = model
+        self._edge_ms: list[float] = model.edge.curves(objects).lookup_ms.tolist()
+        largest = max(one.largest_k for one in model.device.profiles)
+        self._device_ms: dict[int, list[float]] = {
+            one.query_features: one.lookup_ms.tolist() for one in model.device.curves(max(64, largest))
+        }
+        self._edge_draws = Draws(model.edge_work, rng)
+        self._device_draws = Draws(model.device_work, rng)
+        self._cloud_draws = Draws(model.cloud_work, rng)
+        self._second_draws = Draws(model.second_look, rng)
+        self._full_ms = self._edge_ms[-1]
+
+    def edge_lookup_s(self, k: int) -> float:
+        """A lookup among k objects at the edge."""
+        return self._edge_draws.of(self._edge_ms[min(k, len(self._edge_ms) - 1)]) / 1e3
+
+    def edge_extraction_s(self) -> float:
+        """Features out of a photo at the edge."""
+        return self._edge_draws.of(self.model.edge.extraction_ms) / 1e3
+
+    def device_lookup_s(self, k: int, features: int) -> float:
+        """Decoding, extraction and lookup among k objects on a device."""
+        curve = self._device_ms[features]
+        return self._device_draws.of(curve[min(k, len(curve) - 1)]) / 1e3
+
+    def device_extraction_s(self) -> float:
+        """All features out of a photo on a device."""
+        return self._device_draws.of(self.model.device.profiles[-1].extraction_ms) / 1e3
+
+    def cloud_s(self, *, image: bool, again: bool) -> float:
+        """A lookup in the whole catalogue; ``again``: the photo was unknown at first look."""
+        first_ms = self._full_ms + (self.model.edge.extraction_ms if image else 0.0)
+        if again and image:
+            return self._second_draws.of(first_ms + self.model.second_look_ms) / 1e3
+        return self._cloud_draws.of(first_ms) / 1e3
+
+    def build_s(self, models: int) -> float:
+        """A snapshot of so many models."""
+        return models * self.model.build_ms_per_model / 1e3
+
+    @property
+    def one_way_s(self) -> float:
+        """Half of what a call costs besides link and computing."""
+        return self.model.call_ms / 2e3
+
+    @property
+    def small_s(self) -> float:
+        """Work on a request without a photo."""
+        return self.model.small_ms / 1e3

@@ -1,0 +1,352 @@
+"""The edge of the twin: the daemon's own `CatalogueCache`, load control and uplink; requests without sockets.
+
+What happens to a request is told here once more, in virtual time (compare `edge/service.py`, which does it
+with messages and threads). All that is decided and learnt is the code of the daemon, its background jobs
+included: they run in a `VirtualWorker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import cast
+
+from prometheus_client import CollectorRegistry
+
+from nearsight.common.caching.next_objects import NextObjects
+from nearsight.common.caching.offload_choice import FEATURES, IMAGE
+from nearsight.common.catalogue_answers import FetchedModels
+from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.rpc.hops import Hop
+from nearsight.device.predictions import MOST_NEXT_OBJECTS, Prediction
+from nearsight.edge.catalogue_cache import CatalogueCache, Known
+from nearsight.edge.cloud_client import CloudClient
+from nearsight.edge.load import RECOGNIZE, LoadControl
+from nearsight.edge.metrics import EdgeMetrics
+from nearsight.edge.model_requests import ModelsAnswer
+from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.services import EdgeServices
+from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.uplink import Uplink
+from nearsight.experiments.simulation.cloud import (
+    QUERY_FEATURES,
+    Answered,
+    Question,
+    Reply,
+    TwinCloudClient,
+)
+from nearsight.experiments.simulation.cost_model import (
+    ANSWER_BYTES,
+    BYTES_PER_FEATURE,
+    BYTES_PER_PREDICTION,
+    MODEL_OVERHEAD_BYTES,
+    Costs,
+)
+from nearsight.experiments.simulation.events import Action, EventQueue
+from nearsight.experiments.simulation.photos import TwinSnapshot
+from nearsight.experiments.simulation.processor import Call, Processor, Server
+from nearsight.experiments.simulation.worker import VirtualWorker
+
+EDGE = "edge"
+_CATALOGUE = "museum"
+
+
+class TwinRecognizer(Recognizer):
+    """Snapshots that take their time to build."""
+
+    def __init__(self, worker: VirtualWorker, costs: Costs) -> None:  # nothing to check, no super().__init__
+        self._worker = worker
+        self._costs = costs
+        self._snapshot: ObjectRecognizer = TwinSnapshot({})
+
+    def build(self, models: Iterable[ObjectModel]) -> ObjectRecognizer:
+        """Index these models, in virtual time."""
+        by_id = {model.object_id: model for model in models}
+        self._worker.spend(self._costs.build_s(len(by_id)))
+        return TwinSnapshot(by_id)
+
+    def swap(self, snapshot: ObjectRecognizer) -> None:
+        """Answer from this snapshot once it is built."""
+        self._worker.when_finished(lambda: super(TwinRecognizer, self).swap(snapshot))
+
+    @property
+    def look(self) -> TwinSnapshot:
+        """What answers now."""
+        return cast("TwinSnapshot", self.snapshot)
+
+
+class TwinEdge:
+    """One edge with the cache of one catalogue.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    processor : Processor
+        Its cores.
+    cloud : TwinCloudClient
+        The cloud behind it.
+    costs : Costs
+        What it spends.
+    settings : EdgeSettings
+        As of the daemon.
+    """
+
+    def __init__(
+        self,
+        events: EventQueue,
+        processor: Processor,
+        cloud: TwinCloudClient,
+        costs: Costs,
+        settings: EdgeSettings,
+    ) -> None:
+        self._events = events
+        self._clock = events.clock
+        self._cloud = cloud
+        self._costs = costs
+        self.processor = processor
+        self.server = Server(events, processor, settings.server)
+        self.worker = VirtualWorker(events, processor)
+        servers = min(settings.server.workers, processor.cores)
+        self.load = LoadControl(settings.multi_user, settings.load, servers, events.clock)
+        self._uplink = Uplink(settings.forward, settings.recognition.query_features)
+        self._recognizer = TwinRecognizer(self.worker, costs)
+        services = EdgeServices(
+            cast("CloudClient", cloud),  # the calls that caches make
+            self.worker,
+            EdgeMetrics(CollectorRegistry()),
+            self.worker,
+            costs.model.edge,
+            self.load,
+        )
+        self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._recognizer)
+        self.cache.start()
+
+    def teach(self, requests: Iterable[tuple[str, str]], every_s: float = 0.001) -> None:
+        """Devices of before report (device, object), one after the other."""
+        for number, (device, object_id) in enumerate(requests):
+            self._events.after(
+                number * every_s,
+                lambda device=device, object_id=object_id: self.cache.note_device_hit(device, object_id),  # type: ignore[misc]
+            )
+
+    # Recognition
+
+    def recognize(self, question: Question, device_id: str, deadline_s: float, answered: Answered) -> None:
+        """A question arrives."""
+        self.load.arrived(RECOGNIZE)
+        self.server.offer(
+            Call(deadline_s, lambda call: self._begin(call, question, device_id, answered), answered)
+        )
+
+    def _begin(
+        self, call: Call, question: Question, device_id: str, answered: Answered
+    ) -> tuple[float, Action]:
+        request = _EdgeRequest(question, device_id, call, answered)
+        if question.asked_again:
+            return self._costs.small_s, lambda: self._pass_on(request, looked=False)
+        may_work = self.load.may_work()
+        self.cache.profiler.observe_query(image=question.image)
+        size = self.cache.size
+        if not may_work:
+            return self._costs.small_s, lambda: self._pass_on(request, looked=False)
+        if not size:
+            return self._costs.small_s, lambda: self._pass_on(request, looked=True)
+        extraction_s = self._costs.edge_extraction_s() if question.image else 0.0
+        lookup_s = self._costs.edge_lookup_s(size)
+        found = self._recognizer.look.look(question.photo, question.features)
+        request.extracted = True
+        return (
+            extraction_s + lookup_s,
+            lambda: self._looked(request, found, size, extraction_s, lookup_s),
+        )
+
+    def _looked(
+        self,
+        request: _EdgeRequest,
+        found: RecognizedObject | None,
+        size: int,
+        extraction_s: float,
+        lookup_s: float,
+    ) -> None:
+        spent_s = self._clock.now_s - request.call.started_s
+        stretch = spent_s / (extraction_s + lookup_s)  # a core may have been waited for
+        if extraction_s:
+            self.cache.profiler.observe_extraction(extraction_s * stretch * 1e3)
+        self.cache.profiler.observe_lookup(size, lookup_s * stretch * 1e3)
+        self.load.computed(spent_s * 1e3)
+        if found is None:
+            self._pass_on(request, looked=True)
+            return
+        prediction = self._learn(request.device_id, found)
+        self.cache.note_hit(found.object_id)
+        self._answer(request, Reply(found, EDGE, ()), prediction)
+
+    def _learn(self, device_id: str, found: RecognizedObject) -> Prediction | None:
+        following = self.cache.observe(device_id, found.object_id)
+        return None if following is None else self._prediction(following)
+
+    def _prediction(self, following: NextObjects) -> Prediction:
+        return Prediction(following.top(MOST_NEXT_OBJECTS), self.cache.revision)
+
+    def _answer(self, request: _EdgeRequest, reply: Reply, prediction: Prediction | None) -> None:
+        size = ANSWER_BYTES + BYTES_PER_PREDICTION * (len(prediction.following) if prediction else 0)
+        call, question = request.call, request.question
+        total_ms = (self._clock.now_s - call.started_s) * 1e3
+        hop = Hop(
+            EDGE,
+            call.queue_ms,
+            max(0.0, total_ms - request.next_tier_ms),
+            request.next_tier_ms,
+            question.size_bytes,
+            size,
+        )
+        request.answered(replace(reply, hops=(*reply.hops, hop), prediction=prediction, size_bytes=size))
+
+    # Misses
+
+    def _pass_on(self, request: _EdgeRequest, *, looked: bool) -> None:
+        request.passed_on_s = self._clock.now_s
+        request.looked = looked
+        sent = self._forwarded(request)
+        if sent is not None:
+            self._send(request, sent, None)
+
+    def _forwarded(self, request: _EdgeRequest) -> Question | None:
+        """What the cloud gets; None if its features are extracted first."""
+        question = request.question
+        if not question.image:
+            return question
+        features_bytes = QUERY_FEATURES * BYTES_PER_FEATURE if request.extracted else None
+        extraction_ms = self.cache.profiler.extraction_ms if request.looked else None
+        if not self._uplink.sends_features(question.size_bytes, features_bytes, extraction_ms):
+            return question
+        as_features = replace(
+            question, image=False, features=QUERY_FEATURES, size_bytes=QUERY_FEATURES * BYTES_PER_FEATURE
+        )
+        if request.extracted:
+            return as_features
+        spent_s = self._costs.edge_extraction_s()
+        self.processor.run(spent_s, lambda: self._send(request, as_features, None))
+        self.cache.profiler.observe_extraction(spent_s * 1e3)
+        return None
+
+    def _send(self, request: _EdgeRequest, sent: Question, unknown: Reply | None) -> None:
+        sent_s = self._clock.now_s
+        self._cloud.ask(
+            sent,
+            request.call.deadline_s,
+            lambda outcome: self._replied(request, sent, sent_s, outcome, unknown),
+        )
+
+    def _replied(
+        self,
+        request: _EdgeRequest,
+        sent: Question,
+        sent_s: float,
+        outcome: Reply | NearsightError,
+        unknown: Reply | None,
+    ) -> None:
+        spent_ms = (self._clock.now_s - sent_s) * 1e3
+        request.next_tier_ms += spent_ms
+        question = request.question
+        if isinstance(outcome, NearsightError):
+            if unknown is None:
+                request.answered(outcome)
+            else:
+                self._miss_answered(request, unknown)
+            return
+        self._uplink.observe(IMAGE if sent.image else FEATURES, sent.size_bytes, spent_ms, outcome.hops)
+        if question.image and unknown is None and not question.asked_again:
+            self._uplink.observe_outcome(unknown=outcome.found is None)
+        if question.image and not sent.image and outcome.found is None:
+            self._send(request, replace(question, asked_again=True), outcome)
+            return
+        self._miss_answered(request, outcome)
+
+    def _miss_answered(self, request: _EdgeRequest, reply: Reply) -> None:
+        found = reply.found
+        prediction = self._learn(request.device_id, found) if found is not None else None
+        self._answer(request, reply, prediction)
+        known = Known(found.object_id, found.version) if found is not None else None
+        round_trip_ms = (self._clock.now_s - request.passed_on_s) * 1e3
+        self.cache.note_miss(known, round_trip_ms, looked=request.looked)
+
+    # What devices ask besides
+
+    def next_objects(
+        self,
+        device_id: str,
+        object_id: str,
+        deadline_s: float,
+        answered: Callable[[Future[Prediction]], None],
+    ) -> None:
+        """A device reports what it recognised itself."""
+        done: Future[Prediction] = Future()
+
+        def end() -> None:
+            following = self.cache.note_device_hit(device_id, object_id)
+            if following is None:
+                done.set_exception(NotFound("no such object"))
+            else:
+                done.set_result(self._prediction(following))
+            answered(done)
+
+        def refuse(error: NearsightError) -> None:
+            done.set_exception(error)
+            answered(done)
+
+        self.server.offer(Call(deadline_s, lambda _call: (self._costs.small_s, end), refuse))
+
+    def get_models(
+        self,
+        object_ids: Sequence[str],
+        deadline_s: float,
+        answered: Callable[[FetchedModels | NearsightError], None],
+    ) -> None:
+        """A device asks for models."""
+
+        def come(done: Future[ModelsAnswer]) -> None:
+            error = done.exception()
+            if isinstance(error, NearsightError):
+                answered(error)
+                return
+            answer = done.result()
+            size = sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in answer.models)
+            revision = self.cache.revision
+            answered(FetchedModels(answer.models, answer.missing, {}, answer.left_out, revision, size))
+
+        def end() -> None:
+            remaining_s = deadline_s - self._clock.now_s
+            self.cache.supply.for_device(object_ids, remaining_s).add_done_callback(come)
+
+        self.server.offer(Call(deadline_s, lambda _call: (self._costs.small_s, end), answered))
+
+
+class _EdgeRequest:
+    """A request in the hands of the edge."""
+
+    __slots__ = (
+        "answered",
+        "call",
+        "device_id",
+        "extracted",
+        "looked",
+        "next_tier_ms",
+        "passed_on_s",
+        "question",
+    )
+
+    def __init__(self, question: Question, device_id: str, call: Call, answered: Answered) -> None:
+        self.question = question
+        self.device_id = device_id
+        self.call = call
+        self.answered = answered
+        self.extracted = False
+        self.looked = False
+        self.passed_on_s = 0.0
+        self.next_tier_ms = 0.0

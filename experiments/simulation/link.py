@@ -1,0 +1,55 @@
+"""A link of the twin: the shaper's own schedule (`LinkDirection`), and messages instead of sockets.
+
+The shaper admits the pieces of a message as fast as they are read, and it reads them when they are sent. So
+messages keep their order, and one message is one piece here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nearsight.experiments.simulation.events import Action, EventQueue
+from nearsight.experiments.testbed.link import LinkDirection, LinkShape
+
+
+class TwinLink:
+    """Both directions of a link.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    shape : LinkShape
+        What the link is like.
+    rng : Generator
+        Jitter.
+
+    Attributes
+    ----------
+    up_bytes, down_bytes : int
+        That entered it.
+    """
+
+    def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
+        self._events = events
+        self._clock = events.clock
+        delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
+        self._up = LinkDirection(delay_s, shape.up_mbps, jitter_s, rng)
+        self._down = LinkDirection(delay_s, shape.down_mbps, jitter_s, rng)
+        self.up_bytes = self.down_bytes = 0
+
+    def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
+        """Send towards the server; ``extra_s`` passes after the link, in daemons."""
+        self.up_bytes += size_bytes
+        self._events.at(self._up.admit(size_bytes, self._clock.now_s) + extra_s, arrived)
+
+    def down(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
+        """Send back."""
+        self.down_bytes += size_bytes
+        self._events.at(self._down.admit(size_bytes, self._clock.now_s) + extra_s, arrived)
+
+    def reshape(self, shape: LinkShape) -> None:
+        """Be another link from now on."""
+        delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
+        self._up.reshape(delay_s, shape.up_mbps, jitter_s)
+        self._down.reshape(delay_s, shape.down_mbps, jitter_s)

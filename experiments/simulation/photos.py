@@ -1,0 +1,121 @@
+"""What a photo is to the twin: its size, and with how much effort it is recognised.
+
+The same photo is easy or hard for every tier. So the effort is a property of the photo, measured once
+(`photo_book.py`) or drawn, and not thrown anew at every lookup.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
+from nearsight.common.recognition.settings import RecognitionSettings
+
+NEVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class TwinPhoto:
+    """One photo.
+
+    Attributes
+    ----------
+    object_id : str
+        What it shows; empty if that is in no catalogue.
+    size_bytes : int
+        Of the file.
+    least_features : float
+        Features that must be extracted for it to be recognised at first look; inf: it never is.
+    at_second_look : bool
+        Whether the cloud recognises it at least at second look.
+    """
+
+    object_id: str
+    size_bytes: int
+    least_features: float
+    at_second_look: bool
+
+
+class PhotoMaker:
+    """Draws photos like those of a profile.
+
+    Parameters
+    ----------
+    recall : sequence of (features, recall)
+        Recall at first look with so many features, the fewest first.
+    second_look : float
+        Recall of the cloud.
+    size_bytes : (float, float)
+        Median size of a file, and the standard deviation of its logarithm.
+    rng : Generator
+    """
+
+    def __init__(
+        self,
+        recall: Sequence[tuple[int, float]],
+        second_look: float,
+        size_bytes: tuple[float, float],
+        rng: np.random.Generator,
+    ) -> None:
+        self._recall = tuple(recall)
+        self._second_look = second_look
+        self._median_bytes, self._spread = size_bytes
+        self._rng = rng
+
+    def photo(self, object_id: str) -> TwinPhoto:
+        """A photo of an object; of none that is known for an empty id."""
+        effort = float(self._rng.random()) if object_id else 1.0
+        least = next((float(features) for features, recall in self._recall if effort < recall), NEVER)
+        size = self._median_bytes * math.exp(self._spread * float(self._rng.standard_normal()))
+        return TwinPhoto(object_id, round(size), least, bool(object_id) and effort < self._second_look)
+
+
+class TwinSnapshot(ObjectRecognizer):
+    """Knows which objects it holds, and nothing of pixels."""
+
+    def __init__(self, models: dict[str, ObjectModel]) -> None:  # no index, so no super().__init__
+        self.models = models
+        self.settings = _SETTINGS
+        self.backend = "twin"
+
+    def recognize(self, features: Features) -> RecognitionResult:
+        """Not in the twin: see `look`."""
+        raise NotImplementedError("a twin's snapshot looks at TwinPhotos")
+
+    def look(self, photo: TwinPhoto, features: int) -> RecognizedObject | None:
+        """What is found with so many features."""
+        model = self.models.get(photo.object_id)
+        if model is None or photo.least_features > features:
+            return None
+        return found_object(model)
+
+
+def found_object(model: ObjectModel) -> RecognizedObject:
+    """The answer that names an object."""
+    return RecognizedObject(model.object_id, model.label, model.version, 1.0, 100, _CORNERS)
+
+
+def twin_model(object_id: str, features: int) -> ObjectModel:
+    """A model of the size of a real one with so many features; all share one empty view."""
+    view = _VIEWS.get(features)
+    if view is None:
+        view = _VIEWS[features] = Features(
+            np.zeros((features, 2), np.float32),
+            np.zeros((features, 32), np.uint8),
+            np.zeros(features, np.float32),
+            (640, 480),
+            (640, 480),
+        )
+    return ObjectModel(object_id, object_id, (view,))
+
+
+_SETTINGS = RecognitionSettings()
+_CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+_VIEWS: dict[int, Features] = {}

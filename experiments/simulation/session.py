@@ -1,0 +1,332 @@
+"""A run of the twin: one configuration, the same traces as on the testbed, the same rows as from its replay.
+
+The five configurations of section 6.2.3. What differs between them is settings of edge and devices, as on the
+testbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.edge.settings import EdgeSettings
+from nearsight.experiments.replay import Ledger
+from nearsight.experiments.simulation.cloud import CLOUD, TwinCloud, TwinCloudClient
+from nearsight.experiments.simulation.cost_model import CostModel, Costs
+from nearsight.experiments.simulation.device import TwinDevice, over
+from nearsight.experiments.simulation.edge import EDGE, TwinEdge
+from nearsight.experiments.simulation.events import EventQueue
+from nearsight.experiments.simulation.link import TwinLink
+from nearsight.experiments.simulation.photos import TwinPhoto, twin_model
+from nearsight.experiments.simulation.processor import Processor
+from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.networks import UNSHAPED
+from nearsight.experiments.testbed.plan import PlannedPhoto
+from nearsight.experiments.testbed.rows import RequestRow
+
+ONLY_CLOUD = "only-cloud"
+EDGE_CACHE = "edge-cache"
+LOAD_BALANCED = "load-balanced"
+BOUNDED = "bounded"
+PREFETCHING = "prefetching"
+ADAPTIVE = "prefetching-adaptive"
+
+_SETTLED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TwinTiers:
+    """One configuration.
+
+    Attributes
+    ----------
+    edge : EdgeSettings or None
+        None: devices ask the cloud themselves.
+    device : RecognizerSettings
+        Of all devices.
+    features : tuple of int
+        Numbers of features that devices choose from; empty: all of their profile.
+    taught : bool
+        Whether edges have heard of earlier visitors.
+    """
+
+    edge: EdgeSettings | None
+    device: RecognizerSettings
+    features: tuple[int, ...] = ()
+    taught: bool = True
+
+
+_ALONE = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
+_FETCHES = RecognizerSettings()
+
+CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
+    {
+        ONLY_CLOUD: TwinTiers(None, _ALONE),
+        EDGE_CACHE: TwinTiers(EdgeSettings(), _ALONE),
+        LOAD_BALANCED: TwinTiers(EdgeSettings(multi_user="load-balanced"), _ALONE),
+        BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _ALONE),
+        PREFETCHING: TwinTiers(EdgeSettings(), _FETCHES, (600,)),
+        ADAPTIVE: TwinTiers(EdgeSettings(), _FETCHES),
+    }
+)
+"""Section 6.2.3, and the edge that does nothing about many users."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Cores.
+
+    Attributes
+    ----------
+    cloud, edge, device : int
+        Of each node (table 6.1).
+    shared : int
+        All nodes are processes of one machine with so many cores; 0: each has its own.
+    """
+
+    cloud: int = 24
+    edge: int = 8
+    device: int = 4
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TwinVisitor:
+    """What one device does.
+
+    Attributes
+    ----------
+    name : str
+        Of the visitor.
+    plan : sequence of (PlannedPhoto, TwinPhoto)
+        In the order of time.
+    edge : int
+        Which edge it is at.
+    """
+
+    name: str
+    plan: Sequence[tuple[PlannedPhoto, TwinPhoto]]
+    edge: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TwinOutcome:
+    """What a run gave.
+
+    Attributes
+    ----------
+    rows : tuple of RequestRow
+        As of a replay.
+    cpu : mapping of str to float
+        Core seconds of each tier while devices were served; of the machine if it is shared.
+    up_bytes, down_bytes : int
+        Between building and cloud.
+    cached_objects : tuple of int
+        In each edge's cache at the end.
+    events : int
+        What was simulated.
+    """
+
+    rows: tuple[RequestRow, ...]
+    cpu: Mapping[str, float]
+    up_bytes: int
+    down_bytes: int
+    cached_objects: tuple[int, ...]
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSession:
+    """What is the same for all configurations.
+
+    Attributes
+    ----------
+    object_ids : sequence of str
+        The cloud's catalogue.
+    visitors : sequence of TwinVisitor
+        The devices.
+    costs : CostModel
+        What everything costs.
+    network : LinkShape
+        Between building and cloud.
+    transitions : sequence of (visitor, object)
+        What edges that are taught have heard of.
+    hardware : Hardware
+        Cores.
+    edges : int
+        How many, each with its own link to the cloud.
+    air : LinkShape
+        Between devices and edge.
+    seed : int
+        Of computing times.
+    timeout_s : float
+        Deadline of each request.
+    """
+
+    object_ids: Sequence[str]
+    visitors: Sequence[TwinVisitor]
+    costs: CostModel
+    network: LinkShape
+    transitions: Sequence[tuple[str, str]] = ()
+    hardware: Hardware = field(default_factory=Hardware)
+    edges: int = 1
+    air: LinkShape = UNSHAPED
+    seed: int = 1
+    timeout_s: float = 5.0
+
+    def play(
+        self, name: str, tiers: TwinTiers, on_second: Callable[[float], None] | None = None
+    ) -> TwinOutcome:
+        """Run one configuration; ``on_second`` is told the virtual time once per second of it."""
+        return _Run(self, name, tiers).play(on_second)
+
+
+class _Run:
+    """One configuration of one session."""
+
+    def __init__(self, session: TwinSession, name: str, tiers: TwinTiers) -> None:
+        self._session = session
+        self._name = name
+        self._tiers = tiers
+        self._events = EventQueue()
+        self._rng = np.random.default_rng([session.seed, 7])
+        model = session.costs
+        if tiers.features:
+            kept = [one for one in model.device.profiles if one.query_features in tiers.features]
+            model = model.model_copy(
+                update={"device": model.device.model_copy(update={"profiles": tuple(kept)})}
+            )
+        self._costs = Costs(model, len(session.object_ids), self._rng)
+        hardware = session.hardware
+        self._machine = Processor(self._events, hardware.shared) if hardware.shared else None
+        models = {name: twin_model(name, model.model_features) for name in session.object_ids}
+        cores = hardware.shared or hardware.cloud
+        self._cloud = TwinCloud(
+            self._events, self._processor(cores), models, self._costs, ServerSettings(workers=cores)
+        )
+        self._links = [TwinLink(self._events, UNSHAPED, self._rng) for _ in range(session.edges)]
+        self._edges = self._make_edges()
+        self._devices = [self._device(visitor) for visitor in session.visitors]
+
+    def _processor(self, cores: int) -> Processor:
+        return self._machine if self._machine is not None else Processor(self._events, cores)
+
+    def _make_edges(self) -> list[TwinEdge]:
+        settings = self._tiers.edge
+        if settings is None:
+            return []
+        return [
+            TwinEdge(
+                self._events,
+                self._processor(self._session.hardware.edge),
+                TwinCloudClient(self._events, self._cloud, link, self._costs),
+                self._costs,
+                settings,
+            )
+            for link in self._links
+        ]
+
+    def _device(self, visitor: TwinVisitor) -> TwinDevice:
+        events, session, costs = self._events, self._session, self._costs
+        link = self._links[visitor.edge]
+        tiers = {CLOUD: over(link, costs, self._cloud.recognize)}
+        if not self._edges:
+            return self._bare(visitor, tiers)
+        edge = self._edges[visitor.edge]
+        air = TwinLink(events, session.air, self._rng)
+        device_id = visitor.name
+        near = {
+            EDGE: over(
+                air,
+                costs,
+                lambda question, deadline_s, answered: edge.recognize(
+                    question, device_id, deadline_s, answered
+                ),
+            )
+        }
+        device = self._bare(visitor, {**near, **tiers})
+        if self._tiers.device.prefetch.enabled:
+            device.prefetch(edge, air)
+        return device
+
+    def _bare(self, visitor: TwinVisitor, tiers: Mapping[str, Callable[..., None]]) -> TwinDevice:
+        return TwinDevice(
+            self._events,
+            visitor.name,
+            self._processor(self._session.hardware.device),
+            tiers,
+            self._costs,
+            self._tiers.device,
+            Ledger(self._name, visitor.name),
+        )
+
+    def play(self, on_second: Callable[[float], None] | None) -> TwinOutcome:
+        self._warm()
+        for link in self._links:
+            link.reshape(self._session.network)
+        start_s = self._events.clock.now_s
+        before = self._cpu()
+        sent = [(link.up_bytes, link.down_bytes) for link in self._links]
+        end_s = 0.0
+        for visitor, device in zip(self._session.visitors, self._devices, strict=True):
+            _Replay(self._events, device, visitor, start_s, self._session.timeout_s).next()
+            if visitor.plan:
+                end_s = max(end_s, visitor.plan[-1][0].at_s)
+        last_s = start_s + end_s + self._session.timeout_s + 1.0
+        while self._events.clock.now_s < last_s:
+            self._events.run(min(last_s, self._events.clock.now_s + 1.0))
+            if on_second is not None:
+                on_second(self._events.clock.now_s - start_s)
+        return TwinOutcome(
+            tuple(row for device in self._devices for row in device.ledger.rows()),
+            {tier: busy - before[tier] for tier, busy in self._cpu().items()},
+            sum(link.up_bytes - up for link, (up, _) in zip(self._links, sent, strict=True)),
+            sum(link.down_bytes - down for link, (_, down) in zip(self._links, sent, strict=True)),
+            tuple(edge.cache.size for edge in self._edges),
+            self._events.done,
+        )
+
+    def _warm(self) -> None:
+        """Teach edges over links without limits, and let them fetch what they want."""
+        if self._tiers.taught:
+            for edge in self._edges:
+                edge.teach(self._session.transitions)
+        self._events.run(self._events.clock.now_s + _SETTLED_S)
+
+    def _cpu(self) -> dict[str, float]:
+        if self._machine is not None:
+            return {"machine": self._machine.busy_s}
+        return {
+            CLOUD: self._cloud.processor.busy_s,
+            EDGE: sum(edge.processor.busy_s for edge in self._edges),
+        }
+
+
+class _Replay:
+    """Sends a visitor's photos when they are due; one event waits at a time."""
+
+    def __init__(
+        self, events: EventQueue, device: TwinDevice, visitor: TwinVisitor, start_s: float, timeout_s: float
+    ) -> None:
+        self._events = events
+        self._device = device
+        self._left = iter(visitor.plan)
+        self._start_s = start_s
+        self._timeout_s = timeout_s
+
+    def next(self) -> None:
+        """Wait for the next photo."""
+        found = next(self._left, None)
+        if found is None:
+            return
+        planned, photo = found
+        self._events.at(self._start_s + planned.at_s, lambda: self._send(planned, photo))
+
+    def _send(self, planned: PlannedPhoto, photo: TwinPhoto) -> None:
+        self._device.recognize(planned, photo, self._timeout_s)
+        self.next()

@@ -1,0 +1,105 @@
+"""The daemons' background thread without a thread: one job after another, in virtual time.
+
+A job that builds a snapshot says how long that takes (`spend`). Its clock goes on by that much within the
+job, so that what measures its own builds sees them; the next job waits for it, and a core is busy meanwhile.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from nearsight.common.background import BackgroundWorker, Job
+from nearsight.experiments.simulation.events import EventQueue
+from nearsight.experiments.simulation.processor import Processor
+
+
+class VirtualWorker(BackgroundWorker):
+    """Runs jobs in order of their time. It is also the clock of its jobs.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    processor : Processor
+        What jobs compute on.
+    """
+
+    def __init__(self, events: EventQueue, processor: Processor) -> None:  # no thread, so no super().__init__
+        self._events = events
+        self._virtual = events.clock
+        self._processor = processor
+        self._due: list[tuple[float, int, str, Job]] = []
+        self._named: dict[str, float] = {}
+        self._count = 0
+        self._wakes_s = float("inf")
+        self._busy_until_s = 0.0
+        self._spent_s = 0.0
+        self._stopped = False
+
+    def monotonic(self) -> float:
+        """The time as a job sees it."""
+        return self._virtual.now_s + self._spent_s
+
+    def wall(self) -> float:
+        """The same time."""
+        return self.monotonic()
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self, timeout_s: float) -> None:
+        """Drop what waits."""
+        del timeout_s
+        self._stopped = True
+        self._due.clear()
+
+    def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
+        """Run a job after a while. Of jobs with the same name one waits at a time, the first due."""
+        due_s = self.monotonic() + after_s
+        if self._stopped or (name and self._named.get(name, float("inf")) <= due_s):
+            return
+        if name:
+            self._named[name] = due_s
+        self._count += 1
+        heapq.heappush(self._due, (due_s, self._count, name, job))
+        self._wake(due_s)
+
+    def spend(self, work_s: float) -> None:
+        """The job that runs computes for so long."""
+        self._spent_s += work_s
+
+    def when_finished(self, action: Callable[[], object]) -> None:
+        """Do something when what was spent so far has passed."""
+        if self._spent_s:
+            self._events.after(self._spent_s, action)
+        else:
+            action()
+
+    def _wake(self, due_s: float) -> None:
+        due_s = max(due_s, self._busy_until_s)
+        if due_s < self._wakes_s:
+            self._wakes_s = due_s
+            self._events.at(due_s, lambda: self._work(due_s))
+
+    def _work(self, wake_s: float) -> None:
+        if wake_s != self._wakes_s:
+            return  # an earlier one was set meanwhile
+        self._wakes_s = float("inf")
+        now_s = self._virtual.now_s
+        while self._due and self._due[0][0] <= now_s and self._busy_until_s <= now_s:
+            due_s, _, name, job = heapq.heappop(self._due)
+            if name:
+                if self._named.get(name) != due_s:
+                    continue
+                del self._named[name]
+            self._do(job)
+        if self._due:
+            self._wake(self._due[0][0])
+
+    def _do(self, job: Job) -> None:
+        job()
+        if self._spent_s:
+            self._processor.run(self._spent_s, lambda: None)
+            self._busy_until_s = self._virtual.now_s + self._spent_s
+            self._spent_s = 0.0

@@ -1,0 +1,144 @@
+"""Whole runs of the twin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearsight.experiments.figures.walks import Following
+from nearsight.experiments.simulation.cost_model import CostModel, Scatter
+from nearsight.experiments.simulation.photos import NEVER, PhotoMaker, TwinPhoto
+from nearsight.experiments.simulation.session import (
+    ADAPTIVE,
+    BOUNDED,
+    CONFIGURATIONS,
+    EDGE_CACHE,
+    LOAD_BALANCED,
+    ONLY_CLOUD,
+    Hardware,
+    TwinOutcome,
+    TwinSession,
+    TwinVisitor,
+)
+from nearsight.experiments.simulation.visitors import generated
+from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.metrics import accounting_errors
+from nearsight.experiments.testbed.networks import TABLE_6_3
+from nearsight.experiments.testbed.plan import PlannedPhoto
+from nearsight.experiments.testbed.rows import read_request_rows, write_rows
+
+_IDS = [f"{number + 1:04d}" for number in range(60)]
+_STEADY = Scatter(ratios=(1.0,))
+
+
+def _exact() -> CostModel:
+    return CostModel.assumed().model_copy(
+        update={
+            "edge_work": _STEADY,
+            "device_work": _STEADY,
+            "cloud_work": _STEADY,
+            "second_look": _STEADY,
+        }
+    )
+
+
+def _visitor(*photos: tuple[float, TwinPhoto]) -> TwinVisitor:
+    return TwinVisitor("v", [(PlannedPhoto(at_s, one.object_id, Path("p")), one) for at_s, one in photos])
+
+
+def _crowd(devices: int, seconds: float = 30.0, hardware: Hardware | None = None) -> TwinSession:
+    rng = np.random.default_rng(1)
+    maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
+    visitors, transitions = generated(maker, _IDS, Following(devices, seconds, 0.05), sections=1, rng=rng)
+    network = TABLE_6_3["Medium"]
+    return TwinSession(
+        _IDS, visitors, CostModel.assumed(), network, transitions, hardware=hardware or Hardware()
+    )
+
+
+def _share(outcome: TwinOutcome, tier: str) -> float:
+    return float(np.mean([row.answered_by == tier for row in outcome.rows]))
+
+
+def _median(outcome: TwinOutcome) -> float:
+    return float(np.median([row.latency_ms for row in outcome.rows if row.is_answered]))
+
+
+def test_one_photo_to_the_cloud_takes_link_and_computing_time() -> None:
+    costs = _exact()
+    photo = TwinPhoto("0001", 50_000, 200.0, at_second_look=True)
+    session = TwinSession(
+        _IDS, [_visitor((0.0, photo))], costs, LinkShape(rtt_ms=40.0, up_mbps=8.0, down_mbps=8.0)
+    )
+    (row,) = session.play(ONLY_CLOUD, CONFIGURATIONS[ONLY_CLOUD]).rows
+    curve = costs.edge.curves(len(_IDS)).lookup_ms
+    computed_ms = float(curve[-1]) + costs.edge.extraction_ms
+    wire_ms = 40.0 + 50_000 * 8 / 8e6 * 1e3 + row.received_bytes * 8 / 8e6 * 1e3
+    assert row.cloud_compute_ms == pytest.approx(computed_ms)
+    assert row.latency_ms == pytest.approx(computed_ms + wire_ms + costs.call_ms + costs.prepare_ms)
+    assert row.is_correct
+
+
+def test_a_photo_that_nothing_explains_reaches_the_cloud_and_is_unknown() -> None:
+    unknown = TwinPhoto("", 30_000, NEVER, at_second_look=False)
+    session = TwinSession(_IDS, [_visitor((0.0, unknown))], _exact(), LinkShape(rtt_ms=10.0))
+    for name in (ONLY_CLOUD, EDGE_CACHE):
+        (row,) = session.play(name, CONFIGURATIONS[name]).rows
+        assert (row.outcome, row.answered_by) == ("unknown", "cloud")
+
+
+def test_an_edge_answers_what_was_asked_before() -> None:
+    photo = TwinPhoto("0001", 30_000, 200.0, at_second_look=True)
+    photos = [(float(second), photo) for second in range(20)]
+    session = TwinSession(_IDS, [_visitor(*photos)], _exact(), LinkShape(rtt_ms=200.0))
+    rows = session.play(EDGE_CACHE, CONFIGURATIONS[EDGE_CACHE]).rows
+    assert rows[0].answered_by == "cloud"
+    assert rows[-1].answered_by == "edge"
+    assert rows[-1].latency_ms < 50 < rows[0].latency_ms
+
+
+def test_every_request_has_one_outcome_and_rows_are_those_of_a_replay(tmp_path: Path) -> None:
+    session = _crowd(10)
+    for name, tiers in CONFIGURATIONS.items():
+        rows = session.play(name, tiers).rows
+        assert len(rows) == sum(len(visitor.plan) for visitor in session.visitors)
+        assert not accounting_errors(rows)
+        write_rows(tmp_path / "rows.csv", rows)
+        assert len(read_request_rows(tmp_path / "rows.csv")) == len(rows)
+
+
+def test_the_same_inputs_give_the_same_rows() -> None:
+    first, second = (_crowd(5).play(ADAPTIVE, CONFIGURATIONS[ADAPTIVE]) for _ in range(2))
+    assert first.rows == second.rows
+
+
+def test_devices_that_prefetch_answer_most_photos_themselves_and_sooner() -> None:
+    session = _crowd(10)
+    cloud, edge, full = (
+        session.play(name, CONFIGURATIONS[name]) for name in (ONLY_CLOUD, EDGE_CACHE, ADAPTIVE)
+    )
+    assert _share(full, "device") > 0.6
+    assert _share(edge, "edge") > 0.7
+    assert _median(full) < _median(edge) < _median(cloud)
+    assert full.up_bytes < cloud.up_bytes / 2
+
+
+def test_an_edge_with_too_few_cores_gives_work_away() -> None:
+    session = _crowd(80, 15.0, Hardware(cloud=24, edge=1, device=4))
+    plain, balanced, bounded = (
+        session.play(name, CONFIGURATIONS[name]) for name in (EDGE_CACHE, LOAD_BALANCED, BOUNDED)
+    )
+    assert _share(balanced, "cloud") > _share(plain, "cloud")
+    assert bounded.cached_objects[0] < plain.cached_objects[0]
+
+
+def test_a_cloud_that_is_too_slow_refuses_what_waited_too_long() -> None:
+    session = _crowd(100, 15.0, Hardware(cloud=1))
+    fast = TwinSession(
+        session.object_ids, session.visitors, session.costs, LinkShape(), hardware=session.hardware
+    )
+    outcome = fast.play(ONLY_CLOUD, CONFIGURATIONS[ONLY_CLOUD])
+    assert {"Overloaded", "recognized"} <= {row.outcome for row in outcome.rows}
+    assert outcome.cpu["cloud"] == pytest.approx(17.0, abs=3.0)
