@@ -201,22 +201,23 @@ def _sum_gain(conditions: Iterable[Mapping[str, Any]], way: str, name: str) -> f
 
 
 def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
+    """Means with the least and the most; bars only where their length means something."""
     width = 0.8 / len(WAYS)
     for number, way in enumerate(WAYS):
         found = [ways[way][name] for ways in conditions.values()]
+        places = [index + (number - (len(WAYS) - 1) / 2) * width for index in range(len(found))]
         means = [one["mean"] for one in found]
-        axes.bar(
-            [index + (number - (len(WAYS) - 1) / 2) * width for index in range(len(found))],
-            means,
-            width * 0.94,
-            yerr=(
-                [max(0.0, one["mean"] - one["min"]) for one in found],
-                [max(0.0, one["max"] - one["mean"]) for one in found],
-            ),
-            error_kw={"elinewidth": 0.8, "ecolor": "#555555"},
-            color=_COLOURS[way],
-            label=way,
+        spread = (
+            [max(0.0, one["mean"] - one["min"]) for one in found],
+            [max(0.0, one["max"] - one["mean"]) for one in found],
         )
+        if name == "lookup_ms":
+            lines = {"elinewidth": 0.8, "ecolor": "#555555"}
+            axes.bar(places, means, width * 0.94, yerr=spread, error_kw=lines, color=_COLOURS[way])
+        else:
+            axes.errorbar(
+                places, means, spread, fmt="o", color=_COLOURS[way], elinewidth=1, capsize=2, label=way
+            )
 
 
 def _mark_forged(axes: Axes, conditions: Sequence[Mapping[str, Any]]) -> None:
@@ -231,14 +232,13 @@ def _mark_forged(axes: Axes, conditions: Sequence[Mapping[str, Any]]) -> None:
                 textcoords="offset points",
                 va="center",
                 fontsize=8,
-                backgroundcolor="white",
             )
 
 
 def _caption(summary: Mapping[str, Any]) -> str:
     conditions = summary["conditions"]
     text = (
-        f"{summary['held']} of {summary['objects']} objects held, each third in turn; bars: mean, least and "
+        f"{summary['held']} of {summary['objects']} objects held, each third in turn; mean, least and "
         f"most of the thirds; the other photos are of objects not held or in no catalogue"
     )
     attacked = next((ways for ways in conditions.values() if FORGED in ways), None)
