@@ -80,6 +80,12 @@ COMMANDS = MappingProxyType(
             _DATA,
             extra="experiments",
         ),
+        "testbed": LazyCommand(
+            "nearsight.experiments.testbed_cli:app",
+            "Run daemons on lab machines or emulated nodes, with shaped links.",
+            _DATA,
+            extra="experiments",
+        ),
         "experiment": LazyCommand(
             "nearsight.experiments.experiment_cli:app",
             "Measure tables and figures of the papers anew.",

@@ -1,0 +1,406 @@
+"""What runs on a node of a testbed to start, watch and stop its daemons; needs nothing but Python itself.
+
+``python agent.py COMMAND`` reads an order as JSON from its standard input and prints the answer as JSON. It
+is copied to every node, and used in the same way on this machine and over SSH. Daemons outlive the agent and
+whoever called it: what runs is written in ``FOLDER/NAME.run``, before the daemon's program begins, so that
+any later call finds it, also after a crash. A process is known by its id and its time of start, so that a
+later one with the same id is never stopped in its place.
+
+It imports nothing of nearsight, which may not be installed yet, and runs on any Python 3, to say so in words
+where a node has one that is too old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Order = dict[str, Any]
+    Answer = dict[str, Any]
+
+POLL_S = 0.05
+LOG_LINES = 3
+MARK = "nearsight-testbed"
+"""File that says that a folder may be deleted."""
+MOUNTS = "/proc/mounts"
+_CPU_PERIOD_US = 50_000
+
+
+class AgentError(Exception):
+    """Something a person must change on this node; becomes one line."""
+
+
+def check(order: Order) -> Answer:
+    """What this node is, and what it lacks to run nearsight."""
+    missing = []
+    for module in ("venv", "ensurepip"):
+        try:
+            __import__(module)
+        except ImportError:
+            missing.append(f"Python's module {module} (Debian: apt-get install python3-venv)")
+    parent = os.path.abspath(order["folder"])
+    while not os.path.isdir(parent):
+        parent = os.path.dirname(parent)
+    free_mb = shutil.disk_usage(parent).free >> 20
+    if free_mb < order.get("disk_mb", 0):
+        missing.append(f"{order['disk_mb']} MB of disk at {parent} ({free_mb} MB are free)")
+    if not os.access(parent, os.W_OK):
+        missing.append(f"the right to write to {parent}")
+    return {
+        "missing": missing,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "folder": os.path.abspath(order["folder"]),
+        "free_mb": free_mb,
+        "cgroup": cgroup_version(),
+    }
+
+
+def start(order: Order) -> Answer:
+    """Start a daemon, apart from this process; answers when its program runs."""
+    folder, name = os.path.abspath(order["folder"]), order["name"]
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, name + ".run")
+    previous = read_json(path)
+    if previous and alive(previous):
+        raise AgentError(f"{name} runs already, as process {previous['pid']}")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, name + ".json"))
+    groups = limit(order["limits"]) if order.get("limits") else []
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reading)
+            begin(order, folder, path, groups)
+        except BaseException:  # noqa: BLE001  whatever it is, the parent must say it
+            os.write(writing, traceback.format_exc().strip().splitlines()[-1].encode()[:400])
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading) as answers:
+        failure = answers.read()
+    if failure:
+        os.waitpid(pid, 0)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        raise AgentError(f"{name} cannot be started: {failure}")
+    return {"pid": pid}
+
+
+def begin(order: Order, folder: str, path: str, groups: list[str]) -> None:
+    """Become the daemon; never returns. The pipe to the parent is closed by the new program's start."""
+    os.setsid()
+    record = {"pid": os.getpid(), "started": started(os.getpid()), "groups": groups}
+    write_json(path, record)
+    for group in groups:
+        with open(os.path.join(group, "cgroup.procs"), "w") as members:
+            members.write(str(os.getpid()))
+    log = os.open(os.path.join(folder, order["name"] + ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    given = os.open(open_input(folder, order["name"]) if order.get("input") else os.devnull, os.O_RDWR)
+    os.dup2(given, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("NEARSIGHT_")}
+    kept.update(order.get("environment", {}))
+    os.execvpe(order["command"][0], order["command"], kept)
+
+
+def state(order: Order) -> Answer:
+    """Every daemon that was started here: whether it runs, what it announced, the end of its log."""
+    folder = os.path.abspath(order["folder"])
+    return {name: state_of(folder, name) for name in names(folder)}
+
+
+def state_of(folder: str, name: str) -> Answer:
+    """One daemon."""
+    record = read_json(os.path.join(folder, name + ".run")) or {}
+    running = alive(record)
+    cpu_s, memory_bytes = usage(record["pid"]) if running else (0.0, 0)
+    return {
+        "running": running,
+        "pid": record.get("pid", 0),
+        "announced": read_json(os.path.join(folder, name + ".json")),
+        "log": last_lines(os.path.join(folder, name + ".log")),
+        "cpu_s": cpu_s,
+        "memory_bytes": memory_bytes,
+    }
+
+
+def wait(order: Order) -> Answer:
+    """Wait until all of the named daemons announced themselves, one ended, or the time is over."""
+    folder = os.path.abspath(order["folder"])
+    deadline_s = time.monotonic() + order["timeout_s"]
+    while True:
+        states = {name: state_of(folder, name) for name in order["names"]}
+        settled = all(one["announced"] for one in states.values())
+        if order.get("until") == "ended":
+            settled = not any(one["running"] for one in states.values())
+        elif any(not one["running"] for one in states.values()):
+            settled = True
+        if settled or time.monotonic() > deadline_s:
+            return states
+        time.sleep(POLL_S)
+
+
+def stop(order: Order) -> Answer:
+    """Stop the named daemons, or all; asked first, then killed with all their children."""
+    folder = os.path.abspath(order["folder"])
+    wanted = order.get("names")
+    wanted = names(folder) if wanted is None else wanted
+    records = {}
+    for name in wanted:
+        record = read_json(os.path.join(folder, name + ".run"))
+        if record:
+            records[name] = record
+    running = [record for record in records.values() if alive(record)]
+    for record in running:
+        send(record, signal.SIGTERM)
+    deadline_s = time.monotonic() + order.get("grace_s", 5.0)
+    while time.monotonic() < deadline_s and any(alive(record) for record in running):
+        time.sleep(POLL_S)
+    killed = [record for record in running if alive(record)]
+    for record in running:
+        # Also where the daemon itself has ended: its children are in its process group.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(record["pid"], signal.SIGKILL)
+    while any(alive(record) for record in killed):
+        time.sleep(POLL_S)
+    for name in records:
+        for ending in (".run", ".in"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, name + ending))
+    return {"stopped": len(running), "killed": len(killed)}
+
+
+def tell(order: Order) -> Answer:
+    """Send a signal to one daemon."""
+    record = read_json(os.path.join(os.path.abspath(order["folder"]), order["name"] + ".run"))
+    if not record or not alive(record):
+        raise AgentError(f"{order['name']} does not run")
+    send(record, getattr(signal, order["signal"]))
+    return {}
+
+
+def say(order: Order) -> Answer:
+    """Give daemons that were started with ``input`` a line on their standard input."""
+    folder = os.path.abspath(order["folder"])
+    for name in order["names"]:
+        record = read_json(os.path.join(folder, name + ".run"))
+        if not alive(record):
+            raise AgentError(f"{name} does not run: {last_lines(os.path.join(folder, name + '.log'))}")
+        with open(os.path.join(folder, name + ".in"), "w") as pipe:
+            pipe.write(order["line"] + "\n")
+    return {}
+
+
+def open_input(folder: str, name: str) -> str:
+    """A new named pipe for a daemon's standard input."""
+    path = os.path.join(folder, name + ".in")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    os.mkfifo(path, 0o600)
+    return path
+
+
+def clear(order: Order) -> Answer:
+    """Remove the limits of a node, and its folder if asked to. Its daemons are stopped before."""
+    for group in groups_of(order.get("group")):
+        remove_group(group)
+    folder = os.path.abspath(order["folder"])
+    if order.get("folder_too") and os.path.exists(os.path.join(folder, MARK)):
+        shutil.rmtree(folder)
+    return {}
+
+
+# ---- limits of CPU and memory
+
+
+def cgroup_mounts() -> dict[str, str]:
+    """Where the controllers are: v1 has a folder for each, v2 one for all. Empty: this node has none."""
+    found: dict[str, str] = {}
+    try:
+        with open(MOUNTS) as mounts:
+            lines = [line.split() for line in mounts]
+    except OSError:
+        return found
+    for _, point, kind, options, *_ in lines:
+        if kind == "cgroup":
+            for controller in {"cpu", "memory"} & set(options.split(",")):
+                found[controller] = point
+        elif kind == "cgroup2" and "cpu" not in found:
+            with contextlib.suppress(OSError), open(os.path.join(point, "cgroup.controllers")) as controllers:
+                if {"cpu", "memory"} <= set(controllers.read().split()):
+                    found["both"] = point
+    return found
+
+
+def cgroup_version() -> int:
+    """1 or 2 if a process of this user may be limited here, else 0."""
+    mounts = cgroup_mounts()
+    if {"cpu", "memory"} <= set(mounts):
+        points = [mounts["cpu"], mounts["memory"]]
+    else:
+        points = [mounts["both"]] if "both" in mounts else []
+    if not points or not all(os.access(point, os.W_OK) for point in points):
+        return 0
+    return 3 - len(points)
+
+
+def groups_of(name: str | None) -> list[str]:
+    """The folders that a group of this name has; they need not exist."""
+    mounts = cgroup_mounts()
+    if not name:
+        return []
+    points = [mounts["cpu"], mounts["memory"]] if {"cpu", "memory"} <= set(mounts) else []
+    if not points and "both" in mounts:
+        points = [mounts["both"]]
+    return [os.path.join(point, name) for point in points]
+
+
+def limit(limits: Order) -> list[str]:
+    """Make the node's group, with its limits; the folders that a process must enter."""
+    version = cgroup_version()
+    if not version:
+        raise AgentError("this node cannot limit CPU and memory: cgroups need root on Linux")
+    groups = groups_of(limits["group"])
+    quota_us = max(1000, int(limits["cpus"] * _CPU_PERIOD_US)) if limits.get("cpus") else -1
+    memory = limits.get("memory_bytes") or 0
+    for group in groups:
+        os.makedirs(group, exist_ok=True)
+    if version == 1:
+        write(groups[0], "cpu.cfs_period_us", _CPU_PERIOD_US)
+        write(groups[0], "cpu.cfs_quota_us", quota_us)
+        if memory:
+            write(groups[1], "memory.limit_in_bytes", memory)
+    else:
+        with contextlib.suppress(OSError):  # it is on already wherever systemd runs
+            write(os.path.dirname(groups[0]), "cgroup.subtree_control", "+cpu +memory")
+        write(groups[0], "cpu.max", f"{'max' if quota_us < 0 else quota_us} {_CPU_PERIOD_US}")
+        if memory:
+            write(groups[0], "memory.max", memory)
+    return groups
+
+
+def remove_group(group: str) -> None:
+    """Kill what is left in a group and remove it."""
+    deadline_s = time.monotonic() + 5.0
+    while os.path.isdir(group):
+        with contextlib.suppress(OSError), open(os.path.join(group, "cgroup.procs")) as members:
+            for pid in members.read().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        try:
+            os.rmdir(group)
+        except OSError as error:
+            if time.monotonic() > deadline_s:
+                raise AgentError(f"cannot remove {group}: {error.strerror}")  # noqa: B904
+            time.sleep(POLL_S)
+
+
+def write(folder: str, name: str, value: object) -> None:
+    """Write one setting of a group."""
+    with open(os.path.join(folder, name), "w") as file:
+        file.write(str(value))
+
+
+# ---- processes and files
+
+
+def names(folder: str) -> list[str]:
+    """Daemons that were started here and not stopped."""
+    try:
+        return sorted(entry[: -len(".run")] for entry in os.listdir(folder) if entry.endswith(".run"))
+    except FileNotFoundError:
+        return []
+
+
+def started(pid: int) -> int | None:
+    """When a process started, in ticks of the kernel; None if there is no such process, or it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def alive(record: Order | None) -> bool:
+    """Whether the very process of a record runs."""
+    return record is not None and "pid" in record and started(record["pid"]) == record["started"]
+
+
+def usage(pid: int) -> tuple[float, int]:
+    """CPU seconds and resident bytes of a process."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0, 0
+    ticks = os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11:15])) / ticks, int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def send(record: Order, number: int) -> None:
+    """Send a signal to one process."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(record["pid"], number)
+
+
+def last_lines(path: str) -> str:
+    """The end of a log on one line: its error message if it ends with one."""
+    try:
+        with open(path, "rb") as log:
+            log.seek(max(0, os.path.getsize(path) - 4096))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    last = [line.strip() for line in lines[-LOG_LINES:] if line.strip()]
+    if last and last[-1].startswith("error:"):
+        last = last[-1:]
+    return " | ".join(last)
+
+
+def read_json(path: str) -> Any:
+    """A JSON file; None if there is none."""
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: str, value: object) -> None:
+    """Write a JSON file in one step."""
+    partial = f"{path}.{os.getpid()}"
+    with open(partial, "w") as file:
+        json.dump(value, file)
+    os.replace(partial, path)
+
+
+COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, tell, say, clear)}
+
+
+def main() -> None:
+    """Carry out one order."""
+    order = json.load(sys.stdin)
+    try:
+        answer: Answer = {"answer": COMMANDS[sys.argv[1]](order)}
+    except (AgentError, OSError) as error:
+        answer = {"error": str(error)}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

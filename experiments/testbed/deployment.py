@@ -1,0 +1,121 @@
+"""nearsight on a node: one wheel of this working tree, installed there into a virtual environment of its own.
+
+The environment stays on the node when a testbed is taken down: the next one finds it, and installs again only
+if the wheel is another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import nearsight
+from nearsight.common.errors import NotFound, SetupError
+from nearsight.experiments.testbed.nodes import Node, last_line
+from nearsight.experiments.testbed.ssh_node import venv_path, venv_python
+
+INSTALL_TIMEOUT_S = 1800.0
+"""OpenCV and faiss are large, and phones are slow."""
+_FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
+_FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+_BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+_IMPORTS = "import cv2, faiss, zmq, nearsight.experiments.replay_device; print(nearsight.__version__)"
+
+
+def find_wheel(given: Path | None, folder: Path) -> Path:
+    """The wheel to install: the one that was given, or one of this working tree, built into ``folder``.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file, or no working tree to build from.
+    SetupError
+        If it cannot be built.
+    """
+    if given is not None:
+        if not given.is_file():
+            raise NotFound(f"there is no wheel {given}", advice="correct `wheel` in the inventory")
+        return given
+    tree = Path(nearsight.__file__).resolve().parent.parent.parent
+    if not (tree / "setup.cfg").is_file():
+        raise NotFound(
+            "this nearsight was not started from a working tree: there is nothing to build a wheel from",
+            advice='name one in the inventory: wheel = "nearsight-….whl"',
+        )
+    return build_wheel(tree, folder / "wheel")
+
+
+def build_wheel(tree: Path, out: Path) -> Path:
+    """Build a wheel from a copy of a working tree, as a build leaves files beside its source.
+
+    Raises
+    ------
+    SetupError
+        If that fails.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name)
+        for file in _FILES:
+            shutil.copy(tree / file, copy)
+        for folder in _FOLDERS:
+            shutil.copytree(tree / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (copy / "src").mkdir()
+        shutil.copytree(tree / "src/nearsight", copy / "src/nearsight", symlinks=True)
+        built = subprocess.run(
+            [sys.executable, "-c", _BUILD, str(out.resolve())], cwd=copy, capture_output=True, check=False
+        )
+    if built.returncode != 0:
+        raise SetupError(
+            f"the wheel cannot be built: {last_line(built.stderr)}", advice="pip install 'setuptools>=77'"
+        )
+    return next(out.glob("*.whl"))
+
+
+def deploy(node: Node, wheel: Path) -> bool:
+    """Install a wheel on a node, unless just this one is there; returns whether it was installed.
+
+    Raises
+    ------
+    SetupError
+        If the node cannot make an environment, or a library has no build for it; in pip's own last words.
+    """
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    host = node.host
+    venv, mark = venv_path(host), f"{venv_path(host)}/nearsight-wheel"
+    if _said(node, ["cat", mark]) == digest:
+        return False
+    remote = f"{host.spec.folder}/{wheel.name}"
+    node.shell.put(wheel, remote)
+    make = [host.spec.python, "-m", "venv", *(["--system-site-packages"] * host.spec.system_packages), venv]
+    _install(node, make)
+    pip = [venv_python(host), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _install(node, [*pip, *host.spec.pip, remote])
+    # The same version may be there from an earlier state of the working tree.
+    _install(node, [*pip, "--force-reinstall", "--no-deps", "--no-index", remote])
+    _install(node, [venv_python(host), "-c", _IMPORTS])
+    node.shell.run(["sh", "-c", 'printf %s "$1" >"$2"', "sh", digest, mark])
+    return True
+
+
+def _said(node: Node, command: list[str]) -> str:
+    """What a command prints; nothing if it fails."""
+    try:
+        return node.shell.run(command).decode()
+    except SetupError:
+        return ""
+
+
+def _install(node: Node, command: list[str]) -> None:
+    try:
+        node.shell.run(command, timeout_s=INSTALL_TIMEOUT_S)
+    except SetupError as error:
+        raise SetupError(
+            f"nearsight cannot be installed on {error.message}",
+            advice="docs/testbed.md says what a node needs; the option `pip` of the node passes more to pip",
+        ) from error

@@ -1,0 +1,320 @@
+"""What a testbed is made of, as one TOML file: nodes, the daemons on them, the links between them.
+
+`read_inventory` checks everything that can be checked without touching a node, so that a mistake costs
+seconds, and says in one line where it is. Nodes with a ``count`` become as many hosts; `Inventory.hosts` and
+the other methods are about hosts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from nearsight.common.errors import ConfigurationError, NotFound
+from nearsight.experiments.testbed.limits import NodeProfile, find_profile
+from nearsight.experiments.testbed.link import LinkShape
+
+Kind = Literal["process", "namespace", "ssh"]
+NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
+"""Of the nodes in namespaces; it is only seen inside of them."""
+_SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "system_packages", "pip"}
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name: use small letters, digits and dashes")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+Value = str | int | float | bool
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class NodeSpec(_Table):
+    """One ``[nodes.NAME]``."""
+
+    kind: Kind
+    count: int = Field(default=1, ge=1, le=1000)
+    """Hosts of this kind: NAME-1, NAME-2, … if there are several."""
+    profile: str = ""
+    """How much of the machine it gets; empty: all."""
+    address: str = ""
+    """Where other nodes reach it. Default: 127.0.0.1, one of the network of namespaces, or the SSH host."""
+    host: str = ""
+    """ssh: name or address, as for the command ssh, which also reads its own configuration."""
+    user: str = ""
+    port: int = Field(default=0, ge=0, le=65535)
+    key: Path | None = None
+    """ssh: file with the private key. Default: what ssh would use."""
+    options: tuple[str, ...] = ()
+    """ssh: further options, as after ``-o``, such as ``UserKnownHostsFile=hosts``."""
+    folder: str = ".nearsight-testbed"
+    """ssh: where files go on the node; a relative path starts from the home folder there."""
+    python: str = "python3"
+    """ssh: the Python that makes the virtual environment there."""
+    system_packages: bool = False
+    """ssh: let that environment see the node's own packages, as Termux needs it for OpenCV."""
+    pip: tuple[str, ...] = ()
+    """ssh: further options of ``pip install``, such as ``--no-index``, ``--find-links=wheels``."""
+    serve_port: int = Field(default=0, ge=0, le=65535)
+    """Port on which a server of this node listens; 0: any. Give one where a firewall must know it."""
+
+
+class ServerSpec(_Table):
+    """``[cloud]``."""
+
+    node: Name
+    settings: Mapping[str, Value] = {}
+    """As after ``--set``."""
+    files: Mapping[str, Path] = {}
+    """Settings that are files: each is copied to the node."""
+
+
+class EdgeSpec(ServerSpec):
+    """One ``[edges.NAME]``."""
+
+
+class DeviceSpec(ServerSpec):
+    """One ``[devices.NAME]``: one device on each host of its node."""
+
+    edge: str = ""
+    """Name of the edge that it asks first. Default: the only one, if there is one."""
+
+
+class LinkSpec(_Table):
+    """One ``[[links]]``: what the way from a client's node to a server's is like."""
+
+    source: Name = Field(alias="from")
+    target: Name = Field(alias="to")
+    rtt_ms: float = 0.0
+    jitter_ms: float = 0.0
+    up_mbps: float = 0.0
+    down_mbps: float = 0.0
+    loss_per_minute: float = 0.0
+
+    @property
+    def shape(self) -> LinkShape:
+        """The link itself."""
+        return LinkShape(self.rtt_ms, self.jitter_ms, self.up_mbps, self.down_mbps, self.loss_per_minute)
+
+
+class ProfileSpec(_Table):
+    """One ``[profiles.NAME]``."""
+
+    cpus: float = 0.0
+    memory_mb: int = 0
+
+
+class Host(BaseModel):
+    """One host of a node."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    node: str
+    spec: NodeSpec
+    address: str
+    cpus: float = 0.0
+    memory_mb: int = 0
+
+    @property
+    def profile(self) -> NodeProfile:
+        """Its limits."""
+        return NodeProfile(self.cpus, self.memory_mb)
+
+
+class Inventory(_Table):
+    """A whole testbed."""
+
+    nodes: Mapping[Name, NodeSpec]
+    cloud: ServerSpec
+    edges: Mapping[Name, EdgeSpec] = {}
+    devices: Mapping[Name, DeviceSpec] = {}
+    links: tuple[LinkSpec, ...] = ()
+    profiles: Mapping[Name, ProfileSpec] = {}
+    wheel: Path | None = None
+    """What SSH nodes install. Default: built from this working tree."""
+    seed: int = 1
+    """Of jitter and losses."""
+
+    def hosts(self) -> tuple[Host, ...]:
+        """All hosts, in the order of the file."""
+        addresses = NETWORK.hosts()
+        own = {name: NodeProfile(spec.cpus, spec.memory_mb) for name, spec in self.profiles.items()}
+        found = []
+        for node, spec in self.nodes.items():
+            profile = find_profile(spec.profile, own) if spec.profile else NodeProfile()
+            for index in range(spec.count):
+                address = str(next(addresses)) if spec.kind == "namespace" else _address(spec)
+                name = f"{node}-{index + 1}" if spec.count > 1 else node
+                found.append(
+                    Host(
+                        name=name,
+                        node=node,
+                        spec=spec,
+                        address=address,
+                        cpus=profile.cpus,
+                        memory_mb=profile.memory_mb,
+                    )
+                )
+        return tuple(found)
+
+    def hosts_of(self, node: str) -> tuple[Host, ...]:
+        """The hosts of one node."""
+        return tuple(host for host in self.hosts() if host.node == node)
+
+    def edge_of(self, device: DeviceSpec) -> str:
+        """Name of the edge that a device asks first; empty if there is no edge at all."""
+        return device.edge or next(iter(self.edges), "")
+
+    def shape(self, source: str, target: str) -> LinkShape | None:
+        """The link from a client's node to a server's; None: as it is."""
+        found = (link.shape for link in self.links if (link.source, link.target) == (source, target))
+        return next(found, None)
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Nodes that talk: (client's, server's)."""
+        for edge in self.edges.values():
+            yield edge.node, self.cloud.node
+        for device in self.devices.values():
+            yield device.node, self.cloud.node
+            if edge_name := self.edge_of(device):
+                yield device.node, self.edges[edge_name].node
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether daemons listen beyond loopback, and so need keys."""
+        return any(a != b and self.nodes[b].kind != "process" for a, b in self.pairs()) or any(
+            self.nodes[a].kind == "ssh" for a, b in self.pairs() if a != b
+        )
+
+
+def _address(spec: NodeSpec) -> str:
+    return spec.address or (spec.host if spec.kind == "ssh" else "127.0.0.1")
+
+
+def read_inventory(path: Path) -> Inventory:
+    """Read and check an inventory. Relative paths in it start from its own folder.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    ConfigurationError
+        In one line: what is wrong, and where.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotFound(
+            f"cannot read inventory {path}: {error.strerror}", advice="docs/testbed.md shows one"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    try:
+        inventory = Inventory.model_validate(document)
+        _check(inventory)
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}: {_first(error)}", advice="see docs/testbed.md") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error.message}", advice=error.advice) from error
+    return _from(path.resolve().parent, inventory)
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _from(folder: Path, inventory: Inventory) -> Inventory:
+    """The inventory with absolute paths."""
+
+    def files(spec: ServerSpec) -> dict[str, object]:
+        return {"files": {key: folder / file.expanduser() for key, file in spec.files.items()}}
+
+    def node(spec: NodeSpec) -> NodeSpec:
+        return spec.model_copy(update={"key": folder / spec.key.expanduser()}) if spec.key else spec
+
+    moved = inventory.model_copy(
+        update={
+            "wheel": folder / inventory.wheel.expanduser() if inventory.wheel else None,
+            "nodes": {name: node(spec) for name, spec in inventory.nodes.items()},
+            "cloud": inventory.cloud.model_copy(update=files(inventory.cloud)),
+            "edges": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.edges.items()},
+            "devices": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.devices.items()},
+        }
+    )
+    for spec in (moved.cloud, *moved.edges.values(), *moved.devices.values()):
+        for key, file in spec.files.items():
+            if not file.is_file():
+                raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
+    return moved
+
+
+def _check(inventory: Inventory) -> None:
+    for name, spec in inventory.nodes.items():
+        _check_node(name, spec)
+    servers = {"cloud": inventory.cloud, **{f"edges.{n}": spec for n, spec in inventory.edges.items()}}
+    devices = {f"devices.{name}": spec for name, spec in inventory.devices.items()}
+    for name, server in {**servers, **devices}.items():
+        _require(server.node in inventory.nodes, f"{name}.node: there is no node {server.node!r}")
+    for name, server in servers.items():
+        several = inventory.nodes[server.node].count > 1
+        _require(not several, f"{name}.node: {server.node!r} is several hosts; a server needs one")
+    for name, device in inventory.devices.items():
+        unknown = device.edge and device.edge not in inventory.edges
+        _require(not unknown, f"devices.{name}.edge: there is no edge {device.edge!r}")
+        chosen = device.edge or len(inventory.edges) < 2
+        _require(bool(chosen), f"devices.{name}: say which edge it asks")
+    used = list(inventory.pairs())
+    for source, target in used:
+        _check_pair(inventory, source, target)
+    seen = set()
+    for link in inventory.links:
+        pair = (link.source, link.target)
+        _require(pair in used, f"links: nothing goes from {link.source!r} to {link.target!r}")
+        _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is there twice")
+        seen.add(pair)
+        _ = link.shape  # refuses numbers that no link has
+    inventory.hosts()  # refuses unknown profiles
+
+
+def _check_node(name: str, spec: NodeSpec) -> None:
+    if spec.kind == "ssh":
+        _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
+        _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")
+        _require(not spec.host.startswith("-"), f"nodes.{name}.host: {spec.host!r} is no host")
+        return
+    given = spec.model_fields_set & _SSH_ALONE
+    _require(not given, f"nodes.{name}: {', '.join(sorted(given))} is for nodes of kind 'ssh' alone")
+
+
+def _check_pair(inventory: Inventory, source: str, target: str) -> None:
+    kinds = {inventory.nodes[source].kind, inventory.nodes[target].kind}
+    _require(
+        len(kinds) == 1 or "namespace" not in kinds,
+        f"{source!r} cannot reach {target!r}: nodes in namespaces reach only each other",
+    )
+    if source != target and inventory.nodes[source].kind == "ssh":
+        spec = inventory.nodes[target]
+        _require(
+            spec.kind == "ssh" or bool(spec.address),
+            f"nodes.{target}: give the address at which {source!r} reaches this machine",
+        )
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message, advice="see docs/testbed.md")

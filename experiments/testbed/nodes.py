@@ -1,0 +1,289 @@
+"""A node of a testbed: the same orders whether it is this machine, a namespace of it, or reached over SSH.
+
+`Node` speaks to the `agent` on the node through a `Shell`, which knows how to run a command there and how to
+bring files there and back. Nothing of a node is kept in memory between calls: any later process that knows
+the `NodePlace` can go on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from nearsight.common.errors import InternalError, SetupError
+from nearsight.experiments.testbed.agent import MARK
+from nearsight.experiments.testbed.inventory import Host
+
+AGENT = Path(__file__).with_name("agent.py")
+ORDER_TIMEOUT_S = 30.0
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+"""Of all daemons: one thread per library call."""
+
+
+class Shell(Protocol):
+    """Commands and files of one node."""
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
+        """Run a command and return its output.
+
+        Raises
+        ------
+        Unavailable
+            If the node cannot be reached, or does not answer in time.
+        SetupError
+            If the command fails; with the last line of its complaint.
+        """
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file to the node; complete or not at all."""
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file from the node."""
+
+    def close(self) -> None:
+        """End connections, if there are any."""
+
+
+class LocalShell:
+    """Commands on this machine."""
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
+        """Run a command here; see `Shell`."""
+        try:
+            done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SetupError(f"{command[0]} cannot be run: {error}") from error
+        if done.returncode != 0:
+            raise SetupError(f"{command[0]}: {last_line(done.stderr) or f'exit status {done.returncode}'}")
+        return done.stdout
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file."""
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def last_line(output: bytes) -> str:
+    """What a program complained about last."""
+    lines = output.decode(errors="replace").strip().splitlines()
+    return " ".join(lines[-1].split()) if lines else ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """What must be known about a node to go on with it from another process.
+
+    Attributes
+    ----------
+    folder : str
+        On the node, of this testbed alone.
+    python : str
+        On the node: runs the agent, and nearsight once it is installed.
+    prefix : tuple of str
+        Words before every daemon's command, such as ``ip netns exec NAME``.
+    group : str
+        Name of its group of limited processes.
+    """
+
+    folder: str
+    python: str
+    prefix: tuple[str, ...] = ()
+    group: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        """For the file of the testbed's state."""
+        return {**asdict(self), "prefix": list(self.prefix)}
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonState:
+    """What a node says about one daemon.
+
+    Attributes
+    ----------
+    running : bool
+        Whether its process lives.
+    pid : int
+        On its node.
+    announced : dict or None
+        What it announced when it was ready.
+    log : str
+        The end of its log, on one line.
+    cpu_s : float
+        CPU time that it used [s].
+    memory_bytes : int
+        Memory that it occupies.
+    """
+
+    running: bool
+    pid: int
+    announced: dict[str, Any] | None
+    log: str
+    cpu_s: float
+    memory_bytes: int
+
+
+class Node:
+    """One host and what runs on it.
+
+    Parameters
+    ----------
+    host : Host
+        From the inventory.
+    shell : Shell
+        How to reach it.
+    place : NodePlace
+        Where things are on it.
+    agent : str
+        Path of the agent there; it is put there by `prepare` unless it is this very package's.
+    """
+
+    def __init__(self, host: Host, shell: Shell, place: NodePlace, agent: str = str(AGENT)) -> None:
+        self.host = host
+        self.shell = shell
+        self.place = place
+        self._agent = agent
+
+    def prepare(self) -> Mapping[str, Any]:
+        """Bring the agent, make the folder, and say what the node is.
+
+        Raises
+        ------
+        SetupError
+            If the node lacks what nearsight needs; names all of it.
+        """
+        if self._agent != str(AGENT):
+            self.shell.put(AGENT, self._agent)
+        self.put_text(f"of the testbed node {self.host.name}\n", MARK)
+        facts: Mapping[str, Any] = self.order("check", disk_mb=200)
+        missing = list(facts["missing"])
+        if self.host.profile.limited and not facts["cgroup"]:
+            missing.append("cgroups that may be written (root on Linux), for its profile")
+        if missing:
+            raise SetupError(
+                f"{self.host.name} lacks {'; '.join(missing)}", advice="docs/testbed.md says how to get it"
+            )
+        return facts
+
+    def path(self, name: str) -> str:
+        """Path on the node of a file of this testbed."""
+        return f"{self.place.folder}/{name}"
+
+    def put_text(self, text: str, name: str) -> str:
+        """Write a file on the node; returns its path there."""
+        self.shell.run(
+            ["sh", "-c", 'umask 077; mkdir -p "$(dirname "$1")" && cat >"$1"', "sh", self.path(name)],
+            given=text.encode(),
+        )
+        return self.path(name)
+
+    def put(self, source: Path, name: str) -> str:
+        """Copy a file to the node; returns its path there."""
+        self.shell.put(source, self.path(name))
+        return self.path(name)
+
+    def start(
+        self, name: str, arguments: Sequence[str], *, announces: bool = True, waits_for_input: bool = False
+    ) -> None:
+        """Start ``python ARGUMENTS`` as a daemon of this name, within the node's limits."""
+        command = [*self.place.prefix, self.place.python, *arguments]
+        if announces:
+            command += ["--announce", self.path(f"{name}.json")]
+        self.order(
+            "start",
+            name=name,
+            command=command,
+            environment=ENVIRONMENT,
+            limits=self.host.profile.order(self.place.group) if self.host.profile.limited else None,
+            input=waits_for_input,
+        )
+
+    def wait_ready(self, names: Sequence[str], timeout_s: float) -> dict[str, DaemonState]:
+        """Wait until daemons have announced themselves.
+
+        Raises
+        ------
+        SetupError
+            If one ends before, or the time is over; with the end of its log.
+        """
+        states = self._states(self.order("wait", names=list(names), timeout_s=timeout_s))
+        for name, state in states.items():
+            if not state.running:
+                raise SetupError(f"{name} on {self.host.name} ended before it was ready: {state.log}")
+            if state.announced is None:
+                raise SetupError(
+                    f"{name} on {self.host.name} was not ready in {timeout_s:.0f} s: {state.log}"
+                )
+        return states
+
+    def wait_ended(self, names: Sequence[str], timeout_s: float) -> dict[str, DaemonState]:
+        """Wait until daemons have ended by themselves, or the time is over."""
+        return self._states(self.order("wait", names=list(names), timeout_s=timeout_s, until="ended"))
+
+    def say(self, names: Sequence[str], line: str) -> None:
+        """Give daemons a line on their standard input."""
+        self.order("say", names=list(names), line=line)
+
+    def tell(self, name: str, signal: str) -> None:
+        """Send a daemon a signal, such as "SIGHUP"."""
+        self.order("tell", name=name, signal=signal)
+
+    def states(self) -> dict[str, DaemonState]:
+        """All daemons that were started here and not stopped."""
+        return self._states(self.order("state"))
+
+    def stop(self, names: Sequence[str] | None = None, grace_s: float = 8.0) -> None:
+        """Stop daemons, or all of them; the servers after their clients is up to the caller."""
+        self.order("stop", names=None if names is None else list(names), grace_s=grace_s)
+
+    def remove(self, *, files: bool) -> None:
+        """Remove the node's limits, and its folder if ``files``; all daemons are stopped before."""
+        self.order("clear", group=self.place.group, folder_too=files)
+
+    def order(self, command: str, /, **order: object) -> Any:
+        """Let the agent carry out an order.
+
+        Raises
+        ------
+        SetupError
+            What the agent says that is wrong on the node.
+        Unavailable
+            If the node cannot be reached.
+        """
+        waiting = order.get("timeout_s") or order.get("grace_s") or 0.0
+        timeout_s = ORDER_TIMEOUT_S + float(str(waiting))
+        text = self.shell.run(
+            [self._agent_python, "-I", "-S", self._agent, command],
+            given=json.dumps({"folder": self.place.folder, **order}).encode(),
+            timeout_s=timeout_s,
+        )
+        try:
+            answer = json.loads(text)
+        except ValueError as error:
+            raise InternalError(f"the agent on {self.host.name} said {text[:100]!r}") from error
+        if "error" in answer:
+            raise SetupError(f"{self.host.name}: {answer['error']}")
+        return answer["answer"]
+
+    @property
+    def _agent_python(self) -> str:
+        """The Python that needs no virtual environment."""
+        return self.host.spec.python if self.host.spec.kind == "ssh" else sys.executable
+
+    @staticmethod
+    def _states(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, DaemonState]:
+        return {name: DaemonState(**state) for name, state in answer.items()}

@@ -1,0 +1,140 @@
+"""What is up, in a file: another shell can ask and stop a testbed, also after a crash of its maker.
+
+The file is written before anything is made, with all names in it, so that whatever a crash left behind can be
+found and removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nearsight.common.errors import CorruptStore, SetupError
+from nearsight.experiments.testbed.inventory import Inventory
+from nearsight.experiments.testbed.shaper import write_json
+
+STATE_FILE = "testbed.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """One daemon or link that should run.
+
+    Attributes
+    ----------
+    host : str
+        Where.
+    name : str
+        There: "cloud", "edge-NAME", "link-to-SERVER".
+    endpoint : str
+        Where clients on other hosts reach it; of a link, where those on its own host do.
+    metrics : str
+        Address of its metrics; empty: none.
+    calibration : dict or None
+        Of a link: what was asked for and what was measured.
+    """
+
+    host: str
+    name: str
+    endpoint: str
+    metrics: str = ""
+    calibration: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class TestbedState:
+    """A testbed between two commands.
+
+    Attributes
+    ----------
+    testbed_id : str
+        In the names of everything that it makes outside of its folder.
+    inventory : Inventory
+        As it was when the testbed was made.
+    complete : bool
+        Whether ``up`` came to its end.
+    keys : dict of str to str
+        Public keys by owner; empty without encryption.
+    daemons : list of Daemon
+        In the order of their starts.
+    created_s : float
+        When, in seconds since 1970.
+    """
+
+    __test__ = False  # for pytest: no test
+
+    inventory: Inventory
+    testbed_id: str = field(default_factory=lambda: secrets.token_hex(3))
+    complete: bool = False
+    keys: dict[str, str] = field(default_factory=dict)
+    daemons: list[Daemon] = field(default_factory=list)
+    created_s: float = field(default_factory=time.time)
+
+    def save(self, folder: Path) -> None:
+        """Write it, in one step."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(
+            folder / STATE_FILE,
+            {
+                "inventory": self.inventory.model_dump(mode="json", by_alias=True),
+                "testbed_id": self.testbed_id,
+                "complete": self.complete,
+                "keys": self.keys,
+                "daemons": [asdict(daemon) for daemon in self.daemons],
+                "created_s": self.created_s,
+            },
+        )
+
+    def endpoint(self, host: str, server: str) -> str:
+        """Where a host reaches a server: through its link if there is one."""
+        found = {(daemon.host, daemon.name): daemon.endpoint for daemon in self.daemons}
+        if (host, f"link-to-{server}") in found:
+            return found[host, f"link-to-{server}"]
+        return next(endpoint for (_, name), endpoint in found.items() if name == server)
+
+
+def load_state(folder: Path) -> TestbedState | None:
+    """The testbed of a folder; None if none is up.
+
+    Raises
+    ------
+    CorruptStore
+        If the file cannot be read.
+    """
+    path = folder / STATE_FILE
+    try:
+        stored = json.loads(path.read_text())
+        daemons = [Daemon(**daemon) for daemon in stored.pop("daemons")]
+        inventory = Inventory.model_validate(stored.pop("inventory"))
+        return TestbedState(inventory=inventory, daemons=daemons, **stored)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CorruptStore(f"{path} cannot be read: {error}") from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let only one command at a time change a testbed.
+
+    Raises
+    ------
+    SetupError
+        If another one does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SetupError(
+                f"another command works on the testbed in {folder}", advice="wait for its end"
+            ) from error
+        yield

@@ -1,0 +1,171 @@
+"""The command ``nearsight testbed``: up, status, down."""
+
+# ruff: noqa: PLC0415  heavy imports wait for the command
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.errors import NotFound, Unavailable
+from nearsight.common.terminal import print_json, print_table
+from nearsight.experiments.extra import require_experiments
+
+if TYPE_CHECKING:
+    from nearsight.experiments.testbed.state import TestbedState
+    from nearsight.experiments.testbed.testbed import HostStatus
+
+app = typer.Typer(no_args_is_help=True)
+
+InventoryArgument = Annotated[
+    Path, typer.Argument(metavar="INVENTORY.toml", help="Nodes, daemons and links; see docs/testbed.md.")
+]
+StateOption = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Folder for state and logs. Default: INVENTORY.testbed."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def testbed() -> None:
+    """Daemons on processes, namespaces and lab machines, with shaped links, from one inventory file."""
+    require_experiments("testbed", ("psutil",))
+
+
+def state_folder(inventory: Path, given: Path | None) -> Path:
+    """Where a testbed keeps its state."""
+    return given or inventory.with_suffix(".testbed")
+
+
+@app.command()
+def up(
+    inventory: InventoryArgument,
+    state: StateOption = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="After a failure leave everything as it is, to look at it.")
+    ] = False,
+) -> None:
+    """Start the daemons and links of an inventory; they stay until `nearsight testbed down`."""
+    from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.testbed import bring_up
+
+    folder = state_folder(inventory, state)
+    built = bring_up(
+        read_inventory(inventory),
+        folder,
+        on_stage=lambda stage: typer.echo(f"… {stage}", err=True),
+        keep=keep,
+    )
+    print_table(
+        ("host", "daemon", "endpoint", "link: asked", "measured"),
+        [(one.host, one.name, one.endpoint, *_link_words(one.calibration)) for one in built.daemons],
+    )
+    typer.echo(f"State and logs: {folder}")
+
+
+@app.command()
+def status(inventory: InventoryArgument, state: StateOption = None, as_json: JsonOption = False) -> None:
+    """Say of every node and daemon how it is; exit code 0 only if all run."""
+    from nearsight.experiments.testbed.state import load_state
+    from nearsight.experiments.testbed.testbed import status as ask
+
+    folder = state_folder(inventory, state)
+    found = load_state(folder)
+    if found is None:
+        raise NotFound(f"no testbed is up in {folder}", advice=f"nearsight testbed up {inventory}")
+    hosts = ask(found, folder)
+    troubles = _troubles(found, hosts)
+    if as_json:
+        print_json(_as_json(found, hosts, troubles))
+    else:
+        _print_status(found, hosts)
+    if troubles:
+        raise Unavailable("; ".join(troubles), advice=f"logs are in {folder}/nodes")
+
+
+@app.command()
+def down(
+    inventory: InventoryArgument,
+    state: StateOption = None,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove logs, and what was installed on SSH nodes, as well.")
+    ] = False,
+) -> None:
+    """Stop and remove everything that belongs to a testbed, also after a crash."""
+    from nearsight.experiments.testbed.testbed import take_down
+
+    folder = state_folder(inventory, state)
+    if take_down(folder, purge=purge):
+        typer.echo("down" if purge else f"down; logs are in {folder}/nodes")
+    else:
+        typer.echo(f"no testbed is up in {folder}")
+
+
+def _link_words(calibration: dict[str, object] | None) -> tuple[str, str]:
+    if calibration is None:
+        return "", ""
+    asked = calibration["asked"]
+    words = (
+        f"{asked['rtt_ms']:g} ms, {asked['up_mbps']:g}↑ {asked['down_mbps']:g}↓ Mbit/s"
+        if isinstance(asked, dict)
+        else ""
+    )
+    errors = (
+        f"{calibration['rtt_error_ms']:+.2f} ms, "
+        f"{calibration['up_error_percent']:+.1f} % {calibration['down_error_percent']:+.1f} %"
+    )
+    return words, errors if calibration["within_target"] else f"{errors}: OFF"
+
+
+def _troubles(state: TestbedState, hosts: tuple[HostStatus, ...]) -> list[str]:
+    troubles = [one.error for one in hosts if one.error]
+    running = {(one.host.name, name) for one in hosts for name, d in one.daemons.items() if d.running}
+    silent = {one.host.name for one in hosts if one.error}
+    logs = {(one.host.name, name): d.log for one in hosts for name, d in one.daemons.items()}
+    for daemon in state.daemons:
+        place = (daemon.host, daemon.name)
+        if place not in running and daemon.host not in silent:
+            troubles.append(f"{daemon.name} on {daemon.host} does not run: {logs.get(place, 'no log')}")
+    if not state.complete:
+        troubles.append("`up` did not come to its end")
+    return troubles
+
+
+def _as_json(state: TestbedState, hosts: tuple[HostStatus, ...], troubles: list[str]) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "complete": state.complete,
+        "daemons": [asdict(daemon) for daemon in state.daemons],
+        "hosts": {
+            one.host.name: {
+                "kind": one.host.spec.kind,
+                "address": one.host.address,
+                "error": one.error,
+                "daemons": {name: asdict(daemon) for name, daemon in one.daemons.items()},
+            }
+            for one in hosts
+        },
+        "troubles": troubles,
+    }
+
+
+def _print_status(state: TestbedState, hosts: tuple[HostStatus, ...]) -> None:
+    endpoints = {(daemon.host, daemon.name): daemon.endpoint for daemon in state.daemons}
+    rows: list[tuple[object, ...]] = []
+    for one in hosts:
+        start = (one.host.name, one.host.spec.kind, one.host.address)
+        if one.error or not one.daemons:
+            rows.append((*start, "", "UNREACHABLE" if one.error else "ready for devices", "", "", ""))
+        for name, daemon in one.daemons.items():
+            how = "runs" if daemon.running else "ENDED"
+            used = (f"{daemon.cpu_s:.1f} s", f"{daemon.memory_bytes / 2**20:.0f} MiB")
+            rows.append((*start, name, how, endpoints.get((one.host.name, name), ""), *used))
+    print_table(
+        ("host", "kind", "address", "daemon", "state", "endpoint", "CPU", "memory"),
+        rows,
+        right=("CPU", "memory"),
+    )

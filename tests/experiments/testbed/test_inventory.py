@@ -1,0 +1,144 @@
+"""Inventories: what is in them, and one line for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import ConfigurationError, NotFound
+from nearsight.experiments.testbed.inventory import Inventory, read_inventory
+
+GOOD = """
+[nodes.server]
+kind = "namespace"
+profile = "cloud-server"
+[nodes.box]
+kind = "namespace"
+[nodes.phone]
+kind = "namespace"
+profile = "weak"
+count = 3
+[profiles.weak]
+cpus = 0.25
+[cloud]
+node = "server"
+[edges.main]
+node = "box"
+settings = { "cache.policy" = "lfu" }
+[devices.visitors]
+node = "phone"
+[[links]]
+from = "box"
+to = "server"
+rtt_ms = 30
+up_mbps = 15
+"""
+
+
+def read(tmp_path: Path, text: str) -> Inventory:
+    path = tmp_path / "lab.toml"
+    path.write_text(text)
+    return read_inventory(path)
+
+
+def test_a_node_with_a_count_is_as_many_hosts_each_with_its_address(tmp_path: Path) -> None:
+    hosts = read(tmp_path, GOOD).hosts()
+    assert [host.name for host in hosts] == ["server", "box", "phone-1", "phone-2", "phone-3"]
+    assert len({host.address for host in hosts}) == 5
+    assert hosts[2].profile.cpus == 0.25
+    assert hosts[0].profile.memory_mb == 32768
+    assert not hosts[1].profile.limited
+
+
+def test_a_device_asks_the_only_edge(tmp_path: Path) -> None:
+    inventory = read(tmp_path, GOOD)
+    assert inventory.edge_of(inventory.devices["visitors"]) == "main"
+
+
+def test_a_link_is_found_in_its_direction_alone(tmp_path: Path) -> None:
+    inventory = read(tmp_path, GOOD)
+    shape = inventory.shape("box", "server")
+    assert shape is not None
+    assert (shape.rtt_ms, shape.up_mbps, shape.down_mbps) == (30.0, 15.0, 0.0)
+    assert inventory.shape("server", "box") is None
+
+
+def test_keys_are_needed_as_soon_as_daemons_leave_loopback(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD).needs_keys
+    assert not read(tmp_path, GOOD.replace('"namespace"', '"process"')).needs_keys
+    assert read(tmp_path, SSH).needs_keys
+
+
+def test_an_inventory_survives_being_stored(tmp_path: Path) -> None:
+    inventory = read(tmp_path, GOOD)
+    assert Inventory.model_validate(inventory.model_dump(mode="json", by_alias=True)) == inventory
+
+
+SSH = """
+[nodes.here]
+kind = "process"
+address = "192.0.2.7"
+[nodes.lab]
+kind = "ssh"
+host = "lab1"
+[cloud]
+node = "here"
+[edges.main]
+node = "lab"
+"""
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "complaint"),
+    [
+        ('kind = "namespace"', 'kind = "container"', r"nodes\.\w+\.kind: Input should be 'process'"),
+        ('node = "box"', 'node = "bux"', r"edges\.main\.node: there is no node 'bux'"),
+        ('node = "box"', 'node = "phone"', "'phone' is several hosts"),
+        ('profile = "weak"', 'profile = "week"', "there is no profile 'week'; use one of nexus7"),
+        ("cpus = 0.25", "cpus = 0.001", "a node cannot have 0.001 CPUs"),
+        ('from = "box"', 'from = "server"', "nothing goes from 'server' to 'server'"),
+        ("rtt_ms = 30", "rtt_ms = -1", "a link's rtt_ms cannot be -1"),
+        ("rtt_ms = 30", "rtt = 30", r"links\.0\.rtt: Extra inputs are not permitted"),
+        ("[nodes.box]", "[nodes.Box_1]", "is no name"),
+        ("count = 3", 'count = 3\nhost = "x"', "host is for nodes of kind 'ssh' alone"),
+        ('[nodes.box]\nkind = "namespace"', '[nodes.box]\nkind = "process"', "reach only each other"),
+        ("[cloud]", "[cloud", "not valid TOML"),
+        ('[cloud]\nnode = "server"', "", "cloud: Field required"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_where(tmp_path: Path, good: str, bad: str, complaint: str) -> None:
+    assert good in GOOD
+    with pytest.raises(ConfigurationError, match=complaint) as error:
+        read(tmp_path, GOOD.replace(good, bad, 1))
+    assert "\n" not in str(error.value)
+    assert "lab.toml" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "complaint"),
+    [
+        ('host = "lab1"', "", "an SSH node needs a host"),
+        ('host = "lab1"', 'host = "-oProxyCommand=x"', "is no host"),
+        ('host = "lab1"', 'host = "lab1"\ncount = 2', "an SSH node is one host"),
+        ('address = "192.0.2.7"', "", "give the address at which 'lab' reaches this machine"),
+    ],
+)
+def test_what_ssh_nodes_need_is_checked_before_anything_is_asked(
+    tmp_path: Path, good: str, bad: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        read(tmp_path, SSH.replace(good, bad, 1))
+
+
+def test_files_are_looked_for_beside_the_inventory(tmp_path: Path) -> None:
+    text = GOOD.replace('node = "server"', 'node = "server"\nfiles = { database = "museum.db" }')
+    with pytest.raises(NotFound, match=r"there is no file .*museum\.db"):
+        read(tmp_path, text)
+    (tmp_path / "museum.db").touch()
+    assert read(tmp_path, text).cloud.files == {"database": tmp_path / "museum.db"}
+
+
+def test_an_inventory_that_is_missing_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="cannot read inventory"):
+        read_inventory(tmp_path / "none.toml")

@@ -1,0 +1,98 @@
+"""Testbeds of real daemons: up, asked from outside, down; and down again whatever happened between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import SetupError
+from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.state import load_state
+from nearsight.experiments.testbed.testbed import bring_up, take_down
+from support.namespaces import need_namespaces
+from support.testbeds import CROWD, id_of, left_of, processes_with, testbed_folder, write_inventory
+
+
+def nearsight(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nearsight", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with testbed_folder(tmp_path) as folder:
+        yield folder
+
+
+def test_namespaces_are_up_for_other_shells_and_gone_afterwards(folder: Path, tmp_path: Path) -> None:
+    need_namespaces()
+    path = write_inventory(tmp_path, CROWD.format(kind="namespace"))
+    up = nearsight("testbed", "up", path)
+    assert up.returncode == 0, up.stderr
+    testbed_id = id_of(folder)
+    assert len(left_of(testbed_id)) == 5
+
+    shown = nearsight("testbed", "status", path, "--json")
+    assert shown.returncode == 0, shown.stderr
+    said = json.loads(shown.stdout)
+    assert [daemon["name"] for daemon in said["daemons"]] == ["cloud", "link-to-cloud", "edge-main"]
+    assert abs(said["daemons"][1]["calibration"]["rtt_error_ms"]) < 5
+    assert said["daemons"][2]["endpoint"].startswith("tcp://10.78.0.2:")
+
+    again = nearsight("testbed", "up", path)
+    assert again.returncode == 5
+    assert "is up, or what is left of it" in again.stderr
+
+    os.kill(said["hosts"]["box"]["daemons"]["edge-main"]["pid"], signal.SIGKILL)
+    broken = nearsight("testbed", "status", path)
+    assert broken.returncode == 4
+    assert "edge-main on box does not run" in broken.stderr
+
+    down = nearsight("testbed", "down", path)
+    assert down.returncode == 0, down.stderr
+    assert left_of(testbed_id) == []
+    assert processes_with(str(folder)) == []
+    assert (folder / "nodes" / "box" / "edge-main.log").exists()
+    assert not list(folder.rglob("*.key_secret"))
+    assert nearsight("testbed", "status", path).returncode == 2
+
+
+def test_a_failure_leaves_nothing_and_names_the_daemon(folder: Path, tmp_path: Path) -> None:
+    text = CROWD.format(kind="process").replace(
+        'node = "box"', 'node = "box"\nsettings = { "cache.polizy" = "lru" }'
+    )
+    with pytest.raises(SetupError, match=r"edge-main on box ended before it was ready: error: .*polizy"):
+        bring_up(read_inventory(write_inventory(tmp_path, text)), folder)
+    assert load_state(folder) is None
+    assert processes_with(str(folder)) == []
+
+
+def test_what_a_killed_up_left_is_taken_down(folder: Path, tmp_path: Path) -> None:
+    path = write_inventory(tmp_path, CROWD.format(kind="process"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "nearsight", "testbed", "up", str(path)], stderr=subprocess.PIPE, text=True
+    ) as up:
+        assert up.stderr is not None
+        for line in up.stderr:
+            if "edges" in line:  # the cloud runs
+                break
+        up.kill()
+        up.communicate()
+    assert processes_with(str(folder))
+    assert "did not come to its end" in nearsight("testbed", "status", path).stderr
+    assert take_down(folder)
+    assert processes_with(str(folder)) == []
+    assert not take_down(folder)

@@ -1,0 +1,72 @@
+"""Testbeds of tests: whatever a test does, nothing of it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from nearsight.experiments.testbed.agent import cgroup_mounts
+from nearsight.experiments.testbed.state import load_state
+from nearsight.experiments.testbed.testbed import take_down
+
+CROWD = """
+[nodes.server]
+kind = "{kind}"
+[nodes.box]
+kind = "{kind}"
+[nodes.phone]
+kind = "{kind}"
+count = 2
+[cloud]
+node = "server"
+[edges.main]
+node = "box"
+[devices.visitors]
+node = "phone"
+[[links]]
+from = "box"
+to = "server"
+rtt_ms = 10
+up_mbps = 20
+"""
+
+
+@contextmanager
+def testbed_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a testbed, which is down afterwards."""
+    folder = tmp_path / "lab.testbed"
+    try:
+        yield folder
+    finally:
+        take_down(folder)
+
+
+testbed_folder.__test__ = False  # type: ignore[attr-defined]
+
+
+def write_inventory(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "lab.toml"
+    path.write_text(text)
+    return path
+
+
+def left_of(testbed_id: str) -> list[str]:
+    """Namespaces, groups and processes that carry a testbed's id."""
+    places = [Path("/run/netns"), *map(Path, cgroup_mounts().values())]
+    found = [path.name for place in places if place.is_dir() for path in place.iterdir()]
+    return [name for name in found if testbed_id in name]
+
+
+def processes_with(word: str) -> list[str]:
+    """Command lines of living processes that contain a word."""
+    found = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    return [line for line in found if word in line]
+
+
+def id_of(folder: Path) -> str:
+    state = load_state(folder)
+    assert state is not None
+    return state.testbed_id
