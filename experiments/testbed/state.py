@@ -58,6 +58,8 @@ class TestbedState:
         In the names of everything that it makes outside of its folder.
     inventory : Inventory
         As it was when the testbed was made.
+    prepared : bool
+        Whether all nodes were found fit: before that nothing runs anywhere.
     complete : bool
         Whether ``up`` came to its end.
     keys : dict of str to str
@@ -72,6 +74,7 @@ class TestbedState:
 
     inventory: Inventory
     testbed_id: str = field(default_factory=lambda: secrets.token_hex(3))
+    prepared: bool = False
     complete: bool = False
     keys: dict[str, str] = field(default_factory=dict)
     daemons: list[Daemon] = field(default_factory=list)
@@ -85,6 +88,7 @@ class TestbedState:
             {
                 "inventory": self.inventory.model_dump(mode="json", by_alias=True),
                 "testbed_id": self.testbed_id,
+                "prepared": self.prepared,
                 "complete": self.complete,
                 "keys": self.keys,
                 "daemons": [asdict(daemon) for daemon in self.daemons],

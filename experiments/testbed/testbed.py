@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState
 
 START_TIMEOUT_S = 120.0
 CLOUD = "cloud"
+_PURGE = 'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl; rmdir "$1"'
 EMPTY_CONFIG = "nearsight.toml"
 OnStage = Callable[[str], None]
 T = TypeVar("T")
@@ -138,7 +139,9 @@ def bring_up(
                 _Builder(state, folder, nodes, on_stage).build()
         except BaseException:  # Ctrl-C as well
             if not keep:
-                _remove(state, folder, purge=False)
+                # What cannot be removed now is still in the state; the first error says why.
+                with suppress(Unavailable):
+                    _remove(state, folder, purge=False)
             raise
         return state
 
@@ -161,6 +164,8 @@ class _Builder:
             make_network(self._state.testbed_id, isolated)
         self._on_stage(f"{len(self._nodes.by_name)} nodes")
         self._nodes.each(lambda node: node.prepare())
+        self._state.prepared = True
+        self._state.save(self._folder)
         self._install()
         self._make_keys()
         self._nodes.each(lambda node: node.put_text("# all settings are given at the start\n", EMPTY_CONFIG))
@@ -345,7 +350,7 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
     finally:
         if main:
             signal.signal(signal.SIGINT, before)
-    if failures:
+    if failures and state.prepared:
         raise Unavailable(
             "; ".join(failures), advice="run `nearsight testbed down` again when the node is back"
         )
@@ -370,7 +375,7 @@ def _clear(node: Node, folder: Path, purge: bool) -> str:
         node.shell.run(["rm", "-rf", node.path("keys")])
         node.remove(files=node.host.spec.kind == "ssh")
         if purge and node.host.spec.kind == "ssh":
-            node.shell.run(["rm", "-rf", node.host.spec.folder])
+            node.shell.run(["sh", "-c", _PURGE, "sh", node.host.spec.folder])
     except (Unavailable, SetupError) as error:
         return str(error)
     return ""

@@ -1,0 +1,100 @@
+"""A real sshd on loopback as a child process: own host key, own configuration, no service of the system."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.waiting import wait_until
+
+_PRIVILEGE_FOLDER = Path("/run/sshd")
+
+
+@dataclass(frozen=True)
+class Sshd:
+    port: int
+    folder: Path
+    key: Path
+    known_hosts: Path
+
+    @property
+    def node(self) -> str:
+        """Lines of an inventory's node that log in here."""
+        return (
+            f'kind = "ssh"\nhost = "127.0.0.1"\nport = {self.port}\nkey = "{self.key}"\n'
+            f'user = "{getpass.getuser()}"\n'
+            f'options = ["UserKnownHostsFile={self.known_hosts}", "StrictHostKeyChecking=yes"]\n'
+        )
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "sshd.log").read_text(errors="replace")
+
+
+def need_sshd() -> str:
+    """Path of sshd; skips the test where there is none, or no client."""
+    found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    for name, path in (("sshd", found), ("ssh", shutil.which("ssh"))):
+        if path is None:
+            pytest.skip(f"{name} is not installed (Debian: openssh-server)")
+    assert found is not None
+    return found
+
+
+@contextmanager
+def running_sshd(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Sshd]:
+    """Serve until the block ends; what logs in gets ``environment``."""
+    program = need_sshd()
+    folder.mkdir(parents=True)
+    for name in ("host_key", "user_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+    port = _free_port()
+    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
+    lines = [
+        f"Port {port}",
+        "ListenAddress 127.0.0.1",
+        f"HostKey {folder / 'host_key'}",
+        f"AuthorizedKeysFile {folder / 'authorized_keys'}",
+        "PidFile none",
+        "StrictModes no",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PermitRootLogin prohibit-password",
+        *(f'SetEnv "{name}={value}"' for name, value in (environment or {}).items()),
+    ]
+    (folder / "sshd_config").write_text("\n".join(lines) + "\n")
+    made = os.geteuid() == 0 and not _PRIVILEGE_FOLDER.exists()
+    if made:
+        _PRIVILEGE_FOLDER.mkdir(mode=0o755)
+    with (folder / "sshd.log").open("w") as log:
+        process = subprocess.Popen(
+            [program, "-D", "-e", "-f", str(folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=log
+        )
+    served = Sshd(port, folder, folder / "user_key", folder / "known_hosts")
+    try:
+        wait_until(lambda: "Server listening" in served.log or process.poll() is not None, what="sshd")
+        assert process.poll() is None, served.log
+        yield served
+    finally:
+        process.terminate()
+        process.wait(10)
+        if made:
+            with contextlib.suppress(OSError):
+                _PRIVILEGE_FOLDER.rmdir()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
