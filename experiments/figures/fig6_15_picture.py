@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
 
 from nearsight.experiments.figures.experiment import StoredRow
-from nearsight.experiments.figures.fig6_15 import OVER_NETWORK, Figure, mean_per_node
+from nearsight.experiments.figures.fig6_15 import LEAST_GETS, OVER_NETWORK, Figure, mean_per_node
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 from nearsight.experiments.testbed.peer_process import KADEMLIA, NEARSIGHT
@@ -24,7 +24,9 @@ _COLOURS = {NEARSIGHT: "#1f6f8b", KADEMLIA: "#c2571a"}
 _MARKERS = {NEARSIGHT: "o", KADEMLIA: "s"}
 _SHIFT = {NEARSIGHT: -0.15, KADEMLIA: 0.15}
 _COLUMNS = 2
-_LEAST_MS = 0.001
+_LEAST_MS = 0.01
+"""The axis is logarithmic: a deviation as large as the mean ends at its edge."""
+_ROOM = 20.0
 
 
 def draw(folder: Path, name: str) -> Path:
@@ -38,6 +40,8 @@ def draw(folder: Path, name: str) -> Path:
         panels = picture.subplots(lines, _COLUMNS, squeeze=False, sharey=True).ravel()
         for axes, (setting, numbers) in zip(panels, settings.items(), strict=False):
             _panel(axes, [row for row in rows if row["setting"] == setting], numbers)
+        highest_ms = max(axes.dataLim.ymax for axes in panels[: len(settings)])
+        panels[0].set_ylim(_LEAST_MS, _ROOM * highest_ms)  # of all: they share the axis
         for axes in panels[len(settings) :]:
             axes.set_visible(False)
         for axes in panels[::_COLUMNS]:
@@ -70,8 +74,9 @@ def _panel(axes: Axes, rows: Sequence[StoredRow], numbers: Mapping[str, Any]) ->
             label=f"{system}: mean of each node, with standard deviation",
         )
         network = one[OVER_NETWORK]
-        read = f"{system}: {100 * one['own_storage']:.0f} % from own storage"
-        if network["count"]:
+        own = one["gets"] - network["count"]
+        read = f"{system}: {own} of {one['gets']} gets from own storage"
+        if network["count"] >= LEAST_GETS:
             read += f"; network p50 {network['p50_ms']:.2f}, p99 {network['p99_ms']:.1f} ms"
         if one["failed"]:
             read += f"; {one['failed']} of {one['gets']} failed"
@@ -81,7 +86,6 @@ def _panel(axes: Axes, rows: Sequence[StoredRow], numbers: Mapping[str, Any]) ->
         0.01, 0.98, "\n".join(title[1:]), transform=axes.transAxes, va="top", fontsize=7, color="#444444"
     )
     axes.set(yscale="log", xlabel="node")
-    axes.margins(y=0.28)
     plain_logarithmic(axes.yaxis)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 

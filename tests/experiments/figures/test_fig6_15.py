@@ -15,6 +15,7 @@ from nearsight.experiments.figures.experiment import Row, RunOptions
 from nearsight.experiments.figures.fig6_15 import (
     ALL_GETS,
     FULL,
+    LEAST_GETS,
     OVER_NETWORK,
     PAPER,
     SMOKE,
@@ -114,12 +115,22 @@ def test_a_get_that_failed_counts_with_its_time_and_misses_the_target() -> None:
     assert not target.reached
 
 
-def test_nothing_is_claimed_about_a_reading_without_any_get() -> None:
-    rows = [row for row in lookups() if not (row.get("system") == KADEMLIA and row.get("node") == "node-02")]
+@pytest.mark.parametrize(
+    ("network_gets", "claimed"), [(0, False), (LEAST_GETS - 1, False), (LEAST_GETS, True)]
+)
+def test_nothing_is_claimed_about_a_reading_of_a_few_gets(network_gets: int, claimed: bool) -> None:
+    rows = [
+        *lookups(),
+        *gets(NEARSIGHT, "node-01", [1.0] * LEAST_GETS),
+        *gets(KADEMLIA, "node-01", [0.1] * LEAST_GETS, local=1),
+        *gets(KADEMLIA, "node-02", [1.0] * (network_gets - 2)),
+    ]
+    if not network_gets:
+        rows = [row for row in rows if row.get("local") or row.get("system") != KADEMLIA]
     figure = Figure()
     texts = [target.text for target in figure.targets(figure.metrics(stored([*rows, *presence()])))]
     assert any(ALL_GETS in text for text in texts)
-    assert not any(OVER_NETWORK in text for text in texts)
+    assert any(OVER_NETWORK in text for text in texts) == claimed
 
 
 @pytest.mark.parametrize(
