@@ -352,7 +352,7 @@ def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
 
 def _shown(latencies: Mapping[str, float]) -> str:
     if latencies["count"] < LEAST_GETS:
-        return f"{latencies['count']} gets"
+        return f"too few: {latencies['count']}"
     return f"{latencies['p50_ms']:.3f} / {latencies['p99_ms']:.2f}"
 
 

@@ -28,6 +28,7 @@ _OURS = re.compile(rf"{_PREFIX}-(?P<pid>\d+)-(?P<started>\d+)-")
 _INTERFACE = "eth0"
 _BRIDGE = "switch"
 _RUNS_FOLDER = Path("/run/netns")
+_IPV6 = Path("/proc/net/if_inet6")
 _MTU_BYTES = 1514
 _BURST_S = 0.004
 _numbers = itertools.count(1)
@@ -170,6 +171,7 @@ class NamespaceNetwork:
                 for command in (
                     f"link add {node.port} type veth peer name {_INTERFACE} address {_mac(node)} "
                     f"netns {node.name}",
+                    *_without_ipv6(node.port),
                     f"link set {node.port} master {_BRIDGE} up",
                 )
             ]
@@ -185,6 +187,7 @@ class NamespaceNetwork:
             _ip(
                 [
                     f"addr add {address} dev {_INTERFACE}",
+                    *_without_ipv6(_INTERFACE),
                     f"link set {_INTERFACE} up",
                     "link set lo up",
                     *neighbours,
@@ -261,7 +264,16 @@ def _mac(node: Namespace) -> str:
 
 def _bridge_commands(name: str) -> list[str]:
     # Without forwarding delay: a port that comes up serves at once.
-    return [f"link add {name} type bridge forward_delay 0 mcast_snooping 0", f"link set {name} up"]
+    return [
+        f"link add {name} type bridge forward_delay 0 mcast_snooping 0",
+        *_without_ipv6(name),
+        f"link set {name} up",
+    ]
+
+
+def _without_ipv6(interface: str) -> list[str]:
+    """Nobody uses it here, and what the kernel sends to find an IPv6 router would be counted as traffic."""
+    return [f"link set {interface} addrgenmode none"] if _IPV6.exists() else []
 
 
 def _limit(interface: str, mbps: float, queue_ms: float) -> str:
