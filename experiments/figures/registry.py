@@ -96,6 +96,11 @@ EXPERIMENTS = MappingProxyType(
             "Only cloud, edge cache, prefetching with 600 and with an adaptive number of features.",
             "Cachier dissertation, 6.2.3 to 6.3",
         ),
+        "twin-validation": Entry(
+            "nearsight.experiments.figures.twin_validation",
+            "The simulation against the testbed, on the same traces: latency and who answered.",
+            "Cachier dissertation, 6.2",
+        ),
     }
 )
 

@@ -1,0 +1,117 @@
+"""Fitting the twin's costs to one short run of the real daemons.
+
+The twin runs the same traces without scatter, and each of its requests is compared with the measured one:
+what a tier computed for the same photo, sent in the same form. Computing times are scaled by the median of these
+ratios, a few times, and scatter as the ratios do in the end. So what is fitted are a handful of numbers per
+tier; how costs grow with caches, users, bytes and networks is the model's, and validation is at other points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearsight.experiments.simulation.cost_model import CostModel, Scatter
+from nearsight.experiments.simulation.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
+from nearsight.experiments.testbed.rows import UNKNOWN, RequestRow
+
+_QUANTILES = 41
+_LARGEST_QUANTILE = 0.99
+_LEAST_ROWS = 5
+_SAME_SIZE = 0.02
+
+Rows = Mapping[str, Sequence[RequestRow]]
+"""By configuration."""
+
+
+def fit(
+    costs: CostModel,
+    measured: Rows,
+    simulate: Callable[[CostModel], Rows],
+    *,
+    rounds: int = 3,
+    origin: str = "",
+) -> CostModel:
+    """Fit the costs.
+
+    Parameters
+    ----------
+    costs : CostModel
+        With the profiles of this machine.
+    measured : mapping of str to rows
+        Of only-cloud, load-balanced and prefetching-adaptive on the testbed.
+    simulate : callable
+        The same in the twin, with given costs.
+    rounds : int
+        Scales are found by so many corrections.
+    origin : str
+        For a person: what they are fitted to.
+    """
+    call_ms = _call_ms(measured, costs.call_ms + costs.prepare_ms) - costs.prepare_ms
+    steady = dict.fromkeys(_WORK, Scatter(ratios=(1.0,)))
+    fitted = costs.model_copy(update={**steady, "call_ms": max(0.1, call_ms), "fitted_to": origin})
+    for last in (*(False,) * (rounds - 1), True):
+        modelled = simulate(fitted)
+        fitted = fitted.model_copy(
+            update={
+                name: _corrected(getattr(fitted, name), work.ratios(measured, modelled), last=last)
+                for name, work in _WORK.items()
+            }
+        )
+    return fitted
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Where the times of one kind of work are found: in rows of a configuration that a tier answered."""
+
+    configuration: str
+    tier: str
+    column: str
+    unknown: bool = False
+
+    def ratios(self, measured: Rows, modelled: Rows) -> list[float]:
+        """Measured over modelled, for requests that went the same way in both."""
+        twins = {(row.visitor, row.number): row for row in modelled.get(self.configuration, ())}
+        found = []
+        for row in measured.get(self.configuration, ()):
+            twin = twins.get((row.visitor, row.number))
+            if twin is None or not (self._counts(row) and self._counts(twin) and _same_form(row, twin)):
+                continue
+            found.append(float(getattr(row, self.column)) / max(1e-3, float(getattr(twin, self.column))))
+        return found
+
+    def _counts(self, row: RequestRow) -> bool:
+        return row.answered_by == self.tier and (row.outcome == UNKNOWN) == self.unknown
+
+
+_WORK = {
+    "edge_work": _Work(LOAD_BALANCED, "edge", "edge_compute_ms"),
+    "device_work": _Work(ADAPTIVE, "device", "latency_ms"),
+    "cloud_work": _Work(ONLY_CLOUD, "cloud", "cloud_compute_ms"),
+    "second_look": _Work(ONLY_CLOUD, "cloud", "cloud_compute_ms", unknown=True),
+}
+
+
+def _same_form(row: RequestRow, twin: RequestRow) -> bool:
+    return abs(row.sent_bytes - twin.sent_bytes) <= _SAME_SIZE * max(row.sent_bytes, twin.sent_bytes)
+
+
+def _corrected(scatter: Scatter, ratios: Sequence[float], *, last: bool) -> Scatter:
+    if len(ratios) < _LEAST_ROWS:
+        return Scatter(scale=scatter.scale) if last else scatter
+    median = float(np.median(ratios))
+    places = np.linspace(0.0, _LARGEST_QUANTILE, _QUANTILES)
+    quantiles = np.round(np.quantile(ratios, places) / median, 4).tolist() if last else [1.0]
+    return Scatter(scale=scatter.scale * median, ratios=tuple(quantiles))
+
+
+def _call_ms(rows: Rows, otherwise: float) -> float:
+    values = [
+        row.latency_ms - row.edge_queue_ms - row.edge_compute_ms
+        for row in rows.get(LOAD_BALANCED, ())
+        if row.answered_by == "edge"
+    ]
+    return float(np.median(values)) if len(values) >= _LEAST_ROWS else otherwise

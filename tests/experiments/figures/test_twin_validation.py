@@ -1,0 +1,61 @@
+"""Errors of the twin from rows, and the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nearsight.experiments.figures.twin_validation import (
+    CONFIGURATIONS_COMPARED,
+    FIT,
+    TESTBED,
+    TWIN,
+    Figure,
+)
+
+
+def rows(twin_ms: float = 100.0) -> list[dict[str, str]]:
+    """Twenty photos per configuration, one of which nobody knows."""
+    return [
+        {
+            "point": point,
+            "source": source,
+            "tiers": tiers,
+            "expected": "" if number == 0 else "0001",
+            "answered": "" if number == 0 else "0001",
+            "answered_by": "edge" if number < 15 else "cloud",
+            "latency_ms": str(100.0 if source == TESTBED else twin_ms),
+            "late_ms": "0.1",
+            "sent_bytes": "10",
+        }
+        for point in (FIT, "baseline")
+        for source in (TESTBED, TWIN)
+        for tiers in CONFIGURATIONS_COMPARED
+        for number in range(20)
+    ]
+
+
+def test_the_same_rows_have_no_error() -> None:
+    figure = Figure()
+    found = figure.metrics(rows())
+    assert set(found["points"]["baseline"][CONFIGURATIONS_COMPARED[0]]["errors"].values()) == {0.0}
+    targets = figure.targets(found)
+    assert len(targets) == 12, "the point of the fit is no target"
+    assert all(target.reached for target in targets)
+
+
+def test_a_twin_that_is_a_fifth_too_slow_misses_its_targets() -> None:
+    figure = Figure()
+    missed = [target for target in figure.targets(figure.metrics(rows(120.0))) if not target.reached]
+    assert [target.value for target in missed] == [pytest.approx(0.2)] * 6
+
+
+def test_the_picture_is_drawn_from_files(tmp_path: Path) -> None:
+    figure, made = Figure(), rows(110.0)
+    (tmp_path / "rows.csv").write_text(
+        "\n".join([",".join(made[0]), *(",".join(row.values()) for row in made)]) + "\n"
+    )
+    (tmp_path / "summary.json").write_text(json.dumps({"metrics": figure.metrics(made)}))
+    assert figure.plot(tmp_path).stat().st_size > 10_000

@@ -1,0 +1,76 @@
+"""Costs are fitted to a testbed; here to a twin that is known to be slower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearsight.experiments.figures.walks import Following
+from nearsight.experiments.simulation.cost_model import CostModel, Scatter
+from nearsight.experiments.simulation.fitting import fit
+from nearsight.experiments.simulation.photos import PhotoMaker
+from nearsight.experiments.simulation.session import (
+    ADAPTIVE,
+    CONFIGURATIONS,
+    LOAD_BALANCED,
+    ONLY_CLOUD,
+    Hardware,
+    TwinSession,
+)
+from nearsight.experiments.simulation.visitors import generated
+from nearsight.experiments.testbed.networks import TABLE_6_3
+from nearsight.experiments.testbed.rows import RequestRow
+
+_IDS = [f"{number + 1:04d}" for number in range(60)]
+
+
+def _rows(costs: CostModel) -> Mapping[str, Sequence[RequestRow]]:
+    rng = np.random.default_rng(1)
+    maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
+    visitors, transitions = generated(maker, _IDS, Following(6, 15.0, 0.1), sections=1, rng=rng)
+    session = TwinSession(
+        _IDS, visitors, costs, TABLE_6_3["Medium"], transitions, hardware=Hardware(shared=2)
+    )
+    return {
+        name: session.play(name, CONFIGURATIONS[name]).rows for name in (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
+    }
+
+
+def test_a_slower_machine_is_found_in_its_rows() -> None:
+    built_in = CostModel.assumed()
+    truth = built_in.model_copy(
+        update={
+            "edge_work": Scatter(scale=1.6),
+            "device_work": Scatter(scale=0.7),
+            "cloud_work": Scatter(scale=1.3),
+            "call_ms": 4.0,
+        }
+    )
+    measured = _rows(truth)
+    found = fit(built_in, measured, _rows, origin="a twin")
+    again = _rows(found)
+    for name, rows in measured.items():
+        ours, theirs = (
+            float(np.median([row.latency_ms for row in some if row.is_answered]))
+            for some in (again[name], rows)
+        )
+        assert ours == pytest.approx(theirs, rel=0.08), name
+    assert found.call_ms == pytest.approx(4.0, rel=0.1)
+    assert found.fitted_to == "a twin"
+
+
+def test_nothing_is_fitted_to_too_few_rows() -> None:
+    built_in = CostModel.assumed()
+    few = {name: rows[:2] for name, rows in _rows(built_in).items()}
+    found = fit(built_in, few, lambda _costs: few)
+    assert found.edge_work.scale == pytest.approx(1.0)
+    assert found.call_ms == pytest.approx(built_in.call_ms)
+
+
+def test_costs_are_kept_in_a_file(tmp_path: Path) -> None:
+    costs = CostModel.assumed().model_copy(update={"call_ms": 2.5})
+    costs.save(tmp_path / "costs.json")
+    assert CostModel.load(tmp_path / "costs.json") == costs
