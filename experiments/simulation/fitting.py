@@ -1,9 +1,10 @@
 """Fitting the twin's costs to one short run of the real daemons.
 
 The twin runs the same traces without scatter, and each of its requests is compared with the measured one:
-what a tier computed for the same photo, sent in the same form. Computing times are scaled by the median of these
-ratios, a few times, and scatter as the ratios do in the end. So what is fitted are a handful of numbers per
-tier; how costs grow with caches, users, bytes and networks is the model's, and validation is at other points.
+what a tier computed for the same photo, sent in the same form. Computing times are scaled by the median of
+these ratios, a few times, and scatter as the ratios do in the end. So what is fitted are a handful of numbers
+per tier; how costs grow with caches, users, bytes and networks is the model's, and validation is at other
+points.
 """
 
 from __future__ import annotations

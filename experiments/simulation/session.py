@@ -70,8 +70,8 @@ CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
         EDGE_CACHE: TwinTiers(EdgeSettings(), _ALONE),
         LOAD_BALANCED: TwinTiers(EdgeSettings(multi_user="load-balanced"), _ALONE),
         BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _ALONE),
-        PREFETCHING: TwinTiers(EdgeSettings(), _FETCHES, (600,)),
-        ADAPTIVE: TwinTiers(EdgeSettings(), _FETCHES),
+        PREFETCHING: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES, (600,)),
+        ADAPTIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES),
     }
 )
 """Section 6.2.3, and the edge that does nothing about many users."""
