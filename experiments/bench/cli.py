@@ -152,6 +152,14 @@ def markov(out: OutOption = None, quick: QuickOption = False, as_json: JsonOptio
     _run([lambda tell: bench_markov(quick, tell)], out, as_json)
 
 
+@bench_app.command()
+def twin(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
+    """The simulation: speed with 100 devices, and time and memory with 10,000 devices at 100 edges."""
+    from nearsight.experiments.bench.suite import bench_twin
+
+    _run([lambda tell: bench_twin(quick, tell)], out, as_json)
+
+
 @bench_app.command("all")
 def all_benchmarks(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results.")] = Path(
@@ -174,6 +182,7 @@ def all_benchmarks(
         bench_museum,
         bench_photos,
         bench_rpc,
+        bench_twin,
     )
 
     options = ClassifierBenchOptions()
@@ -184,6 +193,7 @@ def all_benchmarks(
         lambda tell: bench_rpc(quick, tell),
         lambda tell: bench_cache_size(quick, tell),
         lambda tell: bench_markov(quick, tell),
+        lambda tell: bench_twin(quick, tell),
         lambda tell: bench_museum(out, quick, tell),
     ]
     if photos:

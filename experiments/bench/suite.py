@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.bench import cache_size, markov
+from nearsight.experiments.bench import cache_size, markov, twin
 from nearsight.experiments.bench.classifier import (
     ClassifierBenchOptions,
     classifier_table,
@@ -96,6 +96,25 @@ def bench_markov(quick: bool, tell: Tell) -> Benchmark:
     for row in rows:
         table.add_row(row.operation, f"{row.median_ms:.3f}", f"{row.p99_ms:.3f}")
     return Benchmark("markov", _with_environment({"rows": markov.rows_as_json(rows)}), table)
+
+
+def bench_twin(quick: bool, tell: Tell) -> Benchmark:
+    """How fast the simulation is, and how much memory a large one takes."""
+    tell("twin: simulating devices and edges")
+    rows = twin.run(twin.QUICK_SIZES if quick else twin.SIZES)
+    table = Table(title="Twin, one core: simulated device-seconds per second")
+    columns = ("configuration", "devices", "edges", "photos", "warming s", "replay s", "device s / s", "MiB")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "configuration" else "right")
+    for row in rows:
+        table.add_row(
+            row.configuration,
+            *(f"{count:,}" for count in (row.devices, row.edges, row.requests)),
+            *(f"{seconds:.1f}" for seconds in (row.warming_s, row.replay_s)),
+            f"{row.device_seconds_per_s:,.0f}",
+            f"{row.memory_mib:.0f}",
+        )
+    return Benchmark("twin", _with_environment({"rows": twin.rows_as_json(rows)}), table)
 
 
 def bench_museum(folder: Path, quick: bool, tell: Tell) -> Benchmark:

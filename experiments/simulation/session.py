@@ -182,7 +182,7 @@ class TwinSession:
     def play(
         self, name: str, tiers: TwinTiers, on_second: Callable[[float], None] | None = None
     ) -> TwinOutcome:
-        """Run one configuration; ``on_second`` is told the virtual time once per second of it."""
+        """Run one configuration; ``on_second`` is told the virtual time once per second of it, from 0 on."""
         return _Run(self, name, tiers).play(on_second)
 
 
@@ -278,6 +278,8 @@ class _Run:
             if visitor.plan:
                 end_s = max(end_s, visitor.plan[-1][0].at_s)
         last_s = start_s + end_s + self._session.timeout_s + 1.0
+        if on_second is not None:
+            on_second(0.0)
         while self._events.clock.now_s < last_s:
             self._events.run(min(last_s, self._events.clock.now_s + 1.0))
             if on_second is not None:
