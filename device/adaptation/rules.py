@@ -37,7 +37,7 @@ class AdaptationRules:
         Views that are verified at a second look, at most. Measured: 2 instead of 6 lose one of 16 photos
         gained, and save a third of the time.
     max_log10_false_alarms : float
-        Of the agreement between photo and vouched model (`evidence`), to learn and to believe a shared view.
+        Of the agreement between photo and vouched model (`evidence`), to learn and to believe a view.
         The best of 8,000 homographies between unrelated exhibits came to 9.3.
     """
 

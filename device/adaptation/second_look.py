@@ -1,8 +1,11 @@
 """A look at the adapted views, for a photo that the vouched models leave unknown.
 
-Views that this device learned from photos of its own are verified as vouched views are. Shared ones come
-second, and what they find is believed only if the vouched model confirms it: that costs some recall, and
-takes from a peer the means to have anything answered that the vouched model does not see.
+What a view finds is believed only if the vouched model confirms it. That costs recall (without it, views of
+own photos find two to three times as much more), but takes from a peer the means to have anything answered
+that the vouched model does not see. It holds for own views, too: verified as vouched ones are, they gave one
+wrong answer to 19,320 photos, where the vouched models gave none.
+
+Own views are asked first, apart from shared ones: what others share cannot hide what was learned here.
 """
 
 from __future__ import annotations
@@ -64,12 +67,12 @@ class SecondLook:
         return sum(len(model.views) for one in looked_at for model in one.models.values())
 
     def recognize(self, photo: Features) -> RecognizedObject | None:
-        """An object that an own view finds, or that a shared one finds and the vouched model confirms."""
-        found = self._own.recognize(photo).found
-        if found is not None:
-            return found
-        found = self._shared.recognize(photo).found
-        return found if found is not None and self._is_confirmed(photo, found) else None
+        """An object that an adapted view finds and the vouched model confirms, or None."""
+        for views in (self._own, self._shared):
+            found = views.recognize(photo).found
+            if found is not None and self._is_confirmed(photo, found):
+                return found
+        return None
 
     def _is_confirmed(self, photo: Features, found: RecognizedObject) -> bool:
         seen = evidence_for(photo, self._vouched[found.object_id], found, self._rules)

@@ -64,6 +64,12 @@ def test_a_forged_view_would_be_believed_if_the_vouched_model_were_not_asked() -
     assert found.object_id == "exhibit-1"
 
 
+def test_an_own_view_is_believed_no_more_than_a_shared_one() -> None:
+    forged = forged_view(exhibit_model(1), exhibit_model(2), RULES, np.random.default_rng(7))
+    look = SecondLook(exhibit_models(2), {"exhibit-1": [forged]}, {}, SETTINGS, RULES)
+    assert look.recognize(exhibit_model(2).views[0]) is None
+
+
 def test_a_forged_view_takes_nothing_from_what_this_device_learned() -> None:
     forged = forged_view(exhibit_model(1), exhibit_model(2), RULES, np.random.default_rng(7))
     mine = {"exhibit-2": [learned(2)]}
