@@ -1,4 +1,4 @@
-"""The command ``nearsight testbed``: up, status, down."""
+"""The command ``nearsight testbed``: up, status, down, run."""
 
 # ruff: noqa: PLC0415  heavy imports wait for the command
 
@@ -14,10 +14,12 @@ from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
+    from nearsight.experiments.testbed.inventory import Inventory
     from nearsight.experiments.testbed.state import TestbedState
     from nearsight.experiments.testbed.testbed import HostStatus
 
 app = typer.Typer(no_args_is_help=True)
+_RESULTS = Path("results/testbed")
 
 InventoryArgument = Annotated[
     Path, typer.Argument(metavar="INVENTORY.toml", help="Nodes, daemons and links; see docs/testbed.md.")
@@ -102,6 +104,71 @@ def down(
         typer.echo("down" if purge else f"down; logs are in {folder}/nodes")
     else:
         typer.echo(f"no testbed is up in {folder}")
+
+
+@app.command()
+def run(
+    inventory: InventoryArgument,
+    state: StateOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help=f"Folder for results. Default: {_RESULTS}/NAME."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay visitors in every configuration, network and run of the inventory, and collect all rows.
+
+    The testbed is brought up anew for each part. A sweep that was cut off goes on when it is run again.
+    """
+    from nearsight.common.terminal import progress_bar
+    from nearsight.experiments.testbed.campaign import cells
+    from nearsight.experiments.testbed.campaign_run import missing, run_cell, with_wheel
+    from nearsight.experiments.testbed.inventory import read_inventory
+
+    found = read_inventory(inventory)
+    folder = out or _RESULTS / inventory.stem
+    todo = list(cells(found)) if fresh else missing(found, folder)
+    if len(todo) < len(cells(found)):
+        typer.echo(
+            f"{len(cells(found)) - len(todo)} of {len(cells(found))} parts were measured before", err=True
+        )
+    ready = with_wheel(found, state_folder(inventory, state)) if todo else found
+    with progress_bar(inventory.stem, len(todo)) as advance:
+        for cell in todo:
+            run_cell(ready, cell, state_folder(inventory, state), folder, lambda _stage: None)
+            advance(1)
+    _show_results(found, folder, as_json)
+
+
+def _show_results(inventory: Inventory, folder: Path, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from nearsight.experiments.testbed.campaign import cells
+    from nearsight.experiments.testbed.campaign_run import ROWS
+    from nearsight.experiments.testbed.metrics import summarise
+    from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
+
+    rows: dict[tuple[str, str], list[RequestRow]] = {}
+    for cell in cells(inventory):
+        found = read_request_rows(folder / cell.name / ROWS)
+        rows.setdefault((cell.configuration, cell.network), []).extend(found)
+    if as_json:
+        print_json({f"{name}/{network}": asdict(summarise(one)) for (name, network), one in rows.items()})
+        return
+    table = []
+    for (name, network), one in rows.items():
+        metrics = summarise(one)
+        shares = [
+            f"{100 * share:.1f}" if share is not None else "-"
+            for share in (metrics.recall, metrics.precision)
+        ]
+        times = [f"{metrics.latency_ms[key]:.0f}" if metrics.latency_ms else "-" for key in ("p50", "p95")]
+        sent_late = f"{metrics.sent_late_ms:.0f}"
+        table.append((name, network, metrics.requests, metrics.answered, *times, *shares, sent_late))
+    columns = ("requests", "answered", "p50 ms", "p95 ms", "recall %", "precision %", "sent late p99 ms")
+    print_table(("configuration", "network", *columns), table, right=columns)
+    typer.echo(f"Rows: {folder}")
 
 
 def _link_words(calibration: dict[str, object] | None) -> tuple[str, str]:

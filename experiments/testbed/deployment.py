@@ -7,6 +7,7 @@ if the wheel is another one.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ INSTALL_TIMEOUT_S = 1800.0
 """OpenCV and faiss are large, and phones are slow."""
 _FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
 _FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+_DATE = "315532800"
+"""Of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _IMPORTS = "import cv2, faiss, zmq, nearsight.experiments.replay_device; print(nearsight.__version__)"
 
@@ -68,7 +71,11 @@ def build_wheel(tree: Path, out: Path) -> Path:
         (copy / "src").mkdir()
         shutil.copytree(tree / "src/nearsight", copy / "src/nearsight", symlinks=True)
         built = subprocess.run(
-            [sys.executable, "-c", _BUILD, str(out.resolve())], cwd=copy, capture_output=True, check=False
+            [sys.executable, "-c", _BUILD, str(out.resolve())],
+            cwd=copy,
+            capture_output=True,
+            check=False,
+            env={**os.environ, "SOURCE_DATE_EPOCH": _DATE},
         )
     if built.returncode != 0:
         raise SetupError(

@@ -92,11 +92,9 @@ class DeviceSpec(ServerSpec):
     """Name of the edge that it asks first. Default: the only one, if there is one."""
 
 
-class LinkSpec(_Table):
-    """One ``[[links]]``: what the way from a client's node to a server's is like."""
+class NetworkSpec(_Table):
+    """One ``[networks.NAME]``: what all links to the cloud are like in a part of a replay."""
 
-    source: Name = Field(alias="from")
-    target: Name = Field(alias="to")
     rtt_ms: float = 0.0
     jitter_ms: float = 0.0
     up_mbps: float = 0.0
@@ -107,6 +105,39 @@ class LinkSpec(_Table):
     def shape(self) -> LinkShape:
         """The link itself."""
         return LinkShape(self.rtt_ms, self.jitter_ms, self.up_mbps, self.down_mbps, self.loss_per_minute)
+
+
+class LinkSpec(NetworkSpec):
+    """One ``[[links]]``: what the way from a client's node to a server's is like."""
+
+    source: Name = Field(alias="from")
+    target: Name = Field(alias="to")
+
+
+class ConfigurationSpec(_Table):
+    """One ``[configurations.NAME]``: a set-up to compare with others."""
+
+    edges: bool = True
+    """Whether there are edges; else devices ask the cloud."""
+    edge: Mapping[str, Value] = {}
+    device: Mapping[str, Value] = {}
+    """Settings beside those of the tables ``edges`` and ``devices``."""
+
+
+class ReplaySpec(_Table):
+    """``[replay]``: what the devices do."""
+
+    photos: Path
+    """Data set: the photos that are sent."""
+    trace: Path
+    """Visits, as CSV: ``visitor,exhibit,start_s,end_s``. Each device gets a visitor, each run others."""
+    catalogue: str = "museum"
+    seconds: float = Field(default=60.0, gt=0)
+    timeout_s: float = Field(default=5.0, ge=0.05)
+    unknown_share: float = Field(default=0.0, ge=0, lt=1)
+    runs: int = Field(default=1, ge=1, le=100)
+    seed: int = 1
+    """Draws the photos of the visits."""
 
 
 class ProfileSpec(_Table):
@@ -143,6 +174,9 @@ class Inventory(_Table):
     devices: Mapping[Name, DeviceSpec] = {}
     links: tuple[LinkSpec, ...] = ()
     profiles: Mapping[Name, ProfileSpec] = {}
+    replay: ReplaySpec | None = None
+    configurations: Mapping[Name, ConfigurationSpec] = {}
+    networks: Mapping[Name, NetworkSpec] = {}
     wheel: Path | None = None
     """What SSH nodes install. Default: built from this working tree."""
     seed: int = 1
@@ -247,8 +281,13 @@ def _from(folder: Path, inventory: Inventory) -> Inventory:
     def node(spec: NodeSpec) -> NodeSpec:
         return spec.model_copy(update={"key": folder / spec.key.expanduser()}) if spec.key else spec
 
+    replay = inventory.replay
+    if replay is not None:
+        places = {"photos": folder / replay.photos.expanduser(), "trace": folder / replay.trace.expanduser()}
+        replay = replay.model_copy(update=places)
     moved = inventory.model_copy(
         update={
+            "replay": replay,
             "wheel": folder / inventory.wheel.expanduser() if inventory.wheel else None,
             "nodes": {name: node(spec) for name, spec in inventory.nodes.items()},
             "cloud": inventory.cloud.model_copy(update=files(inventory.cloud)),
@@ -287,7 +326,8 @@ def _check(inventory: Inventory) -> None:
         _require(pair in used, f"links: nothing goes from {link.source!r} to {link.target!r}")
         _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is there twice")
         seen.add(pair)
-        _ = link.shape  # refuses numbers that no link has
+    for way in (*inventory.links, *inventory.networks.values()):
+        _ = way.shape  # refuses numbers that no link has
     inventory.hosts()  # refuses unknown profiles
 
 

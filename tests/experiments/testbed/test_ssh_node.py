@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,26 +14,9 @@ from nearsight.experiments.testbed import deployment
 from nearsight.experiments.testbed.inventory import Host, NodeSpec, read_inventory
 from nearsight.experiments.testbed.ssh_node import SshShell
 from nearsight.experiments.testbed.testbed import bring_up, status, take_down
-from support.sshd import Sshd, running_sshd
+from support.sshd import Sshd
 from support.testbeds import processes_with, testbed_folder, write_inventory
 from support.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that is installed here but nearsight itself: what a node would download."""
-    folder = tmp_path_factory.mktemp("libraries")
-    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if "nearsight" not in path.name and path.suffix != ".pth" and path.name != "pip":
-            (folder / path.name).symlink_to(path)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sshd(tmp_path_factory: pytest.TempPathFactory, libraries: Path) -> Iterator[Sshd]:
-    folder = tmp_path_factory.mktemp("ssh") / "sshd"
-    with running_sshd(folder, {"PYTHONPATH": str(libraries), "OMP_NUM_THREADS": "1"}) as served:
-        yield served
 
 
 def lab(sshd: Sshd, remote: Path) -> str:
@@ -61,9 +42,8 @@ rtt_ms = 8
 
 
 def test_a_node_over_ssh_is_installed_watched_and_cleared(
-    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sshd: Sshd, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = tmp_path / "remote home"
     inventory = read_inventory(write_inventory(tmp_path, lab(sshd, remote)))
     with testbed_folder(tmp_path) as folder:
         state = bring_up(inventory, folder)

@@ -1,0 +1,322 @@
+"""Replays on a testbed: one command brings it up for each cell, replays, collects the rows, takes it down.
+
+What was measured is kept cell by cell, and only if it is whole: nothing died, every request got exactly one
+outcome. So a sweep that was cut off goes on where it stopped when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from nearsight.common.errors import ConfigurationError, InternalError, SetupError, Unavailable
+from nearsight.experiments.replay_device import ReplayOptions, make_plan
+from nearsight.experiments.testbed.campaign import (
+    Cell,
+    Visitor,
+    cells,
+    fingerprint,
+    inventory_of,
+    replay_of,
+    visitors_of,
+)
+from nearsight.experiments.testbed.deployment import find_wheel
+from nearsight.experiments.testbed.environment import describe_environment
+from nearsight.experiments.testbed.inventory import Inventory, ReplaySpec
+from nearsight.experiments.testbed.metrics import accounting_errors
+from nearsight.experiments.testbed.nodes import Node
+from nearsight.experiments.testbed.plan import PlannedPhoto
+from nearsight.experiments.testbed.processes import termination_as_interrupt
+from nearsight.experiments.testbed.rows import RequestRow, read_request_rows, write_rows
+from nearsight.experiments.testbed.state import TestbedState
+from nearsight.experiments.testbed.testbed import (
+    CLOUD,
+    EMPTY_CONFIG,
+    START_TIMEOUT_S,
+    Nodes,
+    assignments,
+    bring_up,
+    opened,
+    take_down,
+)
+from nearsight.experiments.traces.requests import PhotoRequest, write_requests_csv
+from nearsight.experiments.traces.visits import read_visits_csv
+
+ROWS, FACTS = "requests.csv", "cell.json"
+READY_TIMEOUT_S = 60.0
+GRACE_S = 60.0
+"""Beyond the last deadline: how long a device may take to write its rows."""
+OnStage = Callable[[str], None]
+T = TypeVar("T")
+
+
+def missing(inventory: Inventory, out: Path) -> list[Cell]:
+    """The cells that are still to be measured.
+
+    Raises
+    ------
+    ConfigurationError
+        If the folder holds cells of another inventory.
+    """
+    found = []
+    for cell in cells(inventory):
+        path = out / cell.name / FACTS
+        if not path.exists():
+            found.append(cell)
+        elif json.loads(path.read_text())["fingerprint"] != fingerprint(inventory, cell):
+            raise ConfigurationError(
+                f"{out / cell.name} was measured with another inventory",
+                advice="--fresh replaces it, --out takes another folder",
+            )
+    return found
+
+
+def with_wheel(inventory: Inventory, state_folder: Path) -> Inventory:
+    """The inventory with a wheel for its SSH nodes: built once, not for every cell."""
+    if inventory.wheel or not any(node.kind == "ssh" for node in inventory.nodes.values()):
+        return inventory
+    return inventory.model_copy(update={"wheel": find_wheel(None, state_folder)})
+
+
+def run_cell(inventory: Inventory, cell: Cell, state_folder: Path, out: Path, on_stage: OnStage) -> None:
+    """Measure one cell and keep it.
+
+    Raises
+    ------
+    NearsightError
+        If anything is not as it must be; nothing is kept then, and the testbed is down.
+    """
+    changed = inventory_of(inventory, cell)
+    visitors = visitors_of(changed, cell.run, visitors_in(replay_of(inventory).trace))
+    with termination_as_interrupt():
+        state = bring_up(changed, state_folder, on_stage=on_stage)
+        try:
+            with opened(state, state_folder) as nodes, tempfile.TemporaryDirectory() as scratch:
+                replay = _Replay(state, nodes, cell, visitors, Path(scratch), on_stage)
+                rows, facts = replay.play()
+        finally:
+            take_down(state_folder)
+    _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell)})
+
+
+def visitors_in(trace: Path) -> tuple[str, ...]:
+    """All visitors of a trace, in the order of the file."""
+    return tuple(dict.fromkeys(visit.visitor for visit in read_visits_csv(trace)))
+
+
+def _keep(folder: Path, rows: Sequence[RequestRow], facts: Mapping[str, object]) -> None:
+    """Write a cell in one step: a folder that exists is whole."""
+    partial = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    write_rows(partial / ROWS, rows)
+    (partial / FACTS).write_text(json.dumps(facts, indent=1) + "\n")
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+class _Replay:
+    """One replay on a testbed that is up."""
+
+    def __init__(
+        self,
+        state: TestbedState,
+        nodes: Nodes,
+        cell: Cell,
+        visitors: Sequence[Visitor],
+        scratch: Path,
+        on_stage: OnStage,
+    ) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._cell = cell
+        self._visitors = visitors
+        self._scratch = scratch
+        self._on_stage = on_stage
+        self._spec: ReplaySpec = replay_of(state.inventory)
+
+    def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
+        self._wait_until_servers_are_ready()
+        self._on_stage(f"photos for {len(self._visitors)} devices")
+        plans = {visitor.name: self._plan(visitor) for visitor in self._visitors}
+        self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
+        self._on_devices(self._wait_ready)
+        before = self._used()
+        longest_s = max(photo.at_s for plan in plans.values() for photo in plan)
+        self._on_stage(f"replaying {longest_s:.0f} s")
+        self._on_devices(lambda visitor: self._node(visitor).say([_process(visitor)], "go"))
+        self._on_devices(lambda visitor: self._wait_ended(visitor, longest_s))
+        after = self._used()
+        self._check_servers()
+        rows = tuple(row for collected in self._on_devices(self._collect) for row in collected)
+        expected = sum(len(plan) for plan in plans.values())
+        errors = accounting_errors(rows)
+        if errors or len(rows) != expected:
+            raise InternalError(f"{len(rows)} of {expected} requests have a row: {'; '.join(errors[:3])}")
+        return rows, {
+            "cell": asdict(self._cell),
+            "environment": describe_environment(),
+            "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
+            "links": self._links(),
+            "daemons": [asdict(daemon) for daemon in self._state.daemons],
+        }
+
+    def _node(self, visitor: Visitor) -> Node:
+        return self._nodes[visitor.host.name]
+
+    def _on_devices(self, work: Callable[[Visitor], T]) -> list[T]:
+        by_host = {visitor.host.name: visitor for visitor in self._visitors}
+        chosen = [self._nodes[name] for name in by_host]
+        return self._nodes.each(lambda node: work(by_host[node.host.name]), chosen)
+
+    def _wait_until_servers_are_ready(self) -> None:
+        """Daemons announce themselves when they listen; an edge also needs the cloud's catalogue."""
+        for daemon in self._state.daemons:
+            if daemon.name.startswith("link-"):
+                continue
+            node = self._nodes[daemon.host]
+            ask = [*node.place.prefix, node.place.python, "-m", "nearsight", "status", daemon.endpoint]
+            if self._state.keys:
+                ask += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
+                ask += ["--server-key", self._state.keys[daemon.name]]
+            deadline_s = time.monotonic() + READY_TIMEOUT_S
+            while True:
+                try:
+                    node.shell.run(ask)
+                    break
+                except SetupError as error:
+                    if time.monotonic() > deadline_s:
+                        raise Unavailable(
+                            f"{daemon.name} on {daemon.host} was not ready in {READY_TIMEOUT_S:.0f} s",
+                            advice=f"`nearsight status` said: {error.message}",
+                        ) from error
+                    time.sleep(0.5)
+
+    def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
+        spec = self._spec
+        number = self._visitors.index(visitor)
+        options = ReplayOptions(
+            spec.trace,
+            spec.photos,
+            visitor.name,
+            spec.seconds,
+            spec.timeout_s,
+            spec.unknown_share,
+            seed=spec.seed + 1000 * self._cell.run + number,
+        )
+        return make_plan(options)
+
+    def _start(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> None:
+        node, spec = self._node(visitor), self._spec
+        folder = self._bring_photos(visitor, plan)
+        trace = self._scratch / f"{visitor.host.name}.csv"
+        names = _names(plan) if folder else {photo.path: str(photo.path.resolve()) for photo in plan}
+        write_requests_csv(
+            trace,
+            (PhotoRequest(one.object_id, names[one.path], round(one.at_s * 1000)) for one in plan),
+        )
+        node.start(
+            _process(visitor),
+            [
+                *("-m", "nearsight", "replay", node.put(trace, "trace.csv"), "--photos", folder or "/"),
+                *("--catalogue", spec.catalogue, "--visitor", visitor.name),
+                *("--label", self._cell.configuration, "--timeout", str(spec.timeout_s)),
+                *("--start-after", f"{visitor.phase_s:.3f}", "--config", node.path(EMPTY_CONFIG)),
+                *assignments(self._settings(visitor)),
+                *("--out", node.path("rows.csv"), "--events", "--wait-for-input"),
+            ],
+            waits_for_input=True,
+        )
+
+    def _settings(self, visitor: Visitor) -> dict[str, object]:
+        host = visitor.host.name
+        tiers = {"cloud": CLOUD, **({"edge": f"edge-{visitor.edge}"} if visitor.edge else {})}
+        settings: dict[str, object] = {}
+        for tier, server in tiers.items():
+            settings[f"{tier}.endpoint"] = self._state.endpoint(host, server)
+            if self._state.keys:
+                settings[f"{tier}.public_key"] = self._state.keys[server]
+        if self._state.keys:
+            secret = self._node(visitor).path(f"keys/device-{host}.key_secret")
+            settings["security.secret_key_file"] = secret
+        spec = next(d for d in self._state.inventory.devices.values() if d.node == visitor.host.node)
+        return {**settings, **spec.settings}
+
+    def _bring_photos(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> str:
+        """Copy a device's photos to its node if that is another machine; the folder there, else empty."""
+        node = self._node(visitor)
+        if node.host.spec.kind != "ssh":
+            return ""
+        packed = self._scratch / f"{visitor.host.name}.tar"
+        with tarfile.open(packed, "w") as archive:
+            for path, name in _names(plan).items():
+                archive.add(path, name)
+        there, folder = node.put(packed, "photos.tar"), node.path("photos")
+        node.shell.run(["sh", "-c", 'mkdir -p "$2" && tar -xf "$1" -C "$2" && rm "$1"', "sh", there, folder])
+        return folder
+
+    def _wait_ready(self, visitor: Visitor) -> None:
+        self._node(visitor).wait_ready([_process(visitor)], START_TIMEOUT_S)
+
+    def _wait_ended(self, visitor: Visitor, longest_s: float) -> None:
+        name = _process(visitor)
+        limit_s = longest_s + self._spec.timeout_s + GRACE_S
+        if self._node(visitor).wait_ended([name], limit_s)[name].running:
+            raise Unavailable(f"{name} on {visitor.host.name} did not end within {limit_s:.0f} s")
+
+    def _collect(self, visitor: Visitor) -> tuple[RequestRow, ...]:
+        node = self._node(visitor)
+        path = self._scratch / visitor.host.name / "rows.csv"
+        try:
+            node.shell.get(node.path("rows.csv"), path)
+        except (SetupError, OSError) as error:
+            log = node.states()[_process(visitor)].log
+            raise SetupError(f"the device on {visitor.host.name} left no rows: {log}") from error
+        return read_request_rows(path)
+
+    def _used(self) -> dict[str, float]:
+        """CPU seconds of servers and links so far."""
+        hosts = dict.fromkeys(daemon.host for daemon in self._state.daemons)
+        return {
+            f"{host}/{name}": state.cpu_s
+            for host in hosts
+            for name, state in self._nodes[host].states().items()
+            if not name.startswith("device-")
+        }
+
+    def _check_servers(self) -> None:
+        for daemon in self._state.daemons:
+            state = self._nodes[daemon.host].states().get(daemon.name)
+            if state is None or not state.running:
+                raise Unavailable(
+                    f"{daemon.name} on {daemon.host} ended during the replay: {state.log if state else ''}"
+                )
+
+    def _links(self) -> dict[str, object]:
+        """What passed each link, by its own account; it is stopped for that, so that nothing is missing."""
+        counters: dict[str, object] = {}
+        for daemon in self._state.daemons:
+            if daemon.name.startswith("link-to-"):
+                node, server = self._nodes[daemon.host], daemon.name.removeprefix("link-to-")
+                node.stop([daemon.name])
+                path = self._scratch / daemon.host / "counters.json"
+                node.shell.get(node.path(f"counters-to-{server}.json"), path)
+                counters[f"{daemon.host}/{daemon.name}"] = json.loads(path.read_text())
+        return counters
+
+
+def _process(visitor: Visitor) -> str:
+    return f"device-{visitor.host.name}"
+
+
+def _names(plan: Sequence[PlannedPhoto]) -> dict[Path, str]:
+    """Names of a plan's photos on another machine."""
+    paths = dict.fromkeys(photo.path for photo in plan)
+    return {path: f"{number:05d}{path.suffix}" for number, path in enumerate(paths)}

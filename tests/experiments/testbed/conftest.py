@@ -1,0 +1,34 @@
+"""One sshd for all tests of nodes over SSH."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.sshd import Sshd, running_sshd
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that is installed here but nearsight itself: what a node would download."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if "nearsight" not in path.name and path.suffix != ".pth" and path.name != "pip":
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory, libraries: Path) -> Iterator[Sshd]:
+    folder = tmp_path_factory.mktemp("ssh") / "sshd"
+    with running_sshd(folder, {"PYTHONPATH": str(libraries), "OMP_NUM_THREADS": "1"}) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where nodes over SSH keep their files: what is installed once serves all tests."""
+    return tmp_path_factory.mktemp("node") / "remote home"

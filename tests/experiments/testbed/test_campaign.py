@@ -1,0 +1,109 @@
+"""What is replayed: the cells of an inventory, the testbed of each, and who carries which device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.experiments.testbed.campaign import Cell, cells, fingerprint, inventory_of, visitors_of
+from nearsight.experiments.testbed.inventory import Inventory, read_inventory
+
+SWEEP = """
+[nodes.server]
+kind = "process"
+[nodes.box]
+kind = "process"
+[nodes.phone]
+kind = "process"
+count = 2
+[cloud]
+node = "server"
+[edges.main]
+node = "box"
+settings = { "cache.policy" = "adaptive" }
+[devices.visitors]
+node = "phone"
+edge = "main"
+[[links]]
+from = "box"
+to = "server"
+rtt_ms = 30
+[[links]]
+from = "phone"
+to = "server"
+rtt_ms = 30
+[[links]]
+from = "phone"
+to = "box"
+rtt_ms = 3
+[replay]
+photos = "museum"
+trace = "visits.csv"
+runs = 2
+[configurations.only-cloud]
+edges = false
+[configurations.bounded]
+edge = { multi_user = "bounded" }
+device = { "recognizer.prefetch.enabled" = true }
+[networks.slow]
+rtt_ms = 40
+up_mbps = 2
+[networks.fast]
+rtt_ms = 20
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Inventory:
+    path = tmp_path / "sweep.toml"
+    path.write_text(SWEEP)
+    return read_inventory(path)
+
+
+def test_every_configuration_meets_every_network_in_every_run(inventory: Inventory) -> None:
+    names = [cell.name for cell in cells(inventory)]
+    assert len(names) == len(set(names)) == 8
+    assert names[:2] == ["only-cloud/slow/run-1", "bounded/slow/run-1"]
+
+
+def test_only_cloud_has_neither_edges_nor_links_to_them(inventory: Inventory) -> None:
+    changed = inventory_of(inventory, Cell("only-cloud", "slow", 1))
+    assert not changed.edges
+    assert [(link.source, link.target) for link in changed.links] == [("phone", "server")]
+    assert visitors_of(changed, 1, "abcd")[0].edge == ""
+
+
+def test_a_network_is_what_all_links_to_the_cloud_are_like(inventory: Inventory) -> None:
+    changed = inventory_of(inventory, Cell("bounded", "slow", 1))
+    to_cloud, to_edge = changed.shape("box", "server"), changed.shape("phone", "box")
+    assert to_cloud is not None
+    assert (to_cloud.rtt_ms, to_cloud.up_mbps) == (40, 2)
+    assert to_cloud == changed.shape("phone", "server")
+    assert to_edge is not None
+    assert to_edge.rtt_ms == 3
+
+
+def test_settings_of_a_configuration_come_on_top(inventory: Inventory) -> None:
+    changed = inventory_of(inventory, Cell("bounded", "slow", 1))
+    assert changed.edges["main"].settings == {"cache.policy": "adaptive", "multi_user": "bounded"}
+    assert changed.devices["visitors"].settings == {"recognizer.prefetch.enabled": True}
+
+
+def test_no_visitor_comes_twice_and_each_starts_at_its_own_moment(inventory: Inventory) -> None:
+    first, second = visitors_of(inventory, 1, "abcd"), visitors_of(inventory, 2, "abcd")
+    assert [visitor.name for visitor in (*first, *second)] == list("abcd")
+    assert [visitor.phase_s for visitor in first] == [0.0, 0.5]
+    assert [visitor.host.name for visitor in first] == ["phone-1", "phone-2"]
+    with pytest.raises(ConfigurationError, match="run 2 needs 2 visitors of its own"):
+        visitors_of(inventory, 2, "abc")
+
+
+def test_more_runs_leave_what_was_measured_valid_other_settings_do_not(inventory: Inventory) -> None:
+    cell = Cell("bounded", "slow", 1)
+    assert inventory.replay is not None
+    more = inventory.model_copy(update={"replay": inventory.replay.model_copy(update={"runs": 4})})
+    other = inventory.model_copy(update={"replay": inventory.replay.model_copy(update={"seconds": 9.0})})
+    assert fingerprint(more, cell) == fingerprint(inventory, cell)
+    assert fingerprint(other, cell) != fingerprint(inventory, cell)

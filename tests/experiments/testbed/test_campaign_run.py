@@ -1,0 +1,124 @@
+"""A sweep over a real testbed, one device of it over SSH: kept only if it is whole, and resumed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.errors import ConfigurationError
+from nearsight.experiments.testbed import campaign_run
+from nearsight.experiments.testbed.campaign import cells
+from nearsight.experiments.testbed.campaign_run import FACTS, ROWS, missing
+from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.metrics import summarise
+from nearsight.experiments.testbed.rows import read_request_rows
+from nearsight.experiments.testbed.state import load_state
+from support.pictures import photo_jpeg, picture_jpeg
+from support.sshd import Sshd
+from support.testbeds import processes_with, write_inventory
+
+REPLAY = """
+[nodes.here]
+kind = "process"
+address = "127.0.0.1"
+[nodes.lab]
+{node}
+address = "127.0.0.1"
+folder = "{remote}"
+python = "{python}"
+pip = ["--no-index"]
+[cloud]
+node = "here"
+files = {{ database = "cloud.db" }}
+[edges.main]
+node = "here"
+[devices.near]
+node = "here"
+settings = {{ "recognizer.prefetch.enabled" = false }}
+[devices.far]
+node = "lab"
+settings = {{ "recognizer.prefetch.enabled" = false }}
+[[links]]
+from = "lab"
+to = "here"
+rtt_ms = 5
+[replay]
+photos = "museum"
+trace = "visits.csv"
+seconds = 3
+[configurations.only-cloud]
+edges = false
+[configurations.edge-cache]
+"""
+OBJECTS = ("mona", "david", "nike")
+
+
+def museum(folder: Path) -> None:
+    for name in ("references", "queries"):
+        (folder / "museum" / name).mkdir(parents=True)
+    labels = ["query,object_id"]
+    for seed, name in enumerate(OBJECTS):
+        (folder / "museum" / "references" / f"{name}.jpg").write_bytes(picture_jpeg(seed, side=320))
+        (folder / "museum" / "queries" / f"{name}.jpg").write_bytes(photo_jpeg(seed, side=320))
+        labels.append(f"{name}.jpg,{name}")
+    (folder / "museum" / "labels.csv").write_text("\n".join(labels) + "\n")
+    stays = [
+        f"{visitor},{name},{2 * index},{2 * index + 2}"
+        for visitor in ("ann", "bob")
+        for index, name in enumerate(OBJECTS)
+    ]
+    (folder / "visits.csv").write_text("visitor,exhibit,start_s,end_s\n" + "\n".join(stays) + "\n")
+    database = folder / "cloud.db"
+    assert (
+        main(
+            ["cloud", "ingest", str(folder / "museum"), "--database", str(database), "--catalogue", "museum"]
+        )
+        == 0
+    )
+
+
+def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
+    sshd: Sshd, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    museum(tmp_path)
+    path = write_inventory(tmp_path, REPLAY.format(node=sshd.node, remote=remote, python=sys.executable))
+    inventory = read_inventory(path)
+    out, state = tmp_path / "results", tmp_path / "lab.testbed"
+    only_cloud, edge_cache = cells(inventory)
+
+    command = ["testbed", "run", str(path), "--state", str(state), "--out", str(out)]
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            campaign_run,
+            "accounting_errors",
+            lambda rows: ["one was lost"] if rows[0].configuration == "edge-cache" else [],
+        )
+        assert main(command) == 1
+    assert missing(inventory, out) == [edge_cache]
+    assert load_state(state) is None
+    assert processes_with(str(remote)) == []
+
+    rows = read_request_rows(out / only_cloud.name / ROWS)
+    assert {(row.visitor, row.number) for row in rows} == {(v, n) for v in ("ann", "bob") for n in range(3)}
+    summary = summarise(rows)
+    assert summary.answered_by == {"cloud": 6}
+    assert summary.recall == 1.0
+    facts = json.loads((out / only_cloud.name / FACTS).read_text())
+    assert facts["links"]["lab/link-to-cloud"]["up"]["bytes"] > 1000
+    assert set(facts["cpu_s"]) == {"here/cloud", "lab/link-to-cloud"}
+
+    assert main(command) == 0
+    assert missing(inventory, out) == []
+    kept = (out / only_cloud.name / FACTS).read_text()
+    assert json.loads(kept) == facts
+    answered = summarise(read_request_rows(out / edge_cache.name / ROWS)).answered_by
+    assert answered.keys() <= {"edge", "cloud"}
+    assert sum(answered.values()) == 6
+
+    other = inventory.model_copy(update={"seed": 2})
+    with pytest.raises(ConfigurationError, match="measured with another inventory"):
+        missing(other, out)
