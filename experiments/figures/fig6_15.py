@@ -321,6 +321,7 @@ def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
     nodes, period_s = found["nodes"], found["period_s"]
     seen_s, gone_s = found["all_see_all_s"], found["gone_s"]["most"]
     beacons = found["beacon_bytes_s"]["most_of_a_device"]
+    frames = found["interface_bytes_s"]["most_of_a_device"]
     latest_s = found["departure_s"] + LATEST_GONE_S
     most_bytes_s = round(MOST_BEACON_BYTES_S * nodes / 20 * 5.0 / period_s, 1)
     return (
@@ -330,6 +331,11 @@ def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
             f"beacons of a device, sent and heard, with IP and UDP headers, at most {most_bytes_s:g} bytes/s",
             beacons,
             beacons <= most_bytes_s,
+        ),
+        Target(
+            f"all frames of an idle device at most {most_bytes_s:g} bytes/s (0: not measured)",
+            frames,
+            frames <= most_bytes_s,
         ),
     )
 

@@ -191,6 +191,7 @@ class LookupMeasurement:
             for start in range(0, len(early), _AT_ONCE):
                 self._discover(system, group, early[start : start + _AT_ONCE], early[: start + _AT_ONCE])
             if presence:
+                time.sleep(plan.settle_s)  # connections are made, and it is agreed that nobody lacks anything
                 self._idle(group)
             self._settle(system, early)
             self._phase(system, PUT, early, self.puts_of_early())
