@@ -134,10 +134,14 @@ def run(
             f"{len(cells(found)) - len(todo)} of {len(cells(found))} parts were measured before", err=True
         )
     ready = with_wheel(found, state_folder(inventory, state)) if todo else found
-    with progress_bar(inventory.stem, len(todo)) as advance:
-        for cell in todo:
-            run_cell(ready, cell, state_folder(inventory, state), folder, lambda _stage: None)
-            advance(1)
+    try:
+        with progress_bar(inventory.stem, len(todo)) as advance:
+            for cell in todo:
+                run_cell(ready, cell, state_folder(inventory, state), folder, lambda _stage: None)
+                advance(1)
+    except KeyboardInterrupt:
+        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        raise
     _show_results(found, folder, as_json)
 
 

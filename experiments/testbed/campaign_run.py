@@ -12,11 +12,12 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeVar
 
 from nearsight.common.errors import ConfigurationError, InternalError, SetupError, Unavailable
+from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.replay_device import ReplayOptions, make_plan
 from nearsight.experiments.testbed.campaign import (
     Cell,
@@ -32,7 +33,7 @@ from nearsight.experiments.testbed.environment import describe_environment
 from nearsight.experiments.testbed.inventory import Inventory, ReplaySpec
 from nearsight.experiments.testbed.metrics import accounting_errors
 from nearsight.experiments.testbed.nodes import Node
-from nearsight.experiments.testbed.plan import PlannedPhoto
+from nearsight.experiments.testbed.plan import PlannedPhoto, photos_by_object
 from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows, write_rows
 from nearsight.experiments.testbed.state import TestbedState
@@ -46,11 +47,12 @@ from nearsight.experiments.testbed.testbed import (
     opened,
     take_down,
 )
-from nearsight.experiments.traces.requests import PhotoRequest, write_requests_csv
-from nearsight.experiments.traces.visits import read_visits_csv
+from nearsight.experiments.traces.requests import PhotoRequest, assign_objects, write_requests_csv
+from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_visits_csv
 
 ROWS, FACTS = "requests.csv", "cell.json"
 READY_TIMEOUT_S = 60.0
+WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
 """Beyond the last deadline: how long a device may take to write its rows."""
 OnStage = Callable[[str], None]
@@ -94,7 +96,10 @@ def run_cell(inventory: Inventory, cell: Cell, state_folder: Path, out: Path, on
         If anything is not as it must be; nothing is kept then, and the testbed is down.
     """
     changed = inventory_of(inventory, cell)
-    visitors = visitors_of(changed, cell.run, visitors_in(replay_of(inventory).trace))
+    spec = replay_of(inventory)
+    everybody = visitors_in(spec.trace)
+    replaying = everybody[: max(0, len(everybody) - spec.warm_up)]
+    visitors = visitors_of(changed, cell.run, replaying)
     with termination_as_interrupt():
         state = bring_up(changed, state_folder, on_stage=on_stage)
         try:
@@ -144,6 +149,9 @@ class _Replay:
 
     def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
         self._wait_until_servers_are_ready()
+        if self._spec.warm_up:
+            self._on_stage(f"{self._spec.warm_up} earlier visitors")
+            self._warm_up()
         self._on_stage(f"photos for {len(self._visitors)} devices")
         plans = {visitor.name: self._plan(visitor) for visitor in self._visitors}
         self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
@@ -198,6 +206,28 @@ class _Replay:
                             advice=f"`nearsight status` said: {error.message}",
                         ) from error
                     time.sleep(0.5)
+
+    def _warm_up(self) -> None:
+        earlier = self._scratch / "earlier.csv"
+        write_visits_csv(earlier, earlier_visits(self._spec))
+        for daemon in self._state.daemons:
+            if not daemon.name.startswith("edge-"):
+                continue
+            node = self._nodes[daemon.host]
+            command = [
+                *(
+                    *node.place.prefix,
+                    node.place.python,
+                    "-m",
+                    "nearsight.experiments.testbed.warm_up_process",
+                ),
+                *("--edge", daemon.endpoint, "--visits", node.put(earlier, "earlier.csv")),
+                *("--catalogue", self._spec.catalogue),
+            ]
+            if self._state.keys:
+                command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
+                command += ["--server-key", self._state.keys[daemon.name]]
+            node.shell.run(command, timeout_s=WARM_UP_TIMEOUT_S)
 
     def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
         spec = self._spec
@@ -310,6 +340,19 @@ class _Replay:
                 node.shell.get(node.path(f"counters-to-{server}.json"), path)
                 counters[f"{daemon.host}/{daemon.name}"] = json.loads(path.read_text())
         return counters
+
+
+def earlier_visits(spec: ReplaySpec) -> tuple[Visit, ...]:
+    """What the edges hear of: the last visitors' stays, of objects of the data set, in the order of time."""
+    visits = read_visits_csv(spec.trace)
+    chosen = set(tuple(dict.fromkeys(visit.visitor for visit in visits))[-spec.warm_up :])
+    exhibits = sorted({visit.exhibit for visit in visits})
+    objects = sorted(photos_by_object(load_dataset(spec.photos)))
+    named = {} if set(objects) >= set(exhibits) else assign_objects(exhibits, objects)
+    stays = [
+        replace(one, exhibit=named.get(one.exhibit, one.exhibit)) for one in visits if one.visitor in chosen
+    ]
+    return tuple(sorted(stays, key=lambda stay: stay.start_s))
 
 
 def _process(visitor: Visitor) -> str:

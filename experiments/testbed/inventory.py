@@ -136,6 +136,8 @@ class ReplaySpec(_Table):
     timeout_s: float = Field(default=5.0, ge=0.05)
     unknown_share: float = Field(default=0.0, ge=0, lt=1)
     runs: int = Field(default=1, ge=1, le=100)
+    warm_up: int = Field(default=0, ge=0)
+    """How many earlier visitors, the last of the trace, each edge hears of before a replay begins."""
     seed: int = 1
     """Draws the photos of the visits."""
 

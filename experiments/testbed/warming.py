@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from nearsight.common.catalogue_answers import listing_of
 from nearsight.common.errors import SetupError
 from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.status import ask_status
 from nearsight.experiments.testbed.tiers import CATALOGUE
 from nearsight.protos import catalogue_pb2, prediction_pb2
@@ -40,7 +41,13 @@ class GuestCount:
     wasted: int
 
 
-def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
+def report_requests(
+    edge: str,
+    requests: Iterable[tuple[str, str]],
+    *,
+    catalogue: str = CATALOGUE,
+    security: ClientSecurity | None = None,
+) -> int:
     """Tell an edge what devices recognised.
 
     Parameters
@@ -49,6 +56,10 @@ def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
         Endpoint.
     requests : iterable of (device, object id)
         In the order of time; each device has a history of its own.
+    catalogue : str
+        Of the objects.
+    security : ClientSecurity, optional
+        Keys, if the edge uses encryption.
 
     Returns
     -------
@@ -63,7 +74,7 @@ def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
     service = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
     count = 0
     last: dict[str, Future[Reply]] = {}
-    with Channel(edge, client_id="warm-up") as channel:
+    with Channel(edge, client_id="warm-up", security=security) as channel:
         stub = Stub(channel, service)
         pending: deque[Future[Reply]] = deque()
         for device, object_id in requests:
@@ -72,7 +83,7 @@ def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
             call = stub.get_next_objects.future(
                 GetNextObjectsRequest(current_object_id=object_id),
                 timeout_s=CALL_TIMEOUT_S,
-                catalogue=CATALOGUE,
+                catalogue=catalogue,
                 client_id=device,
             )
             last[device] = call
@@ -85,7 +96,13 @@ def report_requests(edge: str, requests: Iterable[tuple[str, str]]) -> int:
     return count
 
 
-def admit(edge: str, *, with_models: bool = False) -> tuple[str, ...]:
+def admit(
+    edge: str,
+    *,
+    with_models: bool = False,
+    catalogue: str = CATALOGUE,
+    security: ClientSecurity | None = None,
+) -> tuple[str, ...]:
     """Make an edge take up the catalogue.
 
     Parameters
@@ -95,6 +112,10 @@ def admit(edge: str, *, with_models: bool = False) -> tuple[str, ...]:
     with_models : bool
         Let it fetch all object models as well. They are kept beside its cache, so that later changes of the
         cache put nothing on the link to the cloud.
+    catalogue : str
+        Which.
+    security : ClientSecurity, optional
+        Keys, if the edge uses encryption.
 
     Returns
     -------
@@ -107,22 +128,22 @@ def admit(edge: str, *, with_models: bool = False) -> tuple[str, ...]:
         If the edge cannot.
     """
     service = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
-    with Channel(edge, client_id="warm-up") as channel:
+    with Channel(edge, client_id="warm-up", security=security) as channel:
         stub = Stub(channel, service)
-        listed = stub.list_objects(ListObjectsRequest(), timeout_s=CALL_TIMEOUT_S, catalogue=CATALOGUE)
+        listed = stub.list_objects(ListObjectsRequest(), timeout_s=CALL_TIMEOUT_S, catalogue=catalogue)
         ids = tuple(listing_of(listed).versions)
         for start in range(0, len(ids) if with_models else 0, _MODELS_PER_CALL):
             stub.get_object_models(
                 GetObjectModelsRequest(object_ids=ids[start : start + _MODELS_PER_CALL]),
                 timeout_s=CALL_TIMEOUT_S,
-                catalogue=CATALOGUE,
+                catalogue=catalogue,
             )
     return ids
 
 
-def cached_objects(edge: str) -> int | None:
+def cached_objects(edge: str, security: ClientSecurity | None = None) -> int | None:
     """Objects in the edge's recognition cache; None before it has the catalogue."""
-    found = _HELD.search(_fact(edge, "cached objects"))
+    found = _HELD.search(_fact(edge, "cached objects", security))
     return int(found.group(1)) if found else None
 
 
@@ -133,7 +154,12 @@ def guest_count(edge: str) -> GuestCount:
 
 
 def wait_settled(
-    edge: str, *, objects: int | None = None, quiet_s: float = 1.0, timeout_s: float = 60.0
+    edge: str,
+    *,
+    objects: int | None = None,
+    quiet_s: float = 1.0,
+    timeout_s: float = 60.0,
+    security: ClientSecurity | None = None,
 ) -> int:
     """Wait until the edge's cache does not change any more.
 
@@ -147,6 +173,8 @@ def wait_settled(
         So long nothing may change.
     timeout_s : float
         How long to wait at most.
+    security : ClientSecurity, optional
+        Keys, if the edge uses encryption.
 
     Returns
     -------
@@ -159,7 +187,7 @@ def wait_settled(
         If it does not come to hold ``objects``.
     """
     deadline_s = time.monotonic() + timeout_s
-    state, since_s = _state(edge), time.monotonic()
+    state, since_s = _state(edge, security), time.monotonic()
     while True:
         if state[1] == 0 and time.monotonic() - since_s >= quiet_s and objects in {None, state[0]}:
             return state[0]
@@ -170,7 +198,7 @@ def wait_settled(
                 f"the edge at {edge} holds {state[0]} objects after {timeout_s:.0f} s, not {objects}"
             )
         time.sleep(POLL_S)
-        before, state = state, _state(edge)
+        before, state = state, _state(edge, security)
         if state != before:
             since_s = time.monotonic()
 
@@ -192,14 +220,14 @@ def wait_all_settled(edges: Mapping[str, int | None], *, timeout_s: float = 60.0
         wait.result()
 
 
-def _state(edge: str) -> tuple[int, int]:
+def _state(edge: str, security: ClientSecurity | None) -> tuple[int, int]:
     """Objects in the cache, and objects that are being fetched."""
-    fetching = _FETCHING.search(_fact(edge, "fetching"))
-    return cached_objects(edge) or 0, int(fetching.group(1)) if fetching else 0
+    fetching = _FETCHING.search(_fact(edge, "fetching", security))
+    return cached_objects(edge, security) or 0, int(fetching.group(1)) if fetching else 0
 
 
-def _fact(edge: str, name: str) -> str:
-    (status,) = ask_status([edge], timeout_s=CALL_TIMEOUT_S)
+def _fact(edge: str, name: str, security: ClientSecurity | None = None) -> str:
+    (status,) = ask_status([edge], timeout_s=CALL_TIMEOUT_S, security=security)
     if status.error:
         raise SetupError(f"the edge at {edge} does not answer: {status.error}")
     return next((value for key, value in status.details if key.endswith(name)), "")
