@@ -58,6 +58,8 @@ class CostModel(BaseModel):
         f_D(k) of devices.
     edge_work, device_work, cloud_work, second_look : Scatter
         Of lookups per tier; second_look of the cloud's times for photos that it does not know at once.
+    miss_factor : float
+        How much longer a lookup takes that finds nothing: all candidates are verified, in every round.
     second_look_ms : float
         What the second look costs on top of the first.
     call_ms : float
@@ -81,11 +83,12 @@ class CostModel(BaseModel):
     device_work: Scatter = Scatter()
     cloud_work: Scatter = Scatter()
     second_look: Scatter = Scatter()
+    miss_factor: float = Field(default=2.0, ge=1, le=20)
     second_look_ms: float = 60.0
     call_ms: float = 1.5
     prepare_ms: float = 0.3
     small_ms: float = 0.4
-    build_ms_per_model: float = 0.5
+    build_ms_per_model: float = 3.5
     model_features: int = 1000
     fitted_to: str = ""
 
@@ -141,24 +144,31 @@ class Costs:
         self._device_ms: dict[int, list[float]] = {
             one.query_features: one.lookup_ms.tolist() for one in model.device.curves(max(64, largest))
         }
+        self._device_extraction_ms = {one.query_features: one.extraction_ms for one in model.device.profiles}
         self._edge_draws = Draws(model.edge_work, rng)
         self._device_draws = Draws(model.device_work, rng)
         self._cloud_draws = Draws(model.cloud_work, rng)
         self._second_draws = Draws(model.second_look, rng)
         self._full_ms = self._edge_ms[-1]
 
-    def edge_lookup_s(self, k: int) -> float:
+    def edge_lookup_s(self, k: int, *, found: bool) -> float:
         """A lookup among k objects at the edge."""
-        return self._edge_draws.of(self._edge_ms[min(k, len(self._edge_ms) - 1)]) / 1e3
+        factor = 1.0 if found else self.model.miss_factor
+        return self._edge_draws.of(factor * self._edge_ms[min(k, len(self._edge_ms) - 1)]) / 1e3
 
     def edge_extraction_s(self) -> float:
         """Features out of a photo at the edge."""
         return self._edge_draws.of(self.model.edge.extraction_ms) / 1e3
 
-    def device_lookup_s(self, k: int, features: int) -> float:
+    def device_lookup_s(self, k: int, features: int, *, found: bool) -> float:
         """Decoding, extraction and lookup among k objects on a device."""
         curve = self._device_ms[features]
-        return self._device_draws.of(curve[min(k, len(curve) - 1)]) / 1e3
+        modelled_ms = curve[min(k, len(curve) - 1)]
+        if not found:
+            modelled_ms += (self.model.miss_factor - 1.0) * (
+                modelled_ms - self._device_extraction_ms[features]
+            )
+        return self._device_draws.of(modelled_ms) / 1e3
 
     def device_extraction_s(self) -> float:
         """All features out of a photo on a device."""

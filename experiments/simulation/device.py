@@ -22,6 +22,7 @@ from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.circuit_breaker import CircuitBreaker
 from nearsight.device.engine import LARGEST_RESERVE_S
@@ -184,14 +185,15 @@ class TwinDevice:
             self._offload(request, None)
             return
         k, features = len(snapshot), snapshot.query_features
-        work_s = self._costs.device_lookup_s(k, features)
-        self._work(work_s, partial(self._looked, request, snapshot))
-
-    def _looked(self, request: _Request, snapshot: LocalSnapshot, spent_s: float) -> None:
-        features = snapshot.query_features
         found = cast("TwinSnapshot", snapshot.recognizer).look(request.photo, features)
+        work_s = self._costs.device_lookup_s(k, features, found=found is not None)
+        self._work(work_s, partial(self._looked, request, k, features, found))
+
+    def _looked(
+        self, request: _Request, k: int, features: int, found: RecognizedObject | None, spent_s: float
+    ) -> None:
         if self._profiler is not None:
-            self._profiler.observe_lookup(len(snapshot), features, spent_s * 1e3)
+            self._profiler.observe_lookup(k, features, spent_s * 1e3)
         if found is None:
             self._offload(request, features)
             return
@@ -206,7 +208,8 @@ class TwinDevice:
         complete = extracted if extracted is not None and extracted >= QUERY_FEATURES else None
         tier, size = next(iter(self._tiers)), request.photo.size_bytes
         work_s = self._costs.model.prepare_ms / 1e3
-        if self._offloading.choose(tier, size, complete).form == IMAGE:
+        # A device that never looks itself sends what it was given.
+        if self.prefetcher is None or self._offloading.choose(tier, size, complete).form == IMAGE:
             request.question = Question(request.photo, image=True, features=QUERY_FEATURES, size_bytes=size)
         else:
             size = QUERY_FEATURES * BYTES_PER_FEATURE

@@ -53,6 +53,8 @@ from nearsight.experiments.simulation.worker import VirtualWorker
 
 EDGE = "edge"
 _CATALOGUE = "museum"
+TEACHING_S = 0.001
+"""Between two reports of earlier visitors."""
 
 
 class TwinRecognizer(Recognizer):
@@ -126,11 +128,11 @@ class TwinEdge:
         self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._recognizer)
         self.cache.start()
 
-    def teach(self, requests: Iterable[tuple[str, str]], every_s: float = 0.001) -> None:
+    def teach(self, requests: Iterable[tuple[str, str]]) -> None:
         """Devices of before report (device, object), one after the other."""
         for number, (device, object_id) in enumerate(requests):
             self._events.after(
-                number * every_s,
+                number * TEACHING_S,
                 lambda device=device, object_id=object_id: self.cache.note_device_hit(device, object_id),  # type: ignore[misc]
             )
 
@@ -157,8 +159,8 @@ class TwinEdge:
         if not size:
             return self._costs.small_s, lambda: self._pass_on(request, looked=True)
         extraction_s = self._costs.edge_extraction_s() if question.image else 0.0
-        lookup_s = self._costs.edge_lookup_s(size)
         found = self._recognizer.look.look(question.photo, question.features)
+        lookup_s = self._costs.edge_lookup_s(size, found=found is not None)
         request.extracted = True
         return (
             extraction_s + lookup_s,

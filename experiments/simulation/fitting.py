@@ -22,6 +22,7 @@ _QUANTILES = 41
 _LARGEST_QUANTILE = 0.99
 _LEAST_ROWS = 5
 _SAME_SIZE = 0.02
+_LARGEST_FACTOR = 10.0
 
 Rows = Mapping[str, Sequence[RequestRow]]
 """By configuration."""
@@ -61,7 +62,22 @@ def fit(
                 for name, work in _WORK.items()
             }
         )
+        factor = _miss_factor(fitted, measured, modelled)
+        fitted = fitted.model_copy(update={"miss_factor": factor})
     return fitted
+
+
+def _miss_factor(costs: CostModel, measured: Rows, modelled: Rows) -> float:
+    """From what edges spent on photos that nothing in their cache explains, beyond the extraction."""
+    work = _Work(LOAD_BALANCED, "cloud", "edge_compute_ms", unknown=True)
+    extraction_ms = costs.edge_work.scale * costs.edge.extraction_ms
+    ratios = [
+        (ours - extraction_ms) / max(0.1, twins - extraction_ms)
+        for ours, twins in work.pairs(measured, modelled)
+    ]
+    if len(ratios) < _LEAST_ROWS:
+        return costs.miss_factor
+    return float(np.clip(costs.miss_factor * np.median(ratios), 1.0, _LARGEST_FACTOR))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +90,18 @@ class _Work:
     unknown: bool = False
 
     def ratios(self, measured: Rows, modelled: Rows) -> list[float]:
-        """Measured over modelled, for requests that went the same way in both."""
+        """Measured over modelled."""
+        return [ours / max(1e-3, twins) for ours, twins in self.pairs(measured, modelled)]
+
+    def pairs(self, measured: Rows, modelled: Rows) -> list[tuple[float, float]]:
+        """Measured and modelled times of requests that went the same way in both."""
         twins = {(row.visitor, row.number): row for row in modelled.get(self.configuration, ())}
         found = []
         for row in measured.get(self.configuration, ()):
             twin = twins.get((row.visitor, row.number))
             if twin is None or not (self._counts(row) and self._counts(twin) and _same_form(row, twin)):
                 continue
-            found.append(float(getattr(row, self.column)) / max(1e-3, float(getattr(twin, self.column))))
+            found.append((float(getattr(row, self.column)), float(getattr(twin, self.column))))
         return found
 
     def _counts(self, row: RequestRow) -> bool:

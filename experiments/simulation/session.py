@@ -19,7 +19,7 @@ from nearsight.experiments.replay import Ledger
 from nearsight.experiments.simulation.cloud import CLOUD, TwinCloud, TwinCloudClient
 from nearsight.experiments.simulation.cost_model import CostModel, Costs
 from nearsight.experiments.simulation.device import TwinDevice, over
-from nearsight.experiments.simulation.edge import EDGE, TwinEdge
+from nearsight.experiments.simulation.edge import EDGE, TEACHING_S, TwinEdge
 from nearsight.experiments.simulation.events import EventQueue
 from nearsight.experiments.simulation.link import TwinLink
 from nearsight.experiments.simulation.photos import TwinPhoto, twin_model
@@ -36,7 +36,7 @@ BOUNDED = "bounded"
 PREFETCHING = "prefetching"
 ADAPTIVE = "prefetching-adaptive"
 
-_SETTLED_S = 60.0
+_SETTLED_S, _QUIET_S, _POLL_S = 60.0, 1.0, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +294,30 @@ class _Run:
         )
 
     def _warm(self) -> None:
-        """Teach edges over links without limits, and let them fetch what they want."""
-        if self._tiers.taught:
-            for edge in self._edges:
-                edge.teach(self._session.transitions)
-        self._events.run(self._events.clock.now_s + _SETTLED_S)
+        """Teach edges over links without limits; go on when their caches did not change for a while.
+
+        As on the testbed: an edge that waits with its next build looks settled, too.
+        """
+        if not (self._tiers.taught and self._edges):
+            return
+        for edge in self._edges:
+            edge.teach(self._session.transitions)
+        clock = self._events.clock
+        self._events.run(clock.now_s + len(self._session.transitions) * TEACHING_S)
+        end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._state()
+        while clock.now_s < end_s and (clock.now_s - since_s < _QUIET_S or any(state[1::2])):
+            self._events.run(clock.now_s + _POLL_S)
+            before, state = state, self._state()
+            if state != before:
+                since_s = clock.now_s
+
+    def _state(self) -> list[int]:
+        """Of each edge, the objects in its cache and those that are being fetched."""
+        return [
+            number
+            for edge in self._edges
+            for number in (edge.cache.size, edge.cache.supply.fetcher.in_flight)
+        ]
 
     def _cpu(self) -> dict[str, float]:
         if self._machine is not None:
