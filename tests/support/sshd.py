@@ -54,7 +54,37 @@ def need_sshd() -> str:
 @contextmanager
 def running_sshd(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Sshd]:
     """Serve until the block ends; what logs in gets ``environment``."""
-    program = need_sshd()
+    need_sshd()
+    served = _configured(folder, environment or {})
+    with serving(served):
+        yield served
+
+
+@contextmanager
+def serving(sshd: Sshd) -> Iterator[None]:
+    """Serve as configured; also again, after it was stopped."""
+    made = os.geteuid() == 0 and not _PRIVILEGE_FOLDER.exists()
+    if made:
+        _PRIVILEGE_FOLDER.mkdir(mode=0o755)
+    with (sshd.folder / "sshd.log").open("w") as log:
+        process = subprocess.Popen(
+            [need_sshd(), "-D", "-e", "-f", str(sshd.folder / "sshd_config")],
+            stdin=subprocess.DEVNULL,
+            stderr=log,
+        )
+    try:
+        wait_until(lambda: "Server listening" in sshd.log or process.poll() is not None, what="sshd")
+        assert process.poll() is None, sshd.log
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+        if made:
+            with contextlib.suppress(OSError):
+                _PRIVILEGE_FOLDER.rmdir()
+
+
+def _configured(folder: Path, environment: Mapping[str, str]) -> Sshd:
     folder.mkdir(parents=True)
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
@@ -71,27 +101,10 @@ def running_sshd(folder: Path, environment: Mapping[str, str] | None = None) -> 
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
         "PermitRootLogin prohibit-password",
-        *(f'SetEnv "{name}={value}"' for name, value in (environment or {}).items()),
+        *(f'SetEnv "{name}={value}"' for name, value in environment.items()),
     ]
     (folder / "sshd_config").write_text("\n".join(lines) + "\n")
-    made = os.geteuid() == 0 and not _PRIVILEGE_FOLDER.exists()
-    if made:
-        _PRIVILEGE_FOLDER.mkdir(mode=0o755)
-    with (folder / "sshd.log").open("w") as log:
-        process = subprocess.Popen(
-            [program, "-D", "-e", "-f", str(folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=log
-        )
-    served = Sshd(port, folder, folder / "user_key", folder / "known_hosts")
-    try:
-        wait_until(lambda: "Server listening" in served.log or process.poll() is not None, what="sshd")
-        assert process.poll() is None, served.log
-        yield served
-    finally:
-        process.terminate()
-        process.wait(10)
-        if made:
-            with contextlib.suppress(OSError):
-                _PRIVILEGE_FOLDER.rmdir()
+    return Sshd(port, folder, folder / "user_key", folder / "known_hosts")
 
 
 def _free_port() -> int:

@@ -13,8 +13,9 @@ from nearsight.common.status import ask_status
 from nearsight.experiments.testbed import deployment
 from nearsight.experiments.testbed.inventory import Host, NodeSpec, read_inventory
 from nearsight.experiments.testbed.ssh_node import SshShell
+from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, status, take_down
-from support.sshd import Sshd
+from support.sshd import Sshd, running_sshd, serving
 from support.testbeds import processes_with, testbed_folder, write_inventory
 from support.waiting import wait_until
 
@@ -73,6 +74,29 @@ def test_a_node_over_ssh_is_installed_watched_and_cleared(
         take_down(folder, purge=True)
         assert not remote.exists()
         assert not folder.exists()
+
+
+def test_a_node_that_is_off_is_cleared_when_it_is_back(tmp_path: Path, libraries: Path, remote: Path) -> None:
+    with testbed_folder(tmp_path) as folder:
+        with running_sshd(tmp_path / "sshd", {"PYTHONPATH": str(libraries)}) as sshd:
+            bring_up(read_inventory(write_inventory(tmp_path, lab(sshd, remote))), folder)
+            (edge,) = [line for line in processes_with(f"{remote}/venv/bin/python") if " edge " in line]
+        here, there = status(load(folder), folder)
+        assert "lab cannot be reached" in there.error
+        assert here.daemons["cloud"].running
+        with pytest.raises(Unavailable, match=r"lab cannot be reached.*again when the node is back"):
+            take_down(folder)
+        assert processes_with(str(folder)) == []
+        assert edge in processes_with(str(remote))
+        with serving(sshd):
+            assert take_down(folder)
+        assert processes_with(str(remote)) == []
+
+
+def load(folder: Path) -> TestbedState:
+    state = load_state(folder)
+    assert state is not None
+    return state
 
 
 def shell(sshd: Sshd, **changes: object) -> SshShell:

@@ -1,0 +1,67 @@
+"""The network of a testbed's namespaces: it carries broadcasts, and is removed by its id alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from nearsight.experiments.testbed.inventory import Host, NodeSpec
+from nearsight.experiments.testbed.node_network import make_network, prefix_of, remove_network
+from support.namespaces import need_namespaces
+from support.testbeds import left_of
+
+TESTBED = "test-network"
+LISTEN = """
+import socket
+heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+heard.bind(("", 7400))
+heard.settimeout(20)
+print("listening", flush=True)
+print(*heard.recvfrom(100), flush=True)
+"""
+SHOUT = """
+import socket
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+out.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+out.bind(("10.78.0.1", 7401))
+out.sendto(b"hello", ("255.255.255.255", 7400))
+"""
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Host]]:
+    need_namespaces()
+    found = [
+        Host(name=f"phone-{n}", node="phone", spec=NodeSpec(kind="namespace"), address=f"10.78.0.{n}")
+        for n in (1, 2)
+    ]
+    make_network(TESTBED, found)
+    yield found
+    remove_network(TESTBED)
+
+
+def test_a_broadcast_of_one_host_reaches_the_other(hosts: list[Host]) -> None:
+    first, second = (prefix_of(TESTBED, host) for host in hosts)
+    with subprocess.Popen(
+        [*second, sys.executable, "-S", "-c", LISTEN], stdout=subprocess.PIPE, text=True
+    ) as listener:
+        assert listener.stdout is not None
+        assert listener.stdout.readline() == "listening\n"
+        subprocess.run([*first, sys.executable, "-S", "-c", SHOUT], check=True)
+        assert listener.stdout.readline() == "b'hello' ('10.78.0.1', 7401)\n"
+
+
+def test_removing_it_ends_what_runs_in_it_and_may_be_repeated(hosts: list[Host]) -> None:
+    waits = "import signal; print('in', flush=True); signal.pause()"
+    with subprocess.Popen(
+        [*prefix_of(TESTBED, hosts[0]), sys.executable, "-S", "-c", waits], stdout=subprocess.PIPE, text=True
+    ) as inside:
+        assert inside.stdout is not None
+        assert inside.stdout.readline() == "in\n"
+        remove_network(TESTBED)
+        assert inside.wait(10) != 0
+    assert left_of(TESTBED) == []
+    remove_network(TESTBED)
