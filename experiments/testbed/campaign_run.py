@@ -39,6 +39,7 @@ from nearsight.experiments.testbed.rows import RequestRow, read_request_rows, wr
 from nearsight.experiments.testbed.state import TestbedState
 from nearsight.experiments.testbed.testbed import (
     CLOUD,
+    DEVICE_KEYS,
     EMPTY_CONFIG,
     START_TIMEOUT_S,
     Nodes,
@@ -172,6 +173,7 @@ class _Replay:
             "cell": asdict(self._cell),
             "environment": describe_environment(),
             "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
+            "models": dict(self._on_devices(self._models)),
             "links": self._links(),
             "daemons": [asdict(daemon) for daemon in self._state.daemons],
         }
@@ -261,6 +263,7 @@ class _Replay:
                 *("--start-after", f"{visitor.phase_s:.3f}", "--config", node.path(EMPTY_CONFIG)),
                 *assignments(self._settings(visitor)),
                 *("--out", node.path("rows.csv"), "--events", "--wait-for-input"),
+                *("--account", node.path("models.json")),
             ],
             waits_for_input=True,
         )
@@ -277,6 +280,12 @@ class _Replay:
             secret = self._node(visitor).path(f"keys/device-{host}.key_secret")
             settings["security.secret_key_file"] = secret
         spec = next(d for d in self._state.inventory.devices.values() if d.node == visitor.host.node)
+        if spec.shares and self._state.keys:
+            node = self._node(visitor)
+            listens = visitor.host.address if visitor.host.spec.kind == "namespace" else "0.0.0.0"
+            settings["recognizer.peers.listen"] = f"tcp://{listens}:0"
+            settings["recognizer.peers.allowed"] = node.path(DEVICE_KEYS)
+            settings["recognizer.peers.secret_key_file"] = node.path(f"keys/device-{host}.key_secret")
         return {**settings, **spec.settings}
 
     def _bring_photos(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> str:
@@ -310,6 +319,12 @@ class _Replay:
             log = node.states()[_process(visitor)].log
             raise SetupError(f"the device on {visitor.host.name} left no rows: {log}") from error
         return read_request_rows(path)
+
+    def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
+        """Which models a device fetched, and from where."""
+        path = self._scratch / visitor.host.name / "models.json"
+        self._node(visitor).shell.get(self._node(visitor).path("models.json"), path)
+        return visitor.name, json.loads(path.read_text())
 
     def _used(self) -> dict[str, float]:
         """CPU seconds of servers and links so far."""

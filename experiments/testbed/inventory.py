@@ -91,6 +91,11 @@ class DeviceSpec(ServerSpec):
     edge: str = ""
     """Name of the edge that it asks first. Default: the only one, if there is one."""
 
+    @property
+    def shares(self) -> bool:
+        """Whether it shares with devices nearby."""
+        return self.settings.get("recognizer.peers.enabled") is True
+
 
 class NetworkSpec(_Table):
     """One ``[networks.NAME]``: what all links to the cloud are like in a part of a replay."""

@@ -31,6 +31,7 @@ from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState
 START_TIMEOUT_S = 120.0
 CLOUD = "cloud"
 _PURGE = 'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl; rmdir "$1"'
+DEVICE_KEYS = "keys/allowed-devices"
 EMPTY_CONFIG = "nearsight.toml"
 OnStage = Callable[[str], None]
 T = TypeVar("T")
@@ -214,6 +215,11 @@ class _Builder:
             files = generate_keys(keys, owner)
             self._state.keys[owner] = files.public_key
             self._nodes[host.name].put(files.secret_file, f"keys/{owner}.key_secret")
+        if any(device.shares for device in self._inventory.devices.values()):
+            for host in devices:
+                for other in devices:
+                    owner = f"device-{other.name}"
+                    self._nodes[host.name].put(keys / f"{owner}.key", f"{DEVICE_KEYS}/{owner}.key")
         for server, host in servers.items():
             for owner in owners:
                 self._nodes[host.name].put(keys / f"{owner}.key", f"keys/allowed-{server}/{owner}.key")
