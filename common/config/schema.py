@@ -122,9 +122,9 @@ def check_key(keys: Collection[str], key: str, origin: str) -> None:
 
 def nearest(name: str, known: list[str]) -> str:
     """Advice for a name that is not among the known ones."""
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
-    if not close:
-        # The right word in the wrong group: ``listen`` for ``server.listen``.
-        last = name.rpartition(".")[2]
-        close = [key for key in known if key.rpartition(".")[2] == last]
-    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
+    # Also the right name in the wrong group: ``listen`` for ``server.listen``.
+    parts = name.count(".") + 1
+    longest_first = sorted(known, key=lambda key: (-len(key), key))
+    full = {".".join(key.split(".")[-parts:]): key for key in longest_first} | {key: key for key in known}
+    close = get_close_matches(name, list(full), n=1, cutoff=0.5)
+    return f"did you mean {full[close[0]]!r}?" if close else f"known are: {', '.join(known)}"

@@ -34,9 +34,12 @@ def generate(
     typer.echo(f"{files.public_file}  public: {files.public_key}")
     typer.echo("Next, if this is a daemon:")
     typer.echo(f'  set secret_key_file = "{files.secret_file}" and allowed_clients = "{DEFAULT_ALLOWED}"')
-    typer.echo(f"  in the daemon's [.security] settings, and give {files.public_file} to its clients")
+    typer.echo(f"  in its table, such as [edge.security], and give {files.public_file} to its clients")
     typer.echo("Next, if this is a client:")
     typer.echo(f"  on the daemon's machine run: nearsight keys allow {name}.key --dir {DEFAULT_ALLOWED}")
+    typer.echo("Next, if this is a device that shares with others nearby:")
+    typer.echo(f"  on each of the others run: nearsight keys allow {name}.key --dir keys/peers")
+    typer.echo('  and set allowed = "keys/peers" in [device.recognizer.peers] of all of them')
 
 
 @app.command()

@@ -10,7 +10,7 @@ import random
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -155,7 +155,8 @@ class Discovery:
         self._descriptor: int | None = None
         self._events: deque[Callable[[float], Actions]] = deque()
         self._heard: dict[NodeId, float] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._turned = threading.Condition(self._lock)
         self._waker = Waker()
         self._stopping = False
         self._offset_s = 0.0
@@ -247,9 +248,22 @@ class Discovery:
         """A call to a peer was not answered."""
         self._notice(lambda now_s: self._membership.call_failed(node_id, now_s))
 
-    def refresh(self) -> None:
-        """Ask all peers what they hold; `known` tells it soon after."""
+    def refresh(self, within_s: float) -> bool:
+        """Ask all peers what they hold, and wait until `known` tells it.
+
+        Returns
+        -------
+        bool
+            Whether all have answered within ``within_s`` seconds.
+        """
+        before = {peer.node_id: peer.reply for peer in self.peers()}
         self._notice(self._membership.refresh)
+        with self._turned:
+            return self._turned.wait_for(lambda: self._all_answered(before), within_s)
+
+    def _all_answered(self, before: Mapping[NodeId, PingReply | None]) -> bool:
+        # Every answer is a value of its own, also one that says the same.
+        return all(peer.reply is not before.get(peer.node_id) for peer in self.peers())
 
     def _notice(self, event: Callable[[float], Actions]) -> None:
         self._events.append(event)
@@ -286,6 +300,7 @@ class Discovery:
             for heard in beacons:
                 actions += self._hear(heard, now_s)
             actions += self._membership.tick(now_s)
+            self._turned.notify_all()
         self._carry_out(actions)
         self._pinger.pump()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from nearsight.common.background import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, InternalError, NearsightError, Unavailable
+from nearsight.common.rpc.address import is_local
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.security import KeyPair, ServerSecurity, read_secret_key
@@ -43,6 +44,8 @@ RESEND_EVERY_S = 2.0
 GOODBYE_S = 0.5
 REFRESH_EVERY_S = 0.5
 """Reports make peers tell what they hold so often at most."""
+REFRESH_WITHIN_S = 0.3
+"""A report waits so long for what peers say, then shows what they said before."""
 TIER = "peer"
 
 
@@ -54,10 +57,17 @@ class _Identity:
 
 
 def _identity_of(settings: PeerSettings, rng: random.Random) -> _Identity:
-    if (settings.secret_key_file is None) != (settings.allowed is None):
+    if settings.allowed is not None and settings.secret_key_file is None:
         raise ConfigurationError(
-            "sharing with keys takes both the device's own key and the folder of allowed peers",
-            advice="set secret_key_file and allowed, or neither for devices on one machine",
+            f"peers.allowed is {str(settings.allowed)!r}, but this device has no key of its own",
+            advice="make one with `nearsight keys generate NAME --dir keys` and set peers.secret_key_file, "
+            "or security.secret_key_file of the device daemon",
+        )
+    if settings.allowed is None and not is_local(settings.listen):
+        raise ConfigurationError(
+            f"peers on other machines can reach {settings.listen}, which needs keys",
+            advice="set peers.allowed to a folder with the *.key files of the devices to share with "
+            "(`nearsight keys allow KEY --dir FOLDER`), or listen on tcp://127.0.0.1:0",
         )
     if settings.secret_key_file is None or settings.allowed is None:
         return _Identity(random_node_id(rng), None, None)
@@ -253,15 +263,15 @@ class PeerNode:
         return self._links.traffic()
 
     def report(self) -> PeersReport:
-        """What there is to say about peers."""
+        """What there is to say about peers; they are asked before, and have a moment to answer."""
         discovery = self._discovery
-        known = discovery.known() if discovery is not None else ()
-        traffic = self._links.traffic()
-        since = discovery.seconds_since if discovery is not None else (lambda _: 0.0)
         now_s = self._clock.monotonic()
         if discovery is not None and now_s - self._refreshed_s >= REFRESH_EVERY_S:
             self._refreshed_s = now_s
-            discovery.refresh()
+            discovery.refresh(REFRESH_WITHIN_S)
+        known = discovery.known() if discovery is not None else ()
+        traffic = self._links.traffic()
+        since = discovery.seconds_since if discovery is not None else (lambda _: 0.0)
         counts = NodeCounts(
             discovery.beacon_counts if discovery is not None else None,
             discovery.counts if discovery is not None else None,

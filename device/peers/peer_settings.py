@@ -76,12 +76,13 @@ class PeerSettings(BaseModel):
     share: Literal["redirect", "direct", "off"] = "redirect"
     """How models are shared: the store names who holds them, it holds them itself, or not at all."""
     adapt: bool = False
-    """Add what a photo shows of an object to its model, and share that."""
+    """Learn from photos how objects look in the light of the place, and share that: asked where the models
+    themselves find nothing, and believed only if they confirm it."""
 
     @model_validator(mode="after")
     def _is_consistent(self) -> PeerSettings:
         if self.broadcast not in {"", NO_BROADCAST}:
-            ipaddress.IPv4Address(self.broadcast)
+            _check_ipv4(self.broadcast)
         if _LISTEN.fullmatch(self.listen) is None:
             raise ValueError("listen must be of the form tcp://ADDRESS:PORT")
         if self.advertise and _STATIC.fullmatch(self.advertise) is None:
@@ -111,3 +112,12 @@ class PeerSettings(BaseModel):
                 raise ValueError(f"static peer {text!r} is not of the form tcp://HOST:PORT or NAME@tcp://...")
             peers.append(StaticPeer(name=match["name"] or "", endpoint=match["endpoint"]))
         return tuple(peers)
+
+
+def _check_ipv4(address: str) -> None:
+    try:
+        ipaddress.IPv4Address(address)
+    except ipaddress.AddressValueError:
+        raise ValueError(
+            f"broadcast must be an IPv4 address such as 192.168.1.255, or {NO_BROADCAST!r}, not {address!r}"
+        ) from None

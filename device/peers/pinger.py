@@ -13,13 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import NearsightError
+from nearsight.common.errors import NearsightError, Unauthenticated
 from nearsight.common.logging import get_logger
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer import PingReply
 from nearsight.device.peers.presence_actions import Ping
 
 STRANGERS_AT_A_TIME = 4
+REMEMBERED_REFUSALS = 256
 
 Answered = Callable[[Ping, PingReply, float], None]
 
@@ -53,6 +54,7 @@ class Pinger:
         self._log = get_logger("peers.pinger")
         self._waiting: deque[Ping] = deque()
         self._strangers = 0
+        self._refused: set[str] = set()
         self._lock = threading.Lock()
 
     def begin(self, ping: Ping) -> None:
@@ -94,5 +96,19 @@ class Pinger:
             with self._lock:
                 self._strangers -= 1
         if error is not None:
-            self._log.debug("ping failed", endpoint=ping.endpoint, reason=str(error))
+            self._log_failure(ping, error)
             self._failed(ping)
+
+    def _log_failure(self, ping: Ping, error: BaseException) -> None:
+        """A person must hear of a refusal, but not each time."""
+        new = isinstance(error, Unauthenticated) and ping.endpoint not in self._refused
+        if new and len(self._refused) < REMEMBERED_REFUSALS:
+            self._refused.add(ping.endpoint)
+            self._log.warning(
+                "a device does not share with this one",
+                endpoint=ping.endpoint,
+                reason=str(error),
+                advice="each needs the other's key in its folder peers.allowed: `nearsight keys allow`",
+            )
+        else:
+            self._log.debug("ping failed", endpoint=ping.endpoint, reason=str(error))

@@ -170,6 +170,7 @@ def test_settings_cannot_be_changed_once_loaded() -> None:
         ("[edge.group]\nlimits.max_byte = 1\n", "nearsight.toml:2: unknown setting 'group.limits.max_byte'"),
         ("[edge.nonsense]\n", "nearsight.toml:1: unknown setting 'nonsense'"),
         ("[edge]\ngroup = 3\n", "nearsight.toml:2: group is a group of settings"),
+        ("[edge]\ngruop.workres = 1\n", "unknown setting 'gruop.workres'; did you mean 'group.workers'?"),
         ("[egde]\nname = 'x'\n", "nearsight.toml:1: unknown table [egde]; did you mean 'edge'?"),
         ("edge = 1\n", "nearsight.toml:1: edge must be a table"),
         ("[edge]\nname = \n", "nearsight.toml is not valid TOML: Invalid value (at line 2"),

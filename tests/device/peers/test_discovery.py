@@ -326,8 +326,17 @@ def test_refreshing_brings_what_peers_say_now(group: Neighbourhood) -> None:
     first, _ = group.add(1), group.add(2)
     group.wait_complete()
     first.asked.clear()
-    first.discovery.refresh()
-    wait_until(lambda: (NodeId(2), "tcp://127.0.0.1:10002") in first.asked)
+    before = first.discovery.peers()[0].reply
+    assert first.discovery.refresh(within_s=5)
+    assert (NodeId(2), "tcp://127.0.0.1:10002") in first.asked
+    assert first.discovery.peers()[0].reply is not before
+
+
+def test_refreshing_waits_for_silent_peers_no_longer_than_it_may(group: Neighbourhood) -> None:
+    first, second = group.add(1), group.add(2)
+    group.wait_complete()
+    second.answers = False
+    assert not first.discovery.refresh(within_s=0.05)
 
 
 def test_a_stopped_discovery_leaves_no_thread_and_no_socket() -> None:

@@ -96,3 +96,10 @@ def test_a_device_that_is_not_there_cannot_be_reached(named: Group) -> None:
     call = named.nodes[0].route.call(NodeId(5), CHECK, HealthRequest(), timeout_s=S)
     with pytest.raises(Unavailable, match="0000000000000005"):
         call.result(S)
+
+
+def test_every_call_takes_one_hop(named: Group) -> None:
+    for number in range(20):
+        for node in named.nodes:
+            (call,) = node.route.send(f"key {number}", CHECK, HealthRequest(), timeout_s=S)
+            assert len(call.result(S).hops) <= 1  # none at all if this device is responsible itself

@@ -31,7 +31,7 @@ def test_static_peers_are_taken_apart() -> None:
         ({"beacon_port": 0}, "greater than or equal to 1"),
         ({"listen": "ipc:///tmp/peers"}, "tcp://ADDRESS:PORT"),
         ({"listen": "127.0.0.1:0"}, "tcp://ADDRESS:PORT"),
-        ({"broadcast": "everywhere"}, "octets"),
+        ({"broadcast": "everywhere"}, "broadcast must be an IPv4 address"),
         ({"advertise": "10.0.0.5"}, "tcp://HOST:PORT"),
         ({"static": ("10.0.0.5:7300",)}, "not of the form"),
         ({"static": ("phone@tcp://10.0.0.5:7300",)}, "allowed names no folder"),

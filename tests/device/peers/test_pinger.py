@@ -73,3 +73,13 @@ def test_one_that_cannot_be_asked_has_failed_and_takes_no_place(recorded: Record
         recorded.begin(number)
     assert recorded.failed == [str(number) for number in range(10)]
     assert list(recorded.open) == ["10", "11"]
+
+
+def test_a_refusal_is_said_once_for_each_address(
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.refused = {"1", "2"}
+    for number in (1, 1, 2):
+        recorded.begin(number, urgent=True)
+    assert recorded.failed == ["1", "1", "2"]
+    assert capsys.readouterr().err.count("does not share with this one") == 2
