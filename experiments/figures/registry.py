@@ -86,6 +86,11 @@ EXPERIMENTS = MappingProxyType(
             "What an edge gains by fetching ahead while nobody asks, and by a bounded prior.",
             "beyond the Cachier dissertation's chapter 3",
         ),
+        "multi-user": Entry(
+            "nearsight.experiments.figures.multi_user",
+            "Latency at one edge under growing load: no method, bounded compute time, load balancing.",
+            "Cachier dissertation, 3.5.1",
+        ),
         "adaptation": Entry(
             "nearsight.experiments.figures.adaptation",
             "Recall, precision and lookup time with models adapted to the light, own and shared; forgers.",

@@ -1,0 +1,352 @@
+"""What bounded compute time and load balancing are worth when many ask one edge (dissertation, 3.5.1).
+
+One edge with one worker and the paper's classifier, a cloud 80 ms away over a link that is never full.
+Visitors show photos of 120 objects, each as likely as the others, at a steady rate that grows from stream to
+stream. With all 120 in its cache the edge is quick for one visitor, and too slow for many: they queue.
+``bounded`` keeps the cache so small that lookups keep up; ``load-balanced`` passes on at once what would have
+to wait.
+
+Features are sent, so that the sender costs little. The first half of a stream lets the edge see the load; the
+second is measured.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from nearsight.experiments.figures.edge_profile import measure_edge_profile
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.fig3_2 import LSH, PIPELINES
+from nearsight.experiments.figures.museums import dataset_of, museum_folder, museum_of
+from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.networks import UNSHAPED
+from nearsight.experiments.testbed.plan import photos_by_object
+from nearsight.experiments.testbed.processes import ProcessGroup, termination_as_interrupt
+from nearsight.experiments.testbed.teaching import teach_catalogue
+from nearsight.experiments.testbed.tiers import (
+    CATALOGUE,
+    child_environment,
+    endpoint_of,
+    start_daemon,
+    start_link,
+)
+from nearsight.experiments.testbed.warming import admit, cached_objects, report_requests, wait_settled
+
+if TYPE_CHECKING:
+    from nearsight.common.recognition.features import Features
+    from nearsight.common.recognition.settings import RecognitionSettings
+
+NONE, BOUNDED, BALANCED = "none", "bounded", "load-balanced"
+METHODS = (NONE, BOUNDED, BALANCED)
+NETWORK = LinkShape(rtt_ms=80.0)
+LIGHT_LOAD = 0.1
+"""How much slower than without it a method may be where nobody queues."""
+_TIMEOUT_S = 5.0
+_NEVER_S = "3600"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured.
+
+    Attributes
+    ----------
+    objects : int
+        That visitors ask for.
+    rates : tuple of float
+        Photos per second, rising.
+    seconds : float
+        Of each stream; the first half is not counted.
+    repetitions : int
+        With daemons started anew.
+    reports : int
+        Requests per object that the edge has heard of before.
+    profile_sizes, profile_subsets, profile_queries
+        Of the offline analysis.
+    """
+
+    objects: int
+    rates: tuple[float, ...]
+    seconds: float
+    repetitions: int
+    reports: int
+    profile_sizes: tuple[int, ...]
+    profile_subsets: int
+    profile_queries: int
+
+
+FULL = Plan(
+    objects=120,
+    rates=(2.0, 8.0, 16.0, 32.0),
+    seconds=14.0,
+    repetitions=2,
+    reports=5,
+    profile_sizes=(1, 20, 40, 80, 120),
+    profile_subsets=2,
+    profile_queries=12,
+)
+SMOKE = Plan(
+    objects=12,
+    rates=(5.0, 20.0),
+    seconds=0.8,
+    repetitions=1,
+    reports=3,
+    profile_sizes=(1, 6, 12),
+    profile_subsets=2,
+    profile_queries=3,
+)
+
+
+class Figure(Experiment):
+    """Three edges under growing load."""
+
+    name: ClassVar[str] = "multi-user"
+
+    def __init__(self) -> None:
+        self._profile: Path | None = None
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        return tuple(
+            Cell(f"{number}-{method}", {"repetition": number, "method": method})
+            for number in range(_plan(options).repetitions)
+            for method in METHODS
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        plan = _plan(options)
+        method, number = str(cell.parameters["method"]), int(cell.parameters["repetition"])
+        dataset = dataset_of(options, museum_of(options))
+        museum = museum_folder(options.museums, museum_of(options)).resolve()
+        teach_catalogue(
+            museum, museum / "cloud.db", threads=os.cpu_count() or 1, progress=lambda _d, _of: None
+        )
+        photos = dict(list(photos_by_object(dataset).items())[: plan.objects])
+        settings = {
+            **{f"recognition.{key}": str(value) for key, value in PIPELINES[LSH].items()},
+            "cache.profile": str(self._profile_of(plan, options, museum)),
+            "multi_user": method,
+        }
+        rng = options.rng(self.name, number)  # the same photos for all methods
+        streams = [_draw(photos, round(rate * plan.seconds), rng) for rate in plan.rates]
+        earlier = [(f"earlier-{turn}", name) for turn in range(plan.reports) for name in photos]
+        folder = museum.parent.parent / "testbed" / self.name
+        with termination_as_interrupt(), _Bench(folder, museum / "cloud.db", settings, options.seed) as bench:
+            bench.warm(earlier)
+            return [
+                {"method": method, "rate": rate, "repetition": number, **row}
+                for rate, paths in zip(plan.rates, streams, strict=True)
+                for row in bench.measure(paths, rate, plan.seconds / 2)
+            ]
+
+    def _profile_of(self, plan: Plan, options: RunOptions, museum: Path) -> Path:
+        """The offline analysis, made once in a run."""
+        if self._profile is None:
+            from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+            from nearsight.experiments.profiling import ProfilingPlan, prepare  # noqa: PLC0415
+
+            profiling = ProfilingPlan(
+                plan.profile_sizes,
+                plan.profile_subsets,
+                plan.profile_queries,
+                plan.profile_queries,
+                seed=options.seed,
+            )
+            dataset = dataset_of(options, museum_of(options))
+            prepared = prepare(dataset, RecognitionSettings(), lambda _steps: None)
+            settings = RecognitionSettings.model_validate(PIPELINES[LSH])
+            path = museum / f"profile-{self.name}.json"
+            self._profile = measure_edge_profile(prepared, settings, profiling, path)
+        return self._profile
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``methods.<method>.<rate>``: medians over the repetitions, of counted photos."""
+        groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
+        for row in rows:
+            groups[row["method"], f"{float(row['rate']):g}"].append(row)
+        found: dict[str, Any] = {}
+        for (method, rate), group in groups.items():
+            found.setdefault(method, {})[rate] = _stream(group)
+        return {"methods": found}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+        methods = summary["methods"]
+        lightest, heaviest = (pick(methods[NONE], key=float) for pick in (min, max))
+        targets = []
+        for method in (BOUNDED, BALANCED):
+            for percentile in ("p50_ms", "p95_ms"):
+                ratio = _ratio(methods, method, heaviest, percentile)
+                text = f"{method}, {heaviest} photos/s: {percentile[:3]} over that without a method, below 1"
+                targets.append(Target(text, ratio, ratio < 1))
+            failed = methods[method][heaviest]["failed"]
+            targets.append(
+                Target(f"{method}, {heaviest} photos/s: photos without answer", failed, not failed)
+            )
+            ratio = _ratio(methods, method, lightest, "p50_ms")
+            text = (
+                f"{method}, {lightest} photos/s: p50 over that without a method, at most {1 + LIGHT_LOAD:g}"
+            )
+            targets.append(Target(text, ratio, ratio <= 1 + LIGHT_LOAD))
+        return tuple(targets)
+
+    def table(  # noqa: D102
+        self, summary: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        rows = [
+            (
+                rate,
+                method,
+                _shown(one["p50_ms"]),
+                _shown(one["p95_ms"]),
+                f"{100 * one['edge_share']:.0f} %",
+                one["cached"],
+                one["failed"],
+                one["requests"],
+            )
+            for rate in summary["methods"][NONE]
+            for method, streams in summary["methods"].items()
+            for one in [streams[rate]]
+        ]
+        columns = ("photos/s", "method", "p50 ms (least to most)", "p95 ms")
+        return (*columns, "at the edge", "cached", "no answer", "photos"), rows
+
+    def plot(self, folder: Path) -> Path:  # noqa: D102
+        from nearsight.experiments.figures.multi_user_picture import draw  # noqa: PLC0415
+
+        return draw(folder, f"{self.name}.png")
+
+
+class _Bench:
+    """Cloud, link and one edge, as processes; photos come from here."""
+
+    def __init__(self, folder: Path, database: Path, settings: Mapping[str, str], seed: int) -> None:
+        self._group = ProcessGroup(folder, child_environment())
+        self._database, self._settings, self._seed = database, settings, seed
+        self._open = ExitStack()
+
+    def __enter__(self) -> _Bench:
+        from nearsight.device.recognizer import Recognizer  # noqa: PLC0415
+        from nearsight.device.recognizer_settings import (  # noqa: PLC0415
+            PrefetchSettings,
+            RecognizerSettings,
+        )
+
+        with ExitStack() as undo:
+            undo.enter_context(self._group)
+            cloud = start_daemon(self._group, "cloud", {"database": str(self._database)})
+            self._link = start_link(self._group, endpoint_of(cloud), UNSHAPED, seed=self._seed)
+            edge = start_daemon(
+                self._group,
+                "edge",
+                {
+                    "cloud": self._link.endpoint,
+                    "poll_s": _NEVER_S,
+                    "prefetch.objects": "0",
+                    "server.workers": "1",
+                    **self._settings,
+                },
+            )
+            self._edge = endpoint_of(edge)
+            settings = RecognizerSettings(
+                timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False)
+            )
+            self._device = Recognizer(self._edge, None, CATALOGUE, settings=settings)
+            undo.callback(self._device.close)
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._open.close()
+
+    def warm(self, requests: Sequence[tuple[str, str]]) -> None:
+        """Let the edge know what is asked for, then shape the link."""
+        admit(self._edge, with_models=True)
+        report_requests(self._edge, requests)
+        wait_settled(self._edge, timeout_s=30.0)
+        self._link.reshape(NETWORK)
+
+    def measure(self, photos: Sequence[tuple[str, Features]], rate: float, from_s: float) -> list[Row]:
+        """One stream; rows of the photos from a time on."""
+        from nearsight.experiments.figures.request_stream import stream  # noqa: PLC0415
+
+        sent = stream(self._device, [features for _, features in photos], rate, _TIMEOUT_S)
+        cached = cached_objects(self._edge) or 0
+        return [
+            {
+                "at_s": round(one.at_s, 4),
+                "late_ms": round(one.late_ms, 3),
+                "expected": object_id,
+                "outcome": type(one.outcome).__name__ if one.outcome is not None else "lost",
+                "answered_by": one.answered_by,
+                "latency_ms": round(one.latency_ms, 3),
+                "cached": cached,
+            }
+            for (object_id, _), one in zip(photos, sent, strict=True)
+            if one.at_s >= from_s
+        ]
+
+
+def _draw(
+    photos: Mapping[str, Sequence[str]], count: int, rng: np.random.Generator
+) -> list[tuple[str, Features]]:
+    """Photos of objects, all as likely."""
+    from nearsight.common.recognition.extraction import OrbExtractor  # noqa: PLC0415
+    from nearsight.common.recognition.images import load_image  # noqa: PLC0415
+    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+
+    settings: RecognitionSettings = RecognitionSettings()
+    extractor = OrbExtractor(settings.fast_threshold)
+    names = list(photos)
+    drawn = []
+    for index in rng.integers(len(names), size=count):
+        paths = photos[names[index]]
+        image = load_image(paths[int(rng.integers(len(paths)))], settings.limits)
+        drawn.append((names[index], extractor.extract(image, settings.query_features)))
+    return drawn
+
+
+def _plan(options: RunOptions) -> Plan:
+    return SMOKE if options.smoke else FULL
+
+
+def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    repetitions: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in rows:
+        repetitions[row["repetition"]].append(row)
+    latencies = [[float(row["latency_ms"]) for row in group] for group in repetitions.values()]
+    return {
+        "p50_ms": _percentile(latencies, 50),
+        "p95_ms": _percentile(latencies, 95),
+        "edge_share": round(float(np.mean([row["answered_by"] == "edge" for row in rows])), 4),
+        "cached": round(float(np.median([int(row["cached"]) for row in rows]))),
+        "failed": sum(not row["answered_by"] for row in rows),
+        "sent_late_p99_ms": round(float(np.percentile([float(row["late_ms"]) for row in rows], 99)), 2),
+        "requests": len(rows),
+    }
+
+
+def _percentile(repetitions: Sequence[Sequence[float]], percent: float) -> dict[str, float]:
+    """Over all photos, those that failed with the time until they did."""
+    values = [float(np.nanpercentile(latencies, percent)) for latencies in repetitions]
+    return {
+        "median": round(float(np.median(values)), 3),
+        "min": round(min(values), 3),
+        "max": round(max(values), 3),
+        "repetitions": len(values),
+    }
+
+
+def _ratio(methods: Mapping[str, Any], method: str, rate: str, percentile: str) -> float:
+    with_method, without = (methods[name][rate][percentile]["median"] for name in (method, NONE))
+    return round(float(with_method) / float(without), 4)
+
+
+def _shown(value: Mapping[str, float]) -> str:
+    return f"{value['median']:.0f} ({value['min']:.0f} to {value['max']:.0f})"
