@@ -18,11 +18,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.figures.edge_profile import measure_edge_profile
+from nearsight.experiments.figures.edge_profile import EdgeProfiles
 from nearsight.experiments.figures.experiment import (
     Cell,
     Experiment,
@@ -40,9 +40,6 @@ from nearsight.experiments.testbed.networks import TABLE_6_3
 from nearsight.experiments.testbed.plan import photos_by_object
 from nearsight.experiments.testbed.teaching import teach_catalogue
 from nearsight.experiments.traces.movement import generate_visits
-
-if TYPE_CHECKING:
-    from nearsight.experiments.profiling import PreparedData
 
 NETWORK = "Medium"
 WITHOUT, GUESTS, PRIOR, BOUNDED_PRIOR = "no guests", "guests", "new edge, paper's prior", "new edge"
@@ -115,8 +112,7 @@ class Figure(Experiment):
     name: ClassVar[str] = "guests"
 
     def __init__(self) -> None:
-        self._profiles: dict[str, Path] = {}
-        self._prepared: PreparedData | None = None
+        self._profiles = EdgeProfiles()
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         plan = SMOKE if options.smoke else FULL
@@ -131,7 +127,13 @@ class Figure(Experiment):
         number, backend = int(cell.parameters["repetition"]), str(cell.parameters["backend"])
         museum = museum_folder(options.museums, museum_of(options)).resolve()
         session = self._session(options, museum, number)
-        profile = self._profile(backend, options, museum)
+        profile = self._profiles.of(
+            museum / f"profile-{self.name}-{backend}.json",
+            PIPELINES[backend],
+            dataset_of(options, museum_of(options)),
+            SMOKE if options.smoke else FULL,
+            options.seed,
+        )
         played = session.play(
             {name: _tiers(backend, name, profile) for name in str(cell.parameters["part"]).split(_TOGETHER)}
         )
@@ -166,28 +168,6 @@ class Figure(Experiment):
             TABLE_6_3[NETWORK],
             options.seed,
         )
-
-    def _profile(self, backend: str, options: RunOptions, museum: Path) -> Path:
-        """The offline analysis of a backend, made once in a run."""
-        if backend not in self._profiles:
-            from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-            from nearsight.experiments.profiling import ProfilingPlan, prepare  # noqa: PLC0415
-
-            plan = SMOKE if options.smoke else FULL
-            profiling = ProfilingPlan(
-                plan.profile_sizes,
-                plan.profile_subsets,
-                plan.profile_queries,
-                plan.profile_queries,
-                seed=options.seed,
-            )
-            if self._prepared is None:
-                dataset = dataset_of(options, museum_of(options))
-                self._prepared = prepare(dataset, RecognitionSettings(), lambda _steps: None)
-            settings = RecognitionSettings.model_validate(PIPELINES[backend])
-            path = museum / f"profile-{self.name}-{backend}.json"
-            self._profiles[backend] = measure_edge_profile(self._prepared, settings, profiling, path)
-        return self._profiles[backend]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``backends.<backend>.<configuration>``; latencies: mean and spread over the repetitions."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.figures.edge_profile import measure_edge_profile
+from nearsight.experiments.figures.edge_profile import EdgeProfiles
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.figures.fig3_2 import LSH, PIPELINES
 from nearsight.experiments.figures.museums import dataset_of, museum_folder, museum_of
@@ -111,7 +111,7 @@ class Figure(Experiment):
     name: ClassVar[str] = "multi-user"
 
     def __init__(self) -> None:
-        self._profile: Path | None = None
+        self._profiles = EdgeProfiles()
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         return tuple(
@@ -129,9 +129,12 @@ class Figure(Experiment):
             museum, museum / "cloud.db", threads=os.cpu_count() or 1, progress=lambda _d, _of: None
         )
         photos = dict(list(photos_by_object(dataset).items())[: plan.objects])
+        profile = self._profiles.of(
+            museum / f"profile-{self.name}.json", PIPELINES[LSH], dataset, plan, options.seed
+        )
         settings = {
             **{f"recognition.{key}": str(value) for key, value in PIPELINES[LSH].items()},
-            "cache.profile": str(self._profile_of(plan, options, museum)),
+            "cache.profile": str(profile),
             "multi_user": method,
         }
         rng = options.rng(self.name, number)  # the same photos for all methods
@@ -145,26 +148,6 @@ class Figure(Experiment):
                 for rate, paths in zip(plan.rates, streams, strict=True)
                 for row in bench.measure(paths, rate, plan.seconds / 2)
             ]
-
-    def _profile_of(self, plan: Plan, options: RunOptions, museum: Path) -> Path:
-        """The offline analysis, made once in a run."""
-        if self._profile is None:
-            from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-            from nearsight.experiments.profiling import ProfilingPlan, prepare  # noqa: PLC0415
-
-            profiling = ProfilingPlan(
-                plan.profile_sizes,
-                plan.profile_subsets,
-                plan.profile_queries,
-                plan.profile_queries,
-                seed=options.seed,
-            )
-            dataset = dataset_of(options, museum_of(options))
-            prepared = prepare(dataset, RecognitionSettings(), lambda _steps: None)
-            settings = RecognitionSettings.model_validate(PIPELINES[LSH])
-            path = museum / f"profile-{self.name}.json"
-            self._profile = measure_edge_profile(prepared, settings, profiling, path)
-        return self._profile
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``methods.<method>.<rate>``: medians over the repetitions, of counted photos."""

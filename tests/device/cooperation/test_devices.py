@@ -450,6 +450,18 @@ def test_what_one_device_learned_of_an_object_comes_to_those_who_fetch_its_model
     wait_until(lambda: _adaptation(second).views > _adaptation(second).learned, what="the view of another")
 
 
+def test_devices_that_do_not_adapt_learn_and_share_nothing(scene: Scene) -> None:
+    bystander, device = scene.stranger(), scene.device()
+    scene.meet()
+    for number in (0, 1, 0):
+        device.recognize_blocking(photo_features(number))
+    holds(device, 0, 1, 2, 3, 4)
+    device.recognize_blocking(photo_features(0))
+    assert device.cooperation_state is not None
+    assert device.cooperation_state.adaptation is None
+    assert all(not bystander.store.items_now(adapt_key("museum", name(n), 1)).items for n in range(5))
+
+
 def test_views_of_strangers_that_fit_no_model_are_not_kept(scene: Scene) -> None:
     bad = scene.stranger()
     device = scene.device(adapt=True)
