@@ -70,6 +70,7 @@ class Profiler:
         self._miss_latency = miss_latency
         self._extraction_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
         self._brought_image: deque[bool] = deque(maxlen=_EXTRACTION_WINDOW)
+        self._surplus_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
         self._correction = LookupCorrection()
         self._curves: ProfileCurves = profile.curves(0)
         self._profile = profile
@@ -158,10 +159,14 @@ class Profiler:
         with self._lock:
             self._correction.relax(requests)
 
-    def observe_query(self, *, image: bool) -> None:
-        """A request came, with an image or with features."""
+    def observe_query(self, *, image: bool, surplus_ms: float = 0.0) -> None:
+        """A request came, with an image or with features.
+
+        ``surplus_ms`` is what an empty cache has to do for it beyond a miss: see `Uplink.surplus_ms`.
+        """
         with self._lock:
             self._brought_image.append(image)
+            self._surplus_ms.append(surplus_ms)
 
     def observe_extraction(self, extraction_ms: float) -> None:
         """Getting the features out of an image took this time."""
@@ -173,8 +178,10 @@ class Profiler:
         with self._lock:
             self._extend(k_max)
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
-            # Only a cache that is asked needs features: an empty one passes images on as they are.
+            # A cache that is asked needs features; an empty one passes images on, or makes what it sends.
             lookup_ms[1:] += self._mean_extraction_ms()
+            if self._surplus_ms:
+                lookup_ms[0] += math.fsum(self._surplus_ms) / len(self._surplus_ms)
             return Costs(
                 lookup_ms,
                 self._curves.recall[: k_max + 1],

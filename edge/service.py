@@ -39,6 +39,7 @@ class _Miss:
     context: CallContext
     looked: bool
     started_s: float
+    surplus_ms: float
     answer: Future[RecognizeResponse] = field(default_factory=Future)
 
 
@@ -80,7 +81,8 @@ class EdgeRecognitionService(Service):
             return self._ask_cloud(query, cache, context, may_work=False)
         may_work = self._load.may_work()
         if cache is not None:
-            cache.profiler.observe_query(image=query.image is not None)
+            surplus_ms = self._surplus_ms(query, cache, may_work=may_work)
+            cache.profiler.observe_query(image=query.image is not None, surplus_ms=surplus_ms)
             if may_work:
                 response = self._work_on(query, cache, context.client_id)
                 if response is not None:
@@ -121,10 +123,17 @@ class EdgeRecognitionService(Service):
             sent = forwarded(Query(None, query.features), self._uplink, None)
         return sent
 
+    def _surplus_ms(self, query: Query, cache: CatalogueCache, *, may_work: bool) -> float:
+        """What it takes longer to pass this on than if its features were here."""
+        if query.image is None or query.features is not None or query.asked_again:
+            return 0.0
+        return self._uplink.surplus_ms(len(query.image), cache.profiler.extraction_ms if may_work else None)
+
     def _ask_cloud(
         self, query: Query, cache: CatalogueCache | None, context: CallContext, *, may_work: bool
     ) -> Future[RecognizeResponse]:
-        miss = _Miss(query, cache, context, may_work, self._clock.monotonic())
+        surplus_ms = 0.0 if cache is None else self._surplus_ms(query, cache, may_work=may_work)
+        miss = _Miss(query, cache, context, may_work, self._clock.monotonic(), surplus_ms)
         miss.answer.set_running_or_notify_cancel()  # nobody can cancel it between here and the answer
         self._send(miss, self._forwarded(query, cache, may_work=may_work))
         return miss.answer
@@ -183,7 +192,7 @@ class EdgeRecognitionService(Service):
             return
         found = response.object
         known = None if _is_unknown(response) else Known(found.object_id, found.version)
-        round_trip_ms = (self._clock.monotonic() - miss.started_s) * 1e3
+        round_trip_ms = max(0.0, (self._clock.monotonic() - miss.started_s) * 1e3 - miss.surplus_ms)
         cache.note_miss(known, round_trip_ms, looked=miss.looked)
 
 

@@ -60,6 +60,28 @@ class Uplink:
             self._why = decision.why
         return decision.form == FEATURES
 
+    def surplus_ms(self, image_bytes: int, extraction_ms: float | None) -> float:
+        """What it costs more to pass on a photo whose features are not here [ms].
+
+        An edge that looks into its cache has the features when it misses; an empty one sends the photo, or
+        makes the features first. The difference belongs to f(0), not to the miss latency: else it would be
+        counted against every cache size, and an edge once empty would find all others too slow.
+
+        Parameters
+        ----------
+        image_bytes : int
+            Of the photo.
+        extraction_ms : float, optional
+            What its features would cost; None if they must not be made.
+        """
+        if self._forward != "auto":
+            return extraction_ms or 0.0 if self._forward == FEATURES else 0.0
+        with self._lock:
+            image, size_bytes = Payload(IMAGE, image_bytes), round(self._features_bytes)
+            forms = [] if extraction_ms is None else [Payload(FEATURES, size_bytes, extraction_ms)]
+            ready_ms = self._choice.expected_ms([Payload(FEATURES, size_bytes), image])
+            return max(0.0, self._choice.expected_ms([*forms, image]) - ready_ms)
+
     def observe(self, form: str, size_bytes: int, round_trip_ms: float, hops: Sequence[Hop]) -> None:
         """The cloud answered."""
         if not hops:

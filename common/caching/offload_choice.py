@@ -170,6 +170,10 @@ class OffloadChoice:
         why = f"{_why(payloads, expected_ms, chosen, best, self._link)}, {self._unknown_share:.0%} unknown"
         return OffloadDecision(chosen, expected_ms, chosen != best, why)
 
+    def expected_ms(self, payloads: Sequence[Payload]) -> float:
+        """Time to the answer with the best of these forms."""
+        return min(self._expected_ms(payloads).values())
+
     def _expected_ms(self, payloads: Sequence[Payload]) -> dict[str, float]:
         """Time to the last answer with each form: with that of the form that follows where one is unknown."""
         expected_ms = {

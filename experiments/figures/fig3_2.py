@@ -91,7 +91,7 @@ class Plan:
 FULL = Plan(
     MUSEUM,
     (0, 5, 10, 20, 30, 50, 80, 120, 200, 400),
-    repetitions=4,
+    repetitions=3,
     earlier=1600,
     networks=tuple(NETWORKS),
     settling=12,

@@ -86,7 +86,7 @@ class Plan:
 FULL = Plan(
     objects=120,
     rates=(2.0, 8.0, 16.0, 32.0),
-    seconds=14.0,
+    seconds=10.0,
     repetitions=2,
     reports=5,
     profile_sizes=(1, 20, 40, 80, 120),

@@ -152,7 +152,8 @@ class TwinEdge:
         if question.asked_again:
             return self._costs.small_s, lambda: self._pass_on(request, looked=False)
         may_work = self.load.may_work()
-        self.cache.profiler.observe_query(image=question.image)
+        request.surplus_ms = self._surplus_ms(request, may_work=may_work)
+        self.cache.profiler.observe_query(image=question.image, surplus_ms=request.surplus_ms)
         size = self.cache.size
         if not may_work:
             return self._costs.small_s, lambda: self._pass_on(request, looked=False)
@@ -161,7 +162,7 @@ class TwinEdge:
         extraction_s = self._costs.edge_extraction_s() if question.image else 0.0
         found = self._recognizer.look.look(question.photo, question.features)
         lookup_s = self._costs.edge_lookup_s(size, found=found is not None)
-        request.extracted = True
+        request.extracted, request.surplus_ms = True, 0.0
         return (
             extraction_s + lookup_s,
             lambda: self._looked(request, found, size, extraction_s, lookup_s),
@@ -217,6 +218,12 @@ class TwinEdge:
         sent = self._forwarded(request)
         if sent is not None:
             self._send(request, sent, None)
+
+    def _surplus_ms(self, request: _EdgeRequest, *, may_work: bool) -> float:
+        if not request.question.image:
+            return 0.0
+        extraction_ms = self.cache.profiler.extraction_ms if may_work else None
+        return self._uplink.surplus_ms(request.question.size_bytes, extraction_ms)
 
     def _forwarded(self, request: _EdgeRequest) -> Question | None:
         """What the cloud gets; None if its features are extracted first."""
@@ -275,7 +282,7 @@ class TwinEdge:
         prediction = self._learn(request.device_id, found) if found is not None else None
         self._answer(request, reply, prediction)
         known = Known(found.object_id, found.version) if found is not None else None
-        round_trip_ms = (self._clock.now_s - request.passed_on_s) * 1e3
+        round_trip_ms = max(0.0, (self._clock.now_s - request.passed_on_s) * 1e3 - request.surplus_ms)
         self.cache.note_miss(known, round_trip_ms, looked=request.looked)
 
     # What devices ask besides
@@ -341,11 +348,13 @@ class _EdgeRequest:
         "next_tier_ms",
         "passed_on_s",
         "question",
+        "surplus_ms",
     )
 
     def __init__(self, question: Question, device_id: str, call: Call, answered: Answered) -> None:
         self.question = question
         self.device_id = device_id
+        self.surplus_ms = 0.0
         self.call = call
         self.answered = answered
         self.extracted = False

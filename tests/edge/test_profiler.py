@@ -45,6 +45,13 @@ def test_requests_that_bring_images_add_their_extraction_but_not_to_an_empty_cac
     assert profiler.costs(10).lookup_ms - plain == pytest.approx([0.0] + [3.0] * 10), "half of the requests"
 
 
+def test_what_an_empty_cache_does_beyond_a_miss_is_its_own_cost() -> None:
+    profiler = new_profiler()
+    profiler.observe_query(image=True, surplus_ms=6.0)
+    profiler.observe_query(image=False)
+    assert profiler.costs(2).lookup_ms[0] == pytest.approx(3.0)
+
+
 def test_a_new_profile_starts_with_a_new_correction() -> None:
     profiler = new_profiler()
     profiler.observe_lookup(10, 1000.0)

@@ -83,3 +83,20 @@ def test_a_crowd_of_unknown_photos_is_forgotten_though_only_images_are_sent() ->
         uplink.observe_outcome(unknown=False)  # known from their images
         photos += 1
     assert 5 <= photos <= 20
+
+
+def test_features_that_are_not_here_cost_their_extraction_at_most() -> None:
+    slow = Uplink("auto", 800)
+    learn(slow, latency_ms=40.0, mbps=5.0, cloud_ms={"image": 30.0, "features": 20.0})
+    assert slow.surplus_ms(IMAGE, 15.0) == 15.0, "they are made and sent"
+    assert slow.surplus_ms(IMAGE, None) > 100.0, "the photo is sent"
+    assert slow.surplus_ms(8_000, 15.0) == 0.0, "the photo would be sent in any case"
+    fast = Uplink("auto", 800)
+    learn(fast, latency_ms=1.0, mbps=1000.0, cloud_ms={"image": 8.0, "features": 5.0})
+    assert 3.0 < fast.surplus_ms(IMAGE, 40.0) < 10.0, "the photo is sent, and the cloud makes them"
+
+
+def test_where_the_form_is_set_only_that_is_priced() -> None:
+    assert Uplink("features", 800).surplus_ms(IMAGE, 15.0) == 15.0
+    assert Uplink("features", 800).surplus_ms(IMAGE, None) == 0.0
+    assert Uplink("image", 800).surplus_ms(IMAGE, 15.0) == 0.0
