@@ -27,7 +27,7 @@ demo: $(STAMP)  ## generate a museum, run cloud, edge and devices, compare; resu
 	$(BIN)/nearsight demo
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/pytest $(TEST_ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(TEST_ARGS)
 
 check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions
 	$(BIN)/ruff format --check .
