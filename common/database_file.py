@@ -7,6 +7,7 @@ is examined through a read-only connection before anything could be written.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from nearsight.common.errors import (
     Overloaded,
     Unavailable,
 )
+
+_SWITCH_RETRY_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,20 @@ def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
     except BaseException:
         connection.rollback()
         raise
-    connection.execute("PRAGMA journal_mode = WAL")
+    _begin_write_ahead_log(connection, time.monotonic() + form.busy_timeout_s)
+
+
+def _begin_write_ahead_log(connection: sqlite3.Connection, deadline: float) -> None:
+    # SQLite does not wait where two connections switch at the same moment: each would wait for the other.
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_SWITCH_RETRY_S)
+        else:
+            return
 
 
 def _check_place(path: Path, form: DatabaseFormat, *, create: bool) -> None:
