@@ -1,39 +1,25 @@
-"""Edges with caches of several sizes side by side: one cloud, one link, and requests to each in turn.
+"""Edges with caches of several sizes side by side, and requests to each in turn.
 
-All edges stand behind the same link and are asked about the same photos, one request at a time and a few
-photos before it is the next one's turn: a machine that is busy for a while slows all of them alike, and
-differences between sizes are not those between photos.
+All are asked about the same photos, one request at a time and a few photos before it is the next one's turn:
+a machine that is busy for a while slows all of them alike, and differences between sizes are not those
+between photos.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 from nearsight.common.rpc.hops import Hop
 from nearsight.device.recognition import Recognition
-from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
-from nearsight.experiments.testbed.link import LinkShape
-from nearsight.experiments.testbed.networks import UNSHAPED
-from nearsight.experiments.testbed.processes import ProcessGroup
-from nearsight.experiments.testbed.tiers import (
-    CATALOGUE,
-    child_environment,
-    endpoint_of,
-    start_daemon,
-    start_link,
-)
-from nearsight.experiments.testbed.warming import admit, report_requests, wait_all_settled, wait_settled
+from nearsight.experiments.figures.edge_bench import EdgeBench
+from nearsight.experiments.testbed.warming import wait_settled
 
 ADAPTIVE = "adaptive"
 _TIMEOUT_S = 20.0
-_NEVER_S = "3600"
 _NO_HOP = Hop(tier="", queue_ms=0.0, compute_ms=0.0, next_tier_ms=0.0, received_bytes=0, sent_bytes=0)
 
 
@@ -69,8 +55,8 @@ class Answer:
         return next((hop for hop in self.recognition.hops if hop.tier == tier), _NO_HOP)
 
 
-class CacheBench:
-    """Cloud, link and one edge per cache size, as processes. A context manager.
+class CacheBench(EdgeBench):
+    """An edge per cache size.
 
     Parameters
     ----------
@@ -98,83 +84,43 @@ class CacheBench:
         edge_settings: Mapping[str, str],
         seed: int,
     ) -> None:
-        self._group = ProcessGroup(folder, child_environment())
-        self._database = database
-        self._objects = objects
-        self._sizes = tuple(sizes)
-        self._edge_settings = edge_settings
-        self._seed = seed
-        self._open = ExitStack()
-        self._edges: dict[str, str] = {}
-        self._devices: dict[str, Recognizer] = {}
-
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            undo.enter_context(self._group)
-            self._start()
-            for device in self._devices.values():
-                undo.callback(device.close)
-            self._open = undo.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.__exit__(kind, error, trace)
-
-    def _start(self) -> None:
-        cloud = start_daemon(self._group, "cloud", {"database": str(self._database)})
-        self._link = start_link(self._group, endpoint_of(cloud), UNSHAPED, seed=self._seed)
-        common = {"cloud": self._link.endpoint, "poll_s": _NEVER_S, "prefetch.objects": "0"}
-        daemons = {
-            size: start_daemon(
-                self._group,
-                "edge",
-                {**common, **self._edge_settings, **policy_settings(size, self._objects)},
-                name=f"edge-{size}",
-            )
-            for size in self._sizes
-        }
-        settings = RecognizerSettings(timeout_s=_TIMEOUT_S, prefetch=PrefetchSettings(enabled=False))
-        for size, daemon in daemons.items():
-            self._edges[size] = endpoint_of(daemon)
-            self._devices[size] = Recognizer(self._edges[size], None, CATALOGUE, settings=settings)
+        super().__init__(
+            folder,
+            database=database,
+            edges={size: {**edge_settings, **policy_settings(size, objects)} for size in sizes},
+            device=RecognizerSettings(timeout_s=_TIMEOUT_S, prefetch=PrefetchSettings(enabled=False)),
+            seed=seed,
+        )
 
     def warm(self, requests: Sequence[tuple[str, str]]) -> None:
         """Tell every edge what was asked for before; static caches are full of the most frequent then."""
-        for edge in self._edges.values():
-            admit(edge, with_models=True)
-            report_requests(edge, requests)
-        expected = {edge: None if size == ADAPTIVE else int(size) for size, edge in self._edges.items()}
-        wait_all_settled(expected, timeout_s=120.0)
-
-    def reshape(self, shape: LinkShape) -> None:
-        """Another network between the edges and the cloud."""
-        self._link.reshape(shape)
+        full = {size: None if size == ADAPTIVE else int(size) for size in self.edges}
+        self.teach(requests, full, timeout_s=120.0)
 
     def settle(self, asks: Sequence[Ask]) -> None:
         """Let the adaptive edge see the network: a few requests, and the time to act on them."""
         for ask in asks:
             self._ask(ADAPTIVE, ask)
-        wait_settled(self._edges[ADAPTIVE], timeout_s=15.0)
+        wait_settled(self.edges[ADAPTIVE], timeout_s=15.0)
 
     def ask_all(self, asks: Sequence[Ask], turn: int) -> list[tuple[Ask, Answer]]:
         """Show photos to every edge, all to one before the next; ``turn`` changes the order of the edges.
 
         An edge that was asked a moment ago finds its index in the processor's caches.
         """
-        turn %= len(self._sizes)
-        order = (*self._sizes[turn:], *self._sizes[:turn])
+        sizes = tuple(self.edges)
+        turn %= len(sizes)
+        order = (*sizes[turn:], *sizes[:turn])
         return [(ask, self._ask(size, ask)) for size in order for ask in asks]
 
     def cached(self) -> dict[str, int]:
         """Objects in each cache now."""
-        return {size: wait_settled(edge, quiet_s=0.0, timeout_s=0.0) for size, edge in self._edges.items()}
+        return {size: wait_settled(edge, quiet_s=0.0, timeout_s=0.0) for size, edge in self.edges.items()}
 
     def _ask(self, size: str, ask: Ask) -> Answer:
         photo = ask.path.read_bytes()
         started_s = perf_counter()
-        recognition = self._devices[size].recognize_blocking(photo)
+        recognition = self.devices[size].recognize_blocking(photo)
         return Answer(size, (perf_counter() - started_s) * 1e3, recognition)
 
 

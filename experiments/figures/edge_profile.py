@@ -10,21 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from nearsight.experiments.figures.offline_analysis import nothing
 
 if TYPE_CHECKING:
-    from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.experiments.datasets.dataset import Dataset
-    from nearsight.experiments.profiling import PreparedData, ProfilingPlan
-
-
-def measure_edge_profile(
-    data: PreparedData, settings: RecognitionSettings, plan: ProfilingPlan, path: Path
-) -> Path:
-    """Measure, fit and save; returns the path for the daemon's settings."""
-    from nearsight.experiments.profiling import fit_profile, measure  # noqa: PLC0415
-
-    rows = measure(data, plan, settings, nothing)
-    path = path.resolve()
-    fit_profile(rows, data, settings, time.time()).save(path)
-    return path
+    from nearsight.experiments.profiling import PreparedData
 
 
 class ProfileAmount(Protocol):
@@ -61,7 +48,12 @@ class EdgeProfiles:
         """The profile that is kept at ``path``, of a recognizer with the settings ``pipeline``."""
         if path not in self._paths:
             from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-            from nearsight.experiments.profiling import ProfilingPlan, prepare  # noqa: PLC0415
+            from nearsight.experiments.profiling import (  # noqa: PLC0415
+                ProfilingPlan,
+                fit_profile,
+                measure,
+                prepare,
+            )
 
             if self._prepared is None:
                 self._prepared = prepare(dataset, RecognitionSettings(), nothing)
@@ -72,6 +64,8 @@ class EdgeProfiles:
                 amount.profile_queries,
                 seed=seed,
             )
-            measure_edge_profile(self._prepared, RecognitionSettings.model_validate(pipeline), plan, path)
+            settings = RecognitionSettings.model_validate(pipeline)
+            rows = measure(self._prepared, plan, settings, nothing)
+            fit_profile(rows, self._prepared, settings, time.time()).save(path)
             self._paths.add(path)
         return path

@@ -161,6 +161,26 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
+def median_and_range(values: Sequence[float]) -> dict[str, Any]:
+    """Of repetitions whose outliers say more about the machine than about what is measured; all of them."""
+    return {
+        "median": round(float(np.median(values)), 3),
+        "min": round(min(values), 3),
+        "max": round(max(values), 3),
+        "each": [round(value, 3) for value in values],
+    }
+
+
+def mean_in_words(value: Mapping[str, float], digits: int) -> str:
+    """What `mean_and_spread` found, for a table."""
+    return f"{value['mean']:.{digits}f} ± {value['std']:.{digits}f}"
+
+
+def median_in_words(value: Mapping[str, float], digits: int) -> str:
+    """What `median_and_range` found, for a table."""
+    return f"{value['median']:.{digits}f} ({value['min']:.{digits}f} to {value['max']:.{digits}f})"
+
+
 def _fingerprint(path: Path | None) -> str:
     if path is None:
         return ""

@@ -22,8 +22,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nearsight.experiments.figures.cache_bench import ADAPTIVE, Answer, Ask, CacheBench
-from nearsight.experiments.figures.edge_profile import measure_edge_profile
-from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.edge_profile import EdgeProfiles
+from nearsight.experiments.figures.experiment import (
+    Cell,
+    Experiment,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+    median_and_range,
+    median_in_words,
+)
 from nearsight.experiments.figures.museums import MUSEUM, SMOKE_MUSEUM, dataset_of, museum_folder
 from nearsight.experiments.figures.zipf import systematic_ranks, zipf_shares
 from nearsight.experiments.museum.settings import MuseumSettings
@@ -36,7 +45,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nearsight.experiments.datasets.dataset import Dataset
-    from nearsight.experiments.profiling import PreparedData
 
 LSH, OURS = "flann-lsh", "auto"
 BACKENDS = (LSH, OURS)
@@ -122,8 +130,7 @@ class Figure(Experiment):
     name: ClassVar[str] = "fig3.2"
 
     def __init__(self) -> None:
-        self._profiles: dict[str, Path] = {}
-        self._prepared: PreparedData | None = None
+        self._profiles = EdgeProfiles()
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         return tuple(
@@ -136,12 +143,15 @@ class Figure(Experiment):
         backend, number = str(cell.parameters["backend"]), int(cell.parameters["repetition"])
         plan = _plan(options)
         crowd = Crowd(dataset_of(options, plan.museum), options.rng(self.name, "ranks"))
-        museum = museum_folder(options.museums, plan.museum)
-        database = (museum / "cloud.db").resolve()
+        museum = museum_folder(options.museums, plan.museum).resolve()
+        database = museum / "cloud.db"
         teach_catalogue(museum, database, threads=os.cpu_count() or 1, progress=lambda _done, _of: None)
+        profile = self._profiles.of(
+            museum / f"profile-{backend}.json", PIPELINES[backend], crowd.dataset, plan, plan.museum.seed
+        )
         settings = {
             **{f"recognition.{key}": str(value) for key, value in PIPELINES[backend].items()},
-            "cache.profile": str(self._profile(backend, plan, crowd.dataset, museum)),
+            "cache.profile": str(profile),
         }
         rng = options.rng(self.name, "requests", number)
         with (
@@ -166,26 +176,6 @@ class Figure(Experiment):
                     {"backend": backend, "network": network, "repetition": number, **row} for row in measured
                 ]
         return rows
-
-    def _profile(self, backend: str, plan: Plan, dataset: Dataset, museum: Path) -> Path:
-        """The offline analysis of a backend, made once in a run."""
-        if backend not in self._profiles:
-            from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-            from nearsight.experiments.profiling import ProfilingPlan, prepare  # noqa: PLC0415
-
-            if self._prepared is None:
-                self._prepared = prepare(dataset, RecognitionSettings(), lambda _steps: None)
-            settings = RecognitionSettings.model_validate(PIPELINES[backend])
-            profiling = ProfilingPlan(
-                plan.profile_sizes,
-                plan.profile_subsets,
-                relevant=plan.profile_queries,
-                noise=plan.profile_queries,
-                seed=plan.museum.seed,
-            )
-            path = museum / f"profile-{backend}.json"
-            self._profiles[backend] = measure_edge_profile(self._prepared, settings, profiling, path)
-        return self._profiles[backend]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per backend and network: every edge's latency, hit ratio and size; the best static one."""
@@ -221,7 +211,14 @@ class Figure(Experiment):
         self, summary: Mapping[str, Any]
     ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
         rows = [
-            (backend, network, size, one["cached"], _shown(one["latency_ms"]), f"{one['hit_ratio']:.2f}")
+            (
+                backend,
+                network,
+                size,
+                one["cached"],
+                median_in_words(one["latency_ms"], 1),
+                f"{one['hit_ratio']:.2f}",
+            )
             for backend, networks in summary["backends"].items()
             for network, curve in networks.items()
             for size, one in {**curve["static"], ADAPTIVE: curve[ADAPTIVE]}.items()
@@ -325,15 +322,9 @@ def _curve(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def _edge(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """One edge over all repetitions, and the least and most of any."""
-    values = _by_repetition(rows).tolist()
     relevant = [row for row in rows if row["expected"]]
     return {
-        "latency_ms": {
-            "median": round(float(np.median(values)), 3),
-            "min": round(min(values), 3),
-            "max": round(max(values), 3),
-            "repetitions": len(values),
-        },
+        "latency_ms": median_and_range(_by_repetition(rows).tolist()),
         "plain_mean_ms": round(float(np.mean([float(row["latency_ms"]) for row in rows])), 3),
         "hit_ratio": round(float(np.mean([row["answered_by"] == "edge" for row in rows])), 4),
         "recall": round(float(np.mean([row["answered"] == row["expected"] for row in relevant])), 4),
@@ -361,7 +352,3 @@ def typical_mean_ms(rows: Sequence[StoredRow]) -> float:
     for row in rows:
         by_tier[row["answered_by"]].append(float(row["latency_ms"]))
     return sum(len(values) * float(np.median(values)) for values in by_tier.values()) / len(rows)
-
-
-def _shown(latency: Mapping[str, float]) -> str:
-    return f"{latency['median']:.1f} ({latency['min']:.1f} to {latency['max']:.1f})"

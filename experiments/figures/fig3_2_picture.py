@@ -63,7 +63,7 @@ def _other_networks(below: SubFigure, found: Mapping[str, Any], networks: Sequen
 
 def _caption(found: Mapping[str, Any]) -> str:
     one = next(iter(found[LSH][PAPER]["static"].values()))
-    repetitions = one["latency_ms"]["repetitions"]
+    repetitions = len(one["latency_ms"]["each"])
     return (
         f"Zipf 0.8; {one['requests'] // repetitions} requests per cache size and network, one at a time, "
         "the same for all sizes; hits and misses at their medians"

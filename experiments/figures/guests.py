@@ -31,6 +31,7 @@ from nearsight.experiments.figures.experiment import (
     StoredRow,
     Target,
     mean_and_spread,
+    mean_in_words,
 )
 from nearsight.experiments.figures.fig3_2 import LSH, OURS, PIPELINES
 from nearsight.experiments.figures.museums import dataset_of, museum_folder, museum_of
@@ -191,11 +192,11 @@ class Figure(Experiment):
             (
                 backend,
                 configuration,
-                _shown(one["mean_ms"]),
-                _shown(one["p50_ms"]),
+                mean_in_words(one["mean_ms"], 1),
+                mean_in_words(one["p50_ms"], 1),
                 f"{100 * one['edge_share']:.0f} %",
                 f"{100 * one['first_photos']['edge_share']:.0f} %",
-                _shown(one["first_photos"]["mean_ms"]),
+                mean_in_words(one["first_photos"]["mean_ms"], 1),
                 one["guests"]["entered"],
                 one["guests"]["useful"],
                 one["guests"]["wasted"],
@@ -287,7 +288,3 @@ def _mean_ms(rows: Sequence[StoredRow]) -> float:
 
 def _edge_share(rows: Sequence[StoredRow]) -> float:
     return round(float(np.mean([row["answered_by"] == "edge" for row in rows])), 4)
-
-
-def _shown(value: Mapping[str, float]) -> str:
-    return f"{value['mean']:.1f} ± {value['std']:.1f}"

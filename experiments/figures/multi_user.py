@@ -15,30 +15,32 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.experiments.figures.edge_bench import EdgeBench
 from nearsight.experiments.figures.edge_profile import EdgeProfiles
-from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.experiment import (
+    Cell,
+    Experiment,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+    median_and_range,
+    median_in_words,
+)
 from nearsight.experiments.figures.fig3_2 import LSH, PIPELINES
 from nearsight.experiments.figures.museums import dataset_of, museum_folder, museum_of
 from nearsight.experiments.testbed.link import LinkShape
-from nearsight.experiments.testbed.networks import UNSHAPED
 from nearsight.experiments.testbed.plan import photos_by_object
-from nearsight.experiments.testbed.processes import ProcessGroup, termination_as_interrupt
+from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.teaching import teach_catalogue
-from nearsight.experiments.testbed.tiers import (
-    CATALOGUE,
-    child_environment,
-    endpoint_of,
-    start_daemon,
-    start_link,
-)
-from nearsight.experiments.testbed.warming import admit, cached_objects, report_requests, wait_settled
+from nearsight.experiments.testbed.warming import cached_objects
 
 if TYPE_CHECKING:
     from nearsight.common.recognition.features import Features
@@ -50,7 +52,7 @@ NETWORK = LinkShape(rtt_ms=80.0)
 LIGHT_LOAD = 0.1
 """How much slower than without it a method may be where nobody queues."""
 _TIMEOUT_S = 5.0
-_NEVER_S = "3600"
+_EDGE = "busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +138,28 @@ class Figure(Experiment):
             **{f"recognition.{key}": str(value) for key, value in PIPELINES[LSH].items()},
             "cache.profile": str(profile),
             "multi_user": method,
+            "server.workers": "1",
         }
         rng = options.rng(self.name, number)  # the same photos for all methods
         streams = [_draw(photos, round(rate * plan.seconds), rng) for rate in plan.rates]
         earlier = [(f"earlier-{turn}", name) for turn in range(plan.reports) for name in photos]
         folder = museum.parent.parent / "testbed" / self.name
-        with termination_as_interrupt(), _Bench(folder, museum / "cloud.db", settings, options.seed) as bench:
-            bench.warm(earlier)
+        bench = EdgeBench(
+            folder,
+            database=museum / "cloud.db",
+            edges={_EDGE: settings},
+            device=RecognizerSettings(
+                timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False)
+            ),
+            seed=options.seed,
+        )
+        with termination_as_interrupt(), bench:
+            bench.teach(earlier, {}, timeout_s=30.0)
+            bench.reshape(NETWORK)
             return [
                 {"method": method, "rate": rate, "repetition": number, **row}
                 for rate, paths in zip(plan.rates, streams, strict=True)
-                for row in bench.measure(paths, rate, plan.seconds / 2)
+                for row in _measure(bench, paths, rate, plan.seconds / 2)
             ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -186,8 +199,8 @@ class Figure(Experiment):
             (
                 rate,
                 method,
-                _shown(one["p50_ms"]),
-                _shown(one["p95_ms"]),
+                median_in_words(one["p50_ms"], 0),
+                median_in_words(one["p95_ms"], 0),
                 f"{100 * one['edge_share']:.0f} %",
                 one["cached"],
                 one["failed"],
@@ -206,74 +219,27 @@ class Figure(Experiment):
         return draw(folder, f"{self.name}.png")
 
 
-class _Bench:
-    """Cloud, link and one edge, as processes; photos come from here."""
+def _measure(
+    bench: EdgeBench, photos: Sequence[tuple[str, Features]], rate: float, from_s: float
+) -> list[Row]:
+    """One stream; rows of the photos from a time on."""
+    from nearsight.experiments.figures.request_stream import stream  # noqa: PLC0415
 
-    def __init__(self, folder: Path, database: Path, settings: Mapping[str, str], seed: int) -> None:
-        self._group = ProcessGroup(folder, child_environment())
-        self._database, self._settings, self._seed = database, settings, seed
-        self._open = ExitStack()
-
-    def __enter__(self) -> _Bench:
-        from nearsight.device.recognizer import Recognizer  # noqa: PLC0415
-        from nearsight.device.recognizer_settings import (  # noqa: PLC0415
-            PrefetchSettings,
-            RecognizerSettings,
-        )
-
-        with ExitStack() as undo:
-            undo.enter_context(self._group)
-            cloud = start_daemon(self._group, "cloud", {"database": str(self._database)})
-            self._link = start_link(self._group, endpoint_of(cloud), UNSHAPED, seed=self._seed)
-            edge = start_daemon(
-                self._group,
-                "edge",
-                {
-                    "cloud": self._link.endpoint,
-                    "poll_s": _NEVER_S,
-                    "prefetch.objects": "0",
-                    "server.workers": "1",
-                    **self._settings,
-                },
-            )
-            self._edge = endpoint_of(edge)
-            settings = RecognizerSettings(
-                timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False)
-            )
-            self._device = Recognizer(self._edge, None, CATALOGUE, settings=settings)
-            undo.callback(self._device.close)
-            self._open = undo.pop_all()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._open.close()
-
-    def warm(self, requests: Sequence[tuple[str, str]]) -> None:
-        """Let the edge know what is asked for, then shape the link."""
-        admit(self._edge, with_models=True)
-        report_requests(self._edge, requests)
-        wait_settled(self._edge, timeout_s=30.0)
-        self._link.reshape(NETWORK)
-
-    def measure(self, photos: Sequence[tuple[str, Features]], rate: float, from_s: float) -> list[Row]:
-        """One stream; rows of the photos from a time on."""
-        from nearsight.experiments.figures.request_stream import stream  # noqa: PLC0415
-
-        sent = stream(self._device, [features for _, features in photos], rate, _TIMEOUT_S)
-        cached = cached_objects(self._edge) or 0
-        return [
-            {
-                "at_s": round(one.at_s, 4),
-                "late_ms": round(one.late_ms, 3),
-                "expected": object_id,
-                "outcome": type(one.outcome).__name__ if one.outcome is not None else "lost",
-                "answered_by": one.answered_by,
-                "latency_ms": round(one.latency_ms, 3),
-                "cached": cached,
-            }
-            for (object_id, _), one in zip(photos, sent, strict=True)
-            if one.at_s >= from_s
-        ]
+    sent = stream(bench.devices[_EDGE], [features for _, features in photos], rate, _TIMEOUT_S)
+    cached = cached_objects(bench.edges[_EDGE]) or 0
+    return [
+        {
+            "at_s": round(one.at_s, 4),
+            "late_ms": round(one.late_ms, 3),
+            "expected": object_id,
+            "outcome": type(one.outcome).__name__ if one.outcome is not None else "lost",
+            "answered_by": one.answered_by,
+            "latency_ms": round(one.latency_ms, 3),
+            "cached": cached,
+        }
+        for (object_id, _), one in zip(photos, sent, strict=True)
+        if one.at_s >= from_s
+    ]
 
 
 def _draw(
@@ -303,10 +269,13 @@ def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:
     repetitions: dict[str, list[StoredRow]] = defaultdict(list)
     for row in rows:
         repetitions[row["repetition"]].append(row)
+    # Of all photos: those that failed count with the time until they did.
     latencies = [[float(row["latency_ms"]) for row in group] for group in repetitions.values()]
     return {
-        "p50_ms": _percentile(latencies, 50),
-        "p95_ms": _percentile(latencies, 95),
+        **{
+            f"p{percent}_ms": median_and_range([float(np.nanpercentile(one, percent)) for one in latencies])
+            for percent in (50, 95)
+        },
         "edge_share": round(float(np.mean([row["answered_by"] == "edge" for row in rows])), 4),
         "cached": round(float(np.median([int(row["cached"]) for row in rows]))),
         "failed": sum(not row["answered_by"] for row in rows),
@@ -315,21 +284,6 @@ def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:
     }
 
 
-def _percentile(repetitions: Sequence[Sequence[float]], percent: float) -> dict[str, float]:
-    """Over all photos, those that failed with the time until they did."""
-    values = [float(np.nanpercentile(latencies, percent)) for latencies in repetitions]
-    return {
-        "median": round(float(np.median(values)), 3),
-        "min": round(min(values), 3),
-        "max": round(max(values), 3),
-        "repetitions": len(values),
-    }
-
-
 def _ratio(methods: Mapping[str, Any], method: str, rate: str, percentile: str) -> float:
     with_method, without = (methods[name][rate][percentile]["median"] for name in (method, NONE))
     return round(float(with_method) / float(without), 4)
-
-
-def _shown(value: Mapping[str, float]) -> str:
-    return f"{value['median']:.0f} ({value['min']:.0f} to {value['max']:.0f})"

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.experiment import (
+    Cell,
+    Experiment,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+    median_and_range,
+)
 from nearsight.experiments.figures.museums import MUSEUM, SMOKE_MUSEUM, dataset_of, museum_folder
 from nearsight.experiments.figures.replay_session import Session, Tiers
 from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
@@ -305,8 +313,10 @@ def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
     named = [row for row in rows if row["answered"]]
     correct = sum(row["answered"] == row["expected"] for row in relevant)
     return {
-        "p50_ms": _percentile(latencies, 50),
-        "p95_ms": _percentile(latencies, 95),
+        **{
+            f"p{percent}_ms": median_and_range([float(np.percentile(one, percent)) for one in latencies])
+            for percent in (50, 95)
+        },
         "answered_by": {
             tier: round(float(np.mean([row["answered_by"] == tier for row in rows])), 4)
             for tier in ("device", "edge", "cloud")
@@ -318,16 +328,6 @@ def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
         "requests": len(rows),
         "sent_late_p99_ms": round(float(np.percentile([float(row["late_ms"]) for row in rows], 99)), 2),
         "sent_bytes": sum(int(row["sent_bytes"]) for row in rows),
-    }
-
-
-def _percentile(repetitions: Sequence[Sequence[float]], percent: float) -> dict[str, Any]:
-    values = [float(np.percentile(latencies, percent)) for latencies in repetitions]
-    return {
-        "median": round(float(np.median(values)), 3),
-        "min": round(min(values), 3),
-        "max": round(max(values), 3),
-        "each": [round(value, 3) for value in values],
     }
 
 

@@ -58,7 +58,7 @@ def test_a_size_is_judged_by_the_median_of_its_repetitions() -> None:
     curve = Figure().metrics(rows(82.0))["backends"][LSH][PAPER]
     assert curve["best"] == "20"
     one = curve["static"]["20"]
-    assert one["latency_ms"] == {"median": 80.5, "min": 80.5, "max": 580.5, "repetitions": 3}
+    assert one["latency_ms"] == {"median": 80.5, "min": 80.5, "max": 580.5, "each": [80.5, 580.5, 80.5]}
     assert (one["hit_ratio"], one["recall"], one["requests"]) == (0.5, 0.5, 6)
     assert curve[ADAPTIVE]["cached"] == 25
     assert curve["adaptive over best"] == pytest.approx(82.5 / 80.5, abs=1e-4)

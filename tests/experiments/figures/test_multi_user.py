@@ -40,7 +40,12 @@ def rows(latencies: dict[str, tuple[float, float]], failed: str = "") -> list[di
 def test_numbers_are_medians_over_repetitions() -> None:
     found = Figure().metrics(rows({NONE: (10, 1000), BOUNDED: (10, 80), BALANCED: (11, 90)}))["methods"]
     assert list(found) == list(METHODS)
-    assert found[NONE]["32"]["p50_ms"] == {"median": 1000.5, "min": 1000.0, "max": 1001.0, "repetitions": 2}
+    assert found[NONE]["32"]["p50_ms"] == {
+        "median": 1000.5,
+        "min": 1000.0,
+        "max": 1001.0,
+        "each": [1000.0, 1001.0],
+    }
     assert found[BOUNDED]["2"] | {"p50_ms": 0, "p95_ms": 0} == {
         "p50_ms": 0,
         "p95_ms": 0,
