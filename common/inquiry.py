@@ -1,4 +1,4 @@
-"""One question to several daemons at the same time: what ``status`` and ``explain`` have in common."""
+"""One question to several daemons at the same time: ``status``, ``explain`` and ``peers`` ask it."""
 
 from __future__ import annotations
 

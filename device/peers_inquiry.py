@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from google.protobuf.message import Message
-
-from nearsight.common.errors import InvalidMessage, NearsightError, NotFound
-from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.inquiry import Inquiry, ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.status import format_duration
 from nearsight.device.peers.node_id import shown
@@ -18,7 +15,6 @@ from nearsight.protos import peers_pb2
 
 CLIENT_ID = "nearsight-peers"
 OFF = "it shares with nobody: recognizer.peers.enabled is off, or it is no device"
-_DESCRIPTOR = peers_pb2.DESCRIPTOR.services_by_name["PeerReports"]
 _UNITS = ("B", "kB", "MB", "GB")
 
 
@@ -69,21 +65,25 @@ def ask_peers(
     security : ClientSecurity, optional
         The keys, if the daemons use encryption.
     """
-    with ExitStack() as open_channels:
-        pending = []
-        for endpoint in endpoints:
-            channel = open_channels.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=security))
-            stub = Stub(channel, _DESCRIPTOR)
-            pending.append(stub.get_peers.future(peers_pb2.GetPeersRequest(), timeout_s=timeout_s))
-        answers = []
-        for endpoint, answer in zip(endpoints, pending, strict=True):
-            try:
-                answers.append(DevicePeers(endpoint, _report(endpoint, answer.result().message)))
-            except NotFound:
-                answers.append(DevicePeers(endpoint, error=OFF))
-            except NearsightError as error:
-                answers.append(DevicePeers(endpoint, error=str(error)))
-    return tuple(answers)
+    answers = ask_all(endpoints, _INQUIRY, timeout_s=timeout_s, security=security)
+    return tuple(map(_device_peers, endpoints, answers))
+
+
+def _device_peers(endpoint: str, answer: PeersReport | NearsightError) -> DevicePeers:
+    if isinstance(answer, NotFound):
+        return DevicePeers(endpoint, error=OFF)
+    if isinstance(answer, NearsightError):
+        return DevicePeers(endpoint, error=str(answer))
+    return DevicePeers(endpoint, answer)
+
+
+_INQUIRY = Inquiry(
+    CLIENT_ID,
+    peers_pb2.DESCRIPTOR.services_by_name["PeerReports"].methods_by_name["GetPeers"],
+    peers_pb2.GetPeersRequest(),
+    peers_pb2.PeersReport,
+    report_from_proto,
+)
 
 
 TABLE_COLUMNS = (
@@ -134,9 +134,3 @@ def _row(peer: PeerStatus) -> tuple[str, ...]:
         format_bytes(peer.received_bytes),
         f"{peer.round_trip_ms:.1f}",
     )
-
-
-def _report(endpoint: str, message: Message) -> PeersReport:
-    if not isinstance(message, peers_pb2.PeersReport):
-        raise InvalidMessage(f"{endpoint} answered with a {message.DESCRIPTOR.name}")
-    return report_from_proto(message)
