@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -48,6 +48,10 @@ class PeerStatus:
     round_trip_ms: float
 
 
+_PEER_FIELDS = tuple(field.name for field in fields(PeerStatus))
+"""In `peers.proto` they have the same names."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeersReport:
     """The peers of one device, and facts in display order."""
@@ -66,20 +70,7 @@ def report_to_proto(report: PeersReport) -> peers_pb2.PeersReport:
         device_id=report.device_id,
         endpoint=report.endpoint,
         peers=[
-            peers_pb2.PeerMessage(
-                node_id=peer.node_id,
-                device_id=peer.device_id,
-                endpoint=peer.endpoint,
-                state=peer.state,
-                heard_s_ago=peer.heard_s_ago,
-                present_s=peer.present_s,
-                keys=peer.keys,
-                store_bytes=peer.store_bytes,
-                models=peer.models,
-                sent_bytes=peer.sent_bytes,
-                received_bytes=peer.received_bytes,
-                round_trip_ms=peer.round_trip_ms,
-            )
+            peers_pb2.PeerMessage(**{name: getattr(peer, name) for name in _PEER_FIELDS})
             for peer in report.peers
         ],
         facts=[peers_pb2.FactMessage(name=name, value=value) for name, value in report.facts],
@@ -97,21 +88,7 @@ def report_from_proto(message: peers_pb2.PeersReport) -> PeersReport:
     if not all(is_node_id(number) for number in (message.node_id, *(p.node_id for p in message.peers))):
         raise InvalidMessage("a report of peers without the id of a node")
     peers = tuple(
-        PeerStatus(
-            node_id=NodeId(peer.node_id),
-            device_id=peer.device_id,
-            endpoint=peer.endpoint,
-            state=peer.state,
-            heard_s_ago=peer.heard_s_ago,
-            present_s=peer.present_s,
-            keys=peer.keys,
-            store_bytes=peer.store_bytes,
-            models=peer.models,
-            sent_bytes=peer.sent_bytes,
-            received_bytes=peer.received_bytes,
-            round_trip_ms=peer.round_trip_ms,
-        )
-        for peer in message.peers
+        PeerStatus(**{name: getattr(peer, name) for name in _PEER_FIELDS}) for peer in message.peers
     )
     facts = tuple((fact.name, fact.value) for fact in message.facts)
     return PeersReport(NodeId(message.node_id), message.device_id, message.endpoint, peers, facts)
