@@ -1,16 +1,21 @@
 """Many users at one edge: a bounded cache and explicit load balancing, as parts and in the running daemon."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Overloaded
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.report import details_of
 from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
 from support.edge import EdgeClient, ScriptedCloud, ask_until, cache_of, cached, photo, running_edge, warm
+from support.waiting import wait_until
 
 SHARE_1 = LoadSettings(share=1.0)
 
@@ -40,6 +45,15 @@ def test_bounded_a_lookup_may_take_no_longer_than_the_time_between_requests() ->
     assert load.largest_size(np.arange(101.0), 7) == 7
     assert LoadControl("bounded", SHARE_1, 2, clock).largest_size(np.arange(101.0) * 100, 100) == 4
     assert "k <= " in load.why() or "no size" in load.why()
+
+
+def test_what_an_empty_cache_costs_in_the_network_is_no_load() -> None:
+    clock = ManualClock()
+    load = LoadControl("bounded", SHARE_1, 1, clock)
+    arrivals(load, clock, 101, 30.0)
+    lookup_ms = np.arange(101.0)
+    lookup_ms[0] = 120.0  # photos go on to the cloud as they are, over a slow link
+    assert load.largest_size(lookup_ms, 100) in (29, 30)
 
 
 def test_balanced_the_edge_keeps_the_share_that_it_can_compute() -> None:
@@ -87,7 +101,7 @@ def test_only_photos_are_load() -> None:
 
 
 def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_busy(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
+    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=5)
     few = LoadSettings(window=20, interarrival_seed_ms=10_000.0)
@@ -96,9 +110,19 @@ def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_
         EdgeClient(edge.endpoint) as device,
     ):
         warm(edge, device, [0])
+        cache, free = cache_of(edge), threading.Event()
+        lookup = cache.lookup
+
+        def busy(features: Features) -> RecognizedObject | None:
+            assert free.wait(10)
+            return lookup(features)
+
+        monkeypatch.setattr(cache, "lookup", busy)
         answers = [device.send(photo(0)) for _ in range(40)]
+        wait_until(lambda: sum(answer.done() for answer in answers) > 30, what="most are turned away")
+        free.set()
         outcomes = [type(answer.exception(10)) for answer in answers]
-        assert outcomes.count(Overloaded) > 20, "most are turned away"
+        assert outcomes.count(Overloaded) > 30
         check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
         load = {fact.name: fact.value for fact in check.details}["load"]
         every_ms = float(load.split("every ")[1].split(" ms")[0])
