@@ -78,8 +78,9 @@ class EdgeRecognitionService(Service):
         query = self._reader.read(request, context)
         cache = self._caches.get(context.catalogue)
         if query.asked_again:
-            return self._ask_cloud(query, cache, context, may_work=False)
+            return self._ask_cloud(query, cache, context, may_work=False, surplus_ms=0.0)
         may_work = self._load.may_work()
+        surplus_ms = 0.0
         if cache is not None:
             surplus_ms = self._surplus_ms(query, cache, may_work=may_work)
             cache.profiler.observe_query(image=query.image is not None, surplus_ms=surplus_ms)
@@ -89,7 +90,9 @@ class EdgeRecognitionService(Service):
                     return response
             else:
                 self._metrics.given_away.labels(cache.name).inc()
-        return self._ask_cloud(query, cache, context, may_work=may_work)
+        if query.features is not None:
+            surplus_ms = 0.0  # the look into the cache made them
+        return self._ask_cloud(query, cache, context, may_work=may_work, surplus_ms=surplus_ms)
 
     def _work_on(self, query: Query, cache: CatalogueCache, device_id: str) -> RecognizeResponse | None:
         """Look into the cache; None if the cloud must be asked."""
@@ -125,14 +128,19 @@ class EdgeRecognitionService(Service):
 
     def _surplus_ms(self, query: Query, cache: CatalogueCache, *, may_work: bool) -> float:
         """What it takes longer to pass this on than if its features were here."""
-        if query.image is None or query.features is not None or query.asked_again:
+        if query.image is None:
             return 0.0
         return self._uplink.surplus_ms(len(query.image), cache.profiler.extraction_ms if may_work else None)
 
     def _ask_cloud(
-        self, query: Query, cache: CatalogueCache | None, context: CallContext, *, may_work: bool
+        self,
+        query: Query,
+        cache: CatalogueCache | None,
+        context: CallContext,
+        *,
+        may_work: bool,
+        surplus_ms: float,
     ) -> Future[RecognizeResponse]:
-        surplus_ms = 0.0 if cache is None else self._surplus_ms(query, cache, may_work=may_work)
         miss = _Miss(query, cache, context, may_work, self._clock.monotonic(), surplus_ms)
         miss.answer.set_running_or_notify_cancel()  # nobody can cancel it between here and the answer
         self._send(miss, self._forwarded(query, cache, may_work=may_work))
