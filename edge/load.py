@@ -94,8 +94,8 @@ class LoadControl:
         if self._multi_user != "bounded":
             return k_max
         with self._lock:
-            # An empty cache is allowed whatever f(0) is, and that, mostly time in the network, bounds no other
-            # size. The rest rises by construction; made sure of, as the bound refuses anything else.
+            # f(0) is mostly time in the network: an empty cache is allowed whatever it is, and no other size
+            # is bounded by it. The rest rises by construction; made sure of, as anything else is refused.
             looking_up_ms = np.maximum.accumulate(np.concatenate([[0.0], lookup_ms[1:]]))
             self._last_bound = self._bound.bound(looking_up_ms, self._interarrival.mean_ms)
             return min(k_max, self._last_bound.k_max)

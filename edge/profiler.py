@@ -51,6 +51,7 @@ class Measured(BaseModel):
     correction: float = Field(gt=0, allow_inf_nan=False)
     image_share: float = Field(ge=0, le=1)
     extraction_ms: float = Field(ge=0, allow_inf_nan=False)
+    surplus_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     profile: CacheProfile
 
 
@@ -108,6 +109,7 @@ class Profiler:
                 correction=self._correction.factor,
                 image_share=self._image_share(),
                 extraction_ms=self._extraction_of_an_image_ms(),
+                surplus_ms=self._mean_surplus_ms(),
                 profile=self._profile,
             )
 
@@ -132,6 +134,7 @@ class Profiler:
             images = round(measured.image_share * _EXTRACTION_WINDOW)
             self._brought_image.extend([True] * images + [False] * (_EXTRACTION_WINDOW - images))
             self._extraction_ms.extend([measured.extraction_ms] * _EXTRACTION_WINDOW)
+            self._surplus_ms.extend([measured.surplus_ms] * _EXTRACTION_WINDOW)
 
     def use(self, profile: CacheProfile) -> None:
         """Replace the profile; the correction starts anew."""
@@ -180,8 +183,7 @@ class Profiler:
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
             # A cache that is asked needs features; an empty one passes images on, or makes what it sends.
             lookup_ms[1:] += self._mean_extraction_ms()
-            if self._surplus_ms:
-                lookup_ms[0] += math.fsum(self._surplus_ms) / len(self._surplus_ms)
+            lookup_ms[0] += self._mean_surplus_ms()
             return Costs(
                 lookup_ms,
                 self._curves.recall[: k_max + 1],
@@ -192,6 +194,9 @@ class Profiler:
     def _mean_extraction_ms(self) -> float:
         """What extraction adds to a lookup, over requests with images and requests with features."""
         return self._image_share() * self._extraction_of_an_image_ms()
+
+    def _mean_surplus_ms(self) -> float:
+        return math.fsum(self._surplus_ms) / len(self._surplus_ms) if self._surplus_ms else 0.0
 
     def _image_share(self) -> float:
         if not self._brought_image:

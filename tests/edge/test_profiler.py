@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.caching.miss_latency import MissLatency
-from nearsight.edge.profiler import Profiler
+from nearsight.edge.profiler import Measured, Profiler
 from support.caching import profile_of_table_3_2
 
 
@@ -50,6 +50,22 @@ def test_what_an_empty_cache_does_beyond_a_miss_is_its_own_cost() -> None:
     profiler.observe_query(image=True, surplus_ms=6.0)
     profiler.observe_query(image=False)
     assert profiler.costs(2).lookup_ms[0] == pytest.approx(3.0)
+
+
+def test_what_was_measured_gives_a_later_run_the_same_costs() -> None:
+    earlier, later = new_profiler(), new_profiler()
+    earlier.observe_miss(60.0)
+    for _ in range(200):
+        earlier.observe_query(image=True, surplus_ms=12.0)
+        earlier.observe_extraction(6.0)
+        earlier.observe_lookup(100, 2 * 238.14)
+    measured = earlier.measured()
+    assert measured is not None
+    later.restore(Measured.model_validate_json(measured.model_dump_json()), keep_profile=True)
+    before, after = earlier.costs(10), later.costs(10)
+    assert before.lookup_ms[0] == pytest.approx(12.0)
+    assert after.lookup_ms == pytest.approx(before.lookup_ms)
+    assert after.miss_ms == before.miss_ms
 
 
 def test_a_new_profile_starts_with_a_new_correction() -> None:
