@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol, TypeVar
 
 import typer
 
@@ -40,7 +40,7 @@ def show_config(
     section: Annotated[Section | None, typer.Argument(help="One daemon; all if not given.")] = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print every setting in force, and where its value came from.
 
@@ -111,6 +111,11 @@ ServerKeyOption = Annotated[
     str | None,
     typer.Option("--server-key", metavar="KEY", help="Public key of the daemons, or a file that holds it."),
 ]
+WatchOption = Annotated[
+    float | None,
+    typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @status_app.command()
@@ -119,29 +124,20 @@ def status(
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
     server_key: ServerKeyOption = None,
-    watch_s: Annotated[
-        float | None,
-        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    watch_s: WatchOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Ask daemons how they are. Exit code 0 if all are ready, 4 if not."""
-    import time
-
     from nearsight.common.status import ask_status
 
     security = client_security(key, server_key)
-    while True:
-        statuses = ask_status(endpoints, timeout_s=timeout_s, security=security)
-        if as_json:
-            print_json([status.to_json() for status in statuses])
-        else:
-            if watch_s is not None:
-                output_console().clear()
-            _print_statuses(statuses)
-        if watch_s is None:
-            raise typer.Exit(0 if all(status.ready for status in statuses) else PeerError.exit_code)
-        time.sleep(watch_s)
+    show_answers(
+        lambda: ask_status(endpoints, timeout_s=timeout_s, security=security),
+        _print_statuses,
+        lambda status: status.ready,
+        as_json=as_json,
+        watch_s=watch_s,
+    )
 
 
 @explain_app.command()
@@ -151,18 +147,22 @@ def explain(
     key: KeyOption = None,
     server_key: ServerKeyOption = None,
     most: Annotated[int, typer.Option("--objects", metavar="N", min=0, help="Cached objects to name.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Ask edges and devices why they cache what they cache. Exit code 0 if all answered, 4 if not."""
     from nearsight.common.explain import ask_explanations
 
-    answers = ask_explanations(endpoints, timeout_s=timeout_s, security=client_security(key, server_key))
-    if as_json:
-        print_json([answer.to_json() for answer in answers])
-    else:
+    def show(answers: Sequence[DaemonExplanations]) -> None:
         for answer in answers:
             _print_explanations(answer, most)
-    raise typer.Exit(0 if not any(answer.error for answer in answers) else PeerError.exit_code)
+
+    security = client_security(key, server_key)
+    show_answers(
+        lambda: ask_explanations(endpoints, timeout_s=timeout_s, security=security),
+        show,
+        lambda answer: not answer.error,
+        as_json=as_json,
+    )
 
 
 def _print_explanations(answer: DaemonExplanations, most: int) -> None:
@@ -185,6 +185,51 @@ def _print_explanations(answer: DaemonExplanations, most: int) -> None:
             typer.echo(f"  objects: {named}{f', and {more} more' if more > 0 else ''}")
         for name, value in decision.facts:
             typer.echo(f"  {name}: {value}")
+
+
+class _Answer(Protocol):
+    def to_json(self) -> dict[str, object]: ...
+
+
+A = TypeVar("A", bound=_Answer)
+
+
+def show_answers(
+    ask: Callable[[], Sequence[A]],
+    show: Callable[[Sequence[A]], None],
+    is_fine: Callable[[A], bool],
+    *,
+    as_json: bool,
+    watch_s: float | None = None,
+) -> NoReturn:
+    """Ask daemons, show what they say, and exit: with code 0 if all are fine, 4 if not.
+
+    Parameters
+    ----------
+    ask : callable
+        Asks all daemons.
+    show : callable
+        Prints the answers for a person.
+    is_fine : callable
+        Whether an answer is a good one.
+    as_json : bool
+        Print JSON instead.
+    watch_s : float, optional
+        Never exit, but ask again so often.
+    """
+    import time
+
+    while True:
+        answers = ask()
+        if as_json:
+            print_json([answer.to_json() for answer in answers])
+        else:
+            if watch_s is not None:
+                output_console().clear()
+            show(answers)
+        if watch_s is None:
+            raise typer.Exit(0 if all(map(is_fine, answers)) else PeerError.exit_code)
+        time.sleep(watch_s)
 
 
 def client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:

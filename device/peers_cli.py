@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.cli import KeyOption, ServerKeyOption, TimeoutOption, client_security
-from nearsight.common.errors import PeerError
-from nearsight.common.terminal import output_console, print_json, print_table
+from nearsight.common.cli import (
+    JsonOption,
+    KeyOption,
+    ServerKeyOption,
+    TimeoutOption,
+    WatchOption,
+    client_security,
+    show_answers,
+)
+from nearsight.common.terminal import print_table
 
 if TYPE_CHECKING:
     from nearsight.device.peers_inquiry import DevicePeers
@@ -34,32 +41,23 @@ def peers(
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
     server_key: ServerKeyOption = None,
-    watch_s: Annotated[
-        float | None,
-        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    watch_s: WatchOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show which devices are near, what each holds, and the traffic.
 
     Exit code 0 if all answered, 4 if not.
     """
-    import time
-
     from nearsight.device.peers_inquiry import ask_peers
 
     security = client_security(key, server_key)
-    while True:
-        answers = ask_peers(endpoints or [DEFAULT_ENDPOINT], timeout_s=timeout_s, security=security)
-        if as_json:
-            print_json([answer.to_json() for answer in answers])
-        else:
-            if watch_s is not None:
-                output_console().clear()
-            _print(answers)
-        if watch_s is None:
-            raise typer.Exit(PeerError.exit_code if any(answer.error for answer in answers) else 0)
-        time.sleep(watch_s)
+    show_answers(
+        lambda: ask_peers(endpoints or [DEFAULT_ENDPOINT], timeout_s=timeout_s, security=security),
+        _print,
+        lambda answer: not answer.error,
+        as_json=as_json,
+        watch_s=watch_s,
+    )
 
 
 def _print(answers: Sequence[DevicePeers]) -> None:
