@@ -128,6 +128,11 @@ class Experiment(ABC):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """The parts of a run, in the order in which they are run."""
 
+    def processes(self, options: RunOptions) -> int:
+        """How many cells are run at a time; more than one only where no time is measured."""
+        del options
+        return 1
+
     @abstractmethod
     def run(self, cell: Cell, options: RunOptions) -> Sequence[Row]:
         """Measure one part; every row of an experiment has the same columns."""

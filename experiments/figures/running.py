@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, Target
+from nearsight.experiments.figures.cell_processes import run_in_processes
+from nearsight.experiments.figures.experiment import Cell, Experiment, RunOptions, Target
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.testbed.environment import PACKAGES, describe_environment
 
@@ -90,21 +91,26 @@ def run_cells(
 ) -> None:
     """Measure what is missing, and write ``rows.csv``.
 
-    ``begin`` hears the key of every cell that is measured, ``advance`` when it is finished.
+    ``begin`` hears the key of every cell that is measured, ``advance`` when it is finished. Of cells that are
+    run in several processes ``begin`` hears when they are finished, too.
     """
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
         return
-    rows: list[Row] = []
-    for cell in experiment.cells(options):
-        kept = folder.finished_cell(cell.key)
-        if kept is None:
+    missing = missing_cells(experiment, options, out)
+    processes = experiment.processes(options)
+    if processes > 1 and len(missing) > 1:
+        for cell, rows in run_in_processes(experiment, options, missing, processes):
             begin(cell.key)
-            kept = experiment.run(cell, options)
-            folder.keep_cell(cell.key, kept)
+            folder.keep_cell(cell.key, rows)
             advance(1)
-        rows.extend(kept)
-    folder.keep_rows(rows, _provenance(options, describe_environment(_PACKAGES)))
+    else:
+        for cell in missing:
+            begin(cell.key)
+            folder.keep_cell(cell.key, experiment.run(cell, options))
+            advance(1)
+    kept = [row for cell in experiment.cells(options) for row in folder.finished_cell(cell.key) or ()]
+    folder.keep_rows(kept, _provenance(options, describe_environment(_PACKAGES)))
 
 
 def conclude(experiment: Experiment, out: Path) -> Outcome:

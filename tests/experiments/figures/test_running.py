@@ -2,59 +2,21 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+import multiprocessing
+import os
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
 from nearsight.experiments.figures.experiment import (
-    Cell,
-    Experiment,
-    Row,
     RunOptions,
-    StoredRow,
-    Target,
     mean_and_spread,
 )
 from nearsight.experiments.figures.registry import EXPERIMENTS, find_experiment
 from nearsight.experiments.figures.result_files import PROVENANCE, ResultFolder
 from nearsight.experiments.figures.running import conclude, missing_cells, prepare, run_cells
-
-
-class Squares(Experiment):
-    """Measures n² for n = 0 … 3; can be told to fail."""
-
-    name: ClassVar[str] = "squares"
-
-    def __init__(self) -> None:
-        self.measured: list[str] = []
-        self.fails_at = ""
-
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        return tuple(Cell(f"n-{n}", {"n": n}) for n in range(2 if options.smoke else 4))
-
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        if cell.key == self.fails_at:
-            raise Unavailable("the edge went away")
-        self.measured.append(cell.key)
-        n = int(cell.parameters["n"])
-        return [{"n": n, "square": n * n, "noise": float(options.rng(cell.key).random())}]
-
-    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        return {"sum": sum(int(row["square"]) for row in rows)}
-
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        return (Target("sum over 10", summary["sum"], summary["sum"] > 10),)
-
-    def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-        return ("sum",), [(summary["sum"],)]
-
-    def plot(self, folder: Path) -> Path:
-        path = folder / "squares.png"
-        path.write_bytes(b"picture")
-        return path
+from support.squares import Squares, SquaresAtOnce
 
 
 def run(experiment: Squares, out: Path, options: RunOptions | None = None, *, fresh: bool = False) -> int:
@@ -106,6 +68,24 @@ def test_an_interrupted_run_gives_the_rows_of_an_uninterrupted_one(tmp_path: Pat
     run(Squares(), tmp_path / "broken")
     run(Squares(), tmp_path / "whole")
     assert ResultFolder(tmp_path / "broken").rows() == ResultFolder(tmp_path / "whole").rows()
+
+
+def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path: Path) -> None:
+    assert run(SquaresAtOnce(), tmp_path) == 4
+    rows = ResultFolder(tmp_path).rows()
+    assert [row["square"] for row in rows] == ["0", "1", "4", "9"]
+    assert str(os.getpid()) not in {row["noise"] for row in rows}
+
+
+def test_cells_that_finished_before_another_process_failed_are_kept(tmp_path: Path) -> None:
+    experiment = SquaresAtOnce()
+    experiment.fails_at = "n-3"
+    with pytest.raises(Unavailable, match="the edge went away"):
+        run(experiment, tmp_path)
+    missing = missing_cells(SquaresAtOnce(), RunOptions(), tmp_path)
+    assert "n-3" in [cell.key for cell in missing]
+    assert not multiprocessing.active_children(), "nothing goes on behind it"
+    assert run(SquaresAtOnce(), tmp_path) == len(missing)
 
 
 def test_a_finished_run_is_not_measured_again_unless_asked_for(tmp_path: Path) -> None:

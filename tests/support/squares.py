@@ -1,0 +1,55 @@
+"""A small experiment; in a module of its own, so that other processes can import it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nearsight.common.errors import Unavailable
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+
+
+class Squares(Experiment):
+    """Measures n² for n = 0 … 3; can be told to fail."""
+
+    name: ClassVar[str] = "squares"
+
+    def __init__(self) -> None:
+        self.measured: list[str] = []
+        self.fails_at = ""
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        return tuple(Cell(f"n-{n}", {"n": n}) for n in range(2 if options.smoke else 4))
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        if cell.key == self.fails_at:
+            raise Unavailable("the edge went away")
+        self.measured.append(cell.key)
+        n = int(cell.parameters["n"])
+        return [{"n": n, "square": n * n, "noise": float(options.rng(cell.key).random())}]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        return {"sum": sum(int(row["square"]) for row in rows)}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        return (Target("sum over 10", summary["sum"], summary["sum"] > 10),)
+
+    def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        return ("sum",), [(summary["sum"],)]
+
+    def plot(self, folder: Path) -> Path:
+        path = folder / "squares.png"
+        path.write_bytes(b"picture")
+        return path
+
+
+class SquaresAtOnce(Squares):
+    """Two at a time, each in a process of its own."""
+
+    def processes(self, options: RunOptions) -> int:
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        return [{**row, "noise": os.getpid()} for row in super().run(cell, options)]
