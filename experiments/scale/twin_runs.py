@@ -1,0 +1,155 @@
+"""Sessions at an operating point in the twin: one row of numbers per configuration.
+
+Visitors walk as in section 6.2.5: four fifths of them taught the edge before, and some of the others are
+followed. The same run number gives the same visitors and photos to all configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xxhash
+
+from nearsight.experiments.figures.experiment import Row
+from nearsight.experiments.figures.walks import Following
+from nearsight.experiments.scale.operating_point import OperatingPoint
+from nearsight.experiments.scale.session_numbers import Usage, session_row
+from nearsight.experiments.simulation.cost_model import CostModel
+from nearsight.experiments.simulation.photos import PhotoMaker
+from nearsight.experiments.simulation.session import (
+    CONFIGURATIONS,
+    Hardware,
+    TwinOutcome,
+    TwinSession,
+    TwinTiers,
+)
+from nearsight.experiments.simulation.visitors import generated
+
+UNKNOWN_SHARE = 0.0
+"""As in the dissertation: every photo shows an exhibit of the sections (6.2.5)."""
+SECONDS = 120.0
+RUNS = 4
+"""Each with other traces (6.2.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhotoKind:
+    """What the visitors' photos are like.
+
+    Attributes
+    ----------
+    recall : tuple of (features, recall)
+        At first look, the fewest features first; the last is what edges and clouds extract.
+    second_look : float
+        Recall of the cloud.
+    median_bytes : float
+        Size of a file.
+    spread : float
+        Standard deviation of the logarithm of sizes.
+    """
+
+    recall: tuple[tuple[int, float], ...]
+    second_look: float
+    median_bytes: float
+    spread: float
+
+    @classmethod
+    def of(cls, costs: CostModel) -> PhotoKind:
+        """As the profiles say; sizes and the second look are those of the generated museum."""
+        found = [
+            (profile.query_features, float(profile.curves(_PROFILED_AT).recall[-1]))
+            for profile in costs.device.profiles
+        ]
+        rising = np.maximum.accumulate([value for _, value in found])
+        recall = tuple((count, float(value)) for (count, _), value in zip(found, rising, strict=True))
+        return cls(recall, max(_SECOND_LOOK, recall[-1][1]), *_MUSEUM_BYTES)
+
+
+_PROFILED_AT = 16
+_SECOND_LOOK = 0.995
+_MUSEUM_BYTES = (27_000.0, 0.4)
+
+
+def play_on_twin(  # noqa: PLR0913 - an operating point, and what it is played with
+    point: OperatingPoint,
+    configurations: Sequence[str],
+    run: int,
+    costs: CostModel,
+    hardware: Hardware,
+    *,
+    seed: int = 1,
+    seconds: float = SECONDS,
+    photos: PhotoKind | None = None,
+    unknown_share: float = UNKNOWN_SHARE,
+) -> list[Row]:
+    """Play some configurations of section 6.2.3 on the same traces.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        Where.
+    configurations : sequence of str
+        Names in `simulation.session.CONFIGURATIONS`.
+    run : int
+        Which traces.
+    costs : CostModel
+        What everything costs on the machine of the profiles.
+    hardware : Hardware
+        The tiers' machines.
+    seed : int
+        Everything random follows from it and the run.
+    seconds : float
+        How long visitors are followed.
+    photos : PhotoKind, optional
+        Default: as the profiles of ``costs`` say.
+    unknown_share : float
+        Share of the photos that show what is in no catalogue.
+
+    Returns
+    -------
+    list of Row
+        One per configuration; see `session_numbers.session_row`.
+    """
+    kind = photos or PhotoKind.of(costs)
+    following = Following(point.visitors, seconds, unknown_share)
+    session = twin_session(point, run, costs, hardware, following, kind, seed)
+    rows = []
+    for name in configurations:
+        outcome = session.play(name, _on(hardware, CONFIGURATIONS[name]))
+        rows.append(session_row(point, name, run, outcome.rows, usage(outcome, hardware, seconds)))
+    return rows
+
+
+def twin_session(
+    point: OperatingPoint,
+    run: int,
+    costs: CostModel,
+    hardware: Hardware,
+    following: Following,
+    photos: PhotoKind,
+    seed: int,
+) -> TwinSession:
+    """What is the same for all configurations of a run."""
+    rng = np.random.default_rng([seed, xxhash.xxh32_intdigest(b"scale"), run])
+    maker = PhotoMaker(photos.recall, photos.second_look, (photos.median_bytes, photos.spread), rng)
+    object_ids = [f"{number + 1:04d}" for number in range(point.classes)]
+    visitors, transitions = generated(maker, object_ids, following, sections=point.sections, rng=rng)
+    return TwinSession(
+        object_ids, visitors, costs, point.link, transitions, hardware=hardware, seed=seed * 1000 + run
+    )
+
+
+def usage(outcome: TwinOutcome, hardware: Hardware, seconds: float) -> Usage:
+    """What a played session used, in the form of `session_numbers`."""
+    cores: Mapping[str, int] = {"edge": hardware.edge, "cloud": hardware.cloud}
+    return Usage(seconds, outcome.cpu, cores, outcome.up_bytes, outcome.down_bytes)
+
+
+def _on(hardware: Hardware, tiers: TwinTiers) -> TwinTiers:
+    """An edge whose workers are as many as its cores, as the cloud's are."""
+    if tiers.edge is None:
+        return tiers
+    server = tiers.edge.server.model_copy(update={"workers": hardware.edge})
+    return replace(tiers, edge=tiers.edge.model_copy(update={"server": server}))
