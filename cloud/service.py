@@ -8,10 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.message import Message
 
 from nearsight.cloud.catalogue import Content
 from nearsight.cloud.catalogues import Catalogues
@@ -19,6 +18,7 @@ from nearsight.cloud.intake import IntakeOutcome, ObjectIntake
 from nearsight.cloud.store import StoredObject
 from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject
 from nearsight.common.errors import InvalidArgument, InvalidMessage
+from nearsight.common.futures import then
 from nearsight.common.recognition.codec import (
     features_from_proto,
     object_model_to_proto,
@@ -45,8 +45,6 @@ from nearsight.protos.catalogue_pb2 import (
     SkippedImage,
 )
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
-
-M = TypeVar("M", bound=Message)
 
 ANSWERED_BY = "cloud"
 
@@ -163,10 +161,7 @@ class CatalogueService(Service):
         adding = self._intake.add(
             context.catalogue, objects, index_later=request.index_later, nobody_waits=context.deadline.expired
         )
-        answer: Future[AddObjectsResponse] = Future()
-        answer.set_running_or_notify_cancel()
-        adding.add_done_callback(lambda added: _answer_added(added, answer))
-        return answer
+        return then(adding, _added_response)
 
     def remove_objects(
         self, request: RemoveObjectsRequest, context: CallContext
@@ -177,12 +172,7 @@ class CatalogueService(Service):
         response = RemoveObjectsResponse(
             removed=outcome.removed, missing=outcome.missing, revision=outcome.revision
         )
-        answer: Future[RemoveObjectsResponse] = Future()
-        answer.set_running_or_notify_cancel()
-        catalogue.when_current(outcome.revision).add_done_callback(
-            lambda current: _settle(answer, current.exception(), response)
-        )
-        return answer
+        return then(catalogue.when_current(outcome.revision), lambda _: response)
 
     def _summary(self, item: StoredObject, content: Content) -> ObjectSummary:
         # The store may be one version ahead of the content: nothing vouches for that version yet.
@@ -233,11 +223,6 @@ def _new_objects(request: AddObjectsRequest, context: CallContext) -> list[NewOb
     ]
 
 
-def _answer_added(added: Future[IntakeOutcome], answer: Future[AddObjectsResponse]) -> None:
-    error = added.exception()
-    _settle(answer, error, AddObjectsResponse() if error else _added_response(added.result()))
-
-
 def _added_response(outcome: IntakeOutcome) -> AddObjectsResponse:
     training, stored = outcome.training, outcome.stored
     return AddObjectsResponse(
@@ -250,10 +235,3 @@ def _added_response(outcome: IntakeOutcome) -> AddObjectsResponse:
         ],
         revision=stored.revision,
     )
-
-
-def _settle(answer: Future[M], error: BaseException | None, response: M) -> None:
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(response)

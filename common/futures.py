@@ -32,16 +32,38 @@ def then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
     result: Future[B] = pending()
 
     def go_on(done: Future[A]) -> None:
-        outcome = outcome_of(done)
-        if isinstance(outcome, NearsightError):
-            result.set_exception(outcome)
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
             return
         try:
-            result.set_result(make(outcome))
-        except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
-            result.set_exception(error)
+            result.set_result(make(done.result()))
+        except Exception as refused:  # noqa: BLE001  whatever it is, somebody waits for it
+            result.set_exception(refused)
 
     first.add_done_callback(go_on)
+    return result
+
+
+def flat(outer: Future[Future[A]]) -> Future[A]:
+    """The inner outcome of a future of a future."""
+    result: Future[A] = pending()
+
+    def finish(done: Future[A]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(done.result())
+
+    def unwrap(done: Future[Future[A]]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            done.result().add_done_callback(finish)
+
+    outer.add_done_callback(unwrap)
     return result
 
 

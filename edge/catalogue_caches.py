@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from nearsight.common.caching.explanation import Explanation
 from nearsight.common.catalogue_answers import listing_of
 from nearsight.common.errors import NearsightError, NotFound, Overloaded
+from nearsight.common.futures import pending
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -98,8 +99,7 @@ class CatalogueCaches:
 
     def admitted(self, catalogue: str) -> Future[CatalogueCache]:
         """The cache of a catalogue, as soon as it has one; fails if the cloud does not list it."""
-        found: Future[CatalogueCache] = Future()
-        found.set_running_or_notify_cancel()
+        found: Future[CatalogueCache] = pending()
         self._admit(catalogue, found)
         return found
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.futures import flat, then
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -28,9 +28,6 @@ from nearsight.protos.catalogue_pb2 import (
     RemoveObjectsRequest,
     RemoveObjectsResponse,
 )
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 MAX_IDS = 10_000
 """Ids in one request, as at the cloud."""
@@ -61,12 +58,12 @@ class EdgeCatalogueService(Service):
             raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
         wanted = tuple(dict.fromkeys(request.object_ids))
         cache = self._caches.admitted(context.catalogue)
-        answers = _then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
+        answers = then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
 
         def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
             return self._response(answer, cache.result().revision, context)
 
-        return _then(_flat(answers), respond)
+        return then(flat(answers), respond)
 
     def list_objects(self, request: ListObjectsRequest, context: CallContext) -> Future[ListObjectsResponse]:
         """Everything in the catalogue, as the cloud listed it last."""
@@ -76,7 +73,7 @@ class EdgeCatalogueService(Service):
             listing = cache.listing
             return ListObjectsResponse(objects=listing.entries, revision=listing.revision)
 
-        return _then(self._caches.admitted(context.catalogue), respond)
+        return then(self._caches.admitted(context.catalogue), respond)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
         """The catalogues that somebody asked this edge about."""
@@ -118,45 +115,3 @@ class EdgeCatalogueService(Service):
 
 def _read_only() -> InvalidArgument:
     return InvalidArgument("an edge does not change catalogues", advice="ask the cloud")
-
-
-def _then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
-    """A future of ``make`` applied to the outcome of another."""
-    result: Future[B] = Future()
-    result.set_running_or_notify_cancel()
-
-    def go_on(done: Future[A]) -> None:
-        error = done.exception()
-        if error is not None:
-            result.set_exception(error)
-            return
-        try:
-            result.set_result(make(done.result()))
-        except Exception as refused:  # noqa: BLE001  whatever it is, the caller waits for it
-            result.set_exception(refused)
-
-    first.add_done_callback(go_on)
-    return result
-
-
-def _flat(outer: Future[Future[A]]) -> Future[A]:
-    """The inner outcome of a future of a future."""
-    result: Future[A] = Future()
-    result.set_running_or_notify_cancel()
-
-    def finish(done: Future[A]) -> None:
-        error = done.exception()
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(done.result())
-
-    def unwrap(done: Future[Future[A]]) -> None:
-        error = done.exception()
-        if error is not None:
-            result.set_exception(error)
-        else:
-            done.result().add_done_callback(finish)
-
-    outer.add_done_callback(unwrap)
-    return result

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 from nearsight.common.catalogue_answers import FetchedModels, Listing
 from nearsight.common.errors import Unavailable
+from nearsight.common.futures import pending
 from nearsight.common.model_fetcher import ModelFetcher
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -99,8 +100,7 @@ class ModelSupply:
 
     def for_device(self, object_ids: Sequence[str], remaining_s: float) -> Future[ModelsAnswer]:
         """Models that a device asked for; those that are not here are fetched, once for all devices."""
-        answer: Future[ModelsAnswer] = Future()
-        answer.set_running_or_notify_cancel()
+        answer: Future[ModelsAnswer] = pending()
         ready = self._requests.ready(object_ids)
         if ready is not None:
             answer.set_result(ready)

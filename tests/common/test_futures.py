@@ -8,7 +8,7 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
-from nearsight.common.futures import failed, outcome_of, pending, then, when_done
+from nearsight.common.futures import failed, flat, outcome_of, pending, then, when_done
 from support.manual_background import ManualBackground
 
 
@@ -39,6 +39,20 @@ def test_failures_go_on_unchanged_and_those_of_the_turning_are_told() -> None:
     refused = then(third, refuse)
     third.set_result("x")
     assert isinstance(outcome_of(refused), InvalidMessage)
+
+
+def test_of_two_outcomes_one_after_the_other_the_last_counts() -> None:
+    outer: Future[Future[int]] = pending()
+    result = flat(outer)
+    inner: Future[int] = pending()
+    outer.set_result(inner)
+    assert not result.done()
+    inner.set_result(7)
+    assert result.result(0) == 7
+    assert isinstance(outcome_of(flat(failed(Unavailable("gone")))), Unavailable)
+    later: Future[Future[int]] = pending()
+    later.set_result(failed(Unavailable("gone")))
+    assert isinstance(outcome_of(flat(later)), Unavailable)
 
 
 def test_what_is_no_error_of_ours_becomes_one() -> None:
