@@ -34,9 +34,6 @@ class AllowedPeers:
     def __contains__(self, node_id: object) -> bool:
         return node_id in self._keys
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
     def public_key(self, node_id: NodeId) -> str | None:
         """The key in Z85 that this node must prove; None for a stranger."""
         return self._keys.get(node_id)

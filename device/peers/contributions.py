@@ -47,9 +47,6 @@ class Contributions:
         self._limit = limit
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._accounts)
-
     def add(self, key: str, counts: Mapping[str, int], ends_s: float | None, now_s: float) -> Entry:
         """Count, and return what is to be written.
 

@@ -26,7 +26,7 @@ from nearsight.device.peers.beacon_socket import BeaconSocket
 from nearsight.device.peers.membership import Membership, MembershipCounts
 from nearsight.device.peers.node_id import NodeId, shown
 from nearsight.device.peers.own_addresses import OwnAddresses
-from nearsight.device.peers.peer import Peer, PeerState, PingReply
+from nearsight.device.peers.peer import Peer, PingReply
 from nearsight.device.peers.peer_settings import NO_BROADCAST, PeerSettings
 from nearsight.device.peers.pinger import Pinger
 from nearsight.device.peers.presence_actions import (
@@ -175,7 +175,8 @@ class Discovery:
 
     def peers(self) -> tuple[Peer, ...]:
         """The live peers, suspects included; thread-safe."""
-        return tuple(peer for peer in self.known() if peer.state is not PeerState.JOINING)
+        with self._lock:
+            return self._membership.live()
 
     def known(self) -> tuple[Peer, ...]:
         """All peers, those that have not answered yet included; thread-safe."""

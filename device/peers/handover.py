@@ -150,15 +150,6 @@ class HandoverPlan:
         """These were dropped."""
         self._droppable.difference_update(keys)
 
-    def followed_by(self, keys: Iterable[str], after: Placement) -> HandoverPlan:
-        """The plan for the next change of nodes, whether or not this one is done."""
-        before: tuple[Placement, ...] = ()
-        if self.done:
-            before = (self._after,)
-        elif self._before:
-            before = (*self._before, self._after)
-        return HandoverPlan(self._own, keys, before, after)
-
     def _having(self, key: str) -> set[NodeId]:
         """Who was to hold the key all the time."""
         if not self._before:

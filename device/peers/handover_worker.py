@@ -55,7 +55,6 @@ SENT_BYTES_AT_ONCE = 256 * 1024
 class HandoverCounts:
     """What was handed over so far."""
 
-    runs: int = 0
     offered: int = 0
     sent: int = 0
     sent_bytes: int = 0
@@ -181,7 +180,6 @@ class HandoverWorker:
         plan = HandoverPlan(self._own, self._shared.keys() if anew else (), before if anew else (), after)
         for key in misplaced:
             plan.add(key)
-        self.counts.runs += 1
         if self._carry_out(plan, view, complete=anew):
             if anew:
                 self._before = (after,)

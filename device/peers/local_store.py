@@ -20,7 +20,6 @@ from nearsight.device.peers.stamps import NEVER, Stamp
 from nearsight.device.peers.values import Entry, canonical, digest, merged, size_bytes
 
 _TOMBSTONES = 0.25
-_MARKER_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,6 @@ class Membership:
         elif node is None:
             self._hear_of(node_id, endpoint, now_s)
         elif node.is_at(endpoint):
-            node.beacon_s = now_s
             node.alive(now_s)
         else:
             self._ask(node_id, endpoint, now_s)

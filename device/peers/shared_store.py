@@ -16,7 +16,7 @@ from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.stamp_guard import StampGuard
 from nearsight.device.peers.stamps import LamportClock, Stamp
-from nearsight.device.peers.values import Entry, latest_stamp, unknown_to_writer
+from nearsight.device.peers.values import Entry, unknown_to_writer
 from nearsight.protos.peers_pb2 import EntryMessage
 
 ENTRY_OVERHEAD_BYTES = 2048
@@ -92,11 +92,6 @@ class SharedStore:
         """A stamp for a new write."""
         with self._lock:
             return self.stamps.next()
-
-    def witness(self, entry: Entry) -> None:
-        """Take notice of the stamps of an entry that was admitted."""
-        with self._lock:
-            self.stamps.witness(latest_stamp(entry))
 
     def read(self, key: str) -> Entry | None:
         """The entry of a key."""

@@ -22,8 +22,8 @@ class TrackedPeer:
         Who it is.
     endpoint : str
         Where it is reached.
-    heard_s, since_s, answered_s, beacon_s : float
-        Time of the last sign of life, of joining, of the last answer to a ping, and of the last beacon.
+    heard_s, since_s, answered_s : float
+        Time of the last sign of life, of joining, and of the last answer to a ping.
     state : PeerState
         How sure it is that it is there.
     reply : PingReply or None
@@ -50,7 +50,6 @@ class TrackedPeer:
     reply: PingReply | None = None
     round_trip_s: float = 0.0
     answered_s: float = NEVER
-    beacon_s: float = NEVER
     doubt: str = ""
     due_s: float = NOT_DUE
     aliases: dict[str, None] = field(default_factory=dict)

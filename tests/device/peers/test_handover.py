@@ -1,6 +1,7 @@
 """Entries follow their replicas when nodes come and go, and nothing is dropped that is not in place."""
 
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,16 @@ def among(*nodes: int, count: int = 2) -> Placement:
 
 def held_by(node: NodeId, placement: Placement) -> list[str]:
     return [key for key in KEYS if node in placement.replicas(key)]
+
+
+def following(plan: HandoverPlan, own: NodeId, keys: Iterable[str], after: Placement) -> HandoverPlan:
+    """The plan for the next change of nodes, done or not: as `HandoverWorker` makes it."""
+    before: tuple[Placement, ...] = ()
+    if plan.done:
+        before = (plan._after,)
+    elif plan._before:
+        before = (*plan._before, plan._after)
+    return HandoverPlan(own, keys, before, after)
 
 
 def test_a_node_that_joins_is_offered_the_keys_that_it_is_a_replica_of_now() -> None:
@@ -100,13 +111,13 @@ def test_a_change_before_a_plan_is_done_offers_again_what_was_open() -> None:
     plan = HandoverPlan(OWN, KEYS, (first,), second)
     open_for_3 = set(plan.offers(NodeId(3)))
     assert open_for_3
-    again = plan.followed_by(KEYS, among(1, 2, 3, 4))
+    again = following(plan, OWN, KEYS, among(1, 2, 3, 4))
     third = among(1, 2, 3, 4)
     still = {key for key in open_for_3 if NodeId(3) in third.replicas(key)}
     assert still <= set(again.offers(NodeId(3)))
     for node in plan.receivers():
         plan.confirmed(node, plan.offers(node))
-    after_all = plan.followed_by([key for key in KEYS if OWN in second.replicas(key)], second)
+    after_all = following(plan, OWN, held_by(OWN, second), second)
     assert after_all.done
 
 
@@ -164,7 +175,9 @@ class Group:
             self.held[node] = set()
             self.plans[node] = HandoverPlan(node, (), (), self.placement())
         after = self.placement()
-        self.plans = {each: plan.followed_by(self.held[each], after) for each, plan in self.plans.items()}
+        self.plans = {
+            each: following(plan, each, self.held[each], after) for each, plan in self.plans.items()
+        }
 
     def deliver(self, giver: NodeId, part: int | None) -> None:
         """One device hands over some of what is open, or all; what it may drop then, it drops."""
@@ -214,7 +227,7 @@ def test_joins_and_clean_exits_in_the_midst_of_hand_overs_lose_nothing(
             if len(group.held) == 1:
                 continue
             left = Placement(frozenset(group.held) - {node}, 2, ROUTER)
-            leaving = group.plans[node].followed_by(group.held[node], left)
+            leaving = following(group.plans[node], node, group.held[node], left)
             for receiver in leaving.receivers():
                 group.held[receiver] |= set(leaving.offers(receiver))
                 for key in leaving.offers(receiver):
