@@ -7,6 +7,7 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.device.adaptation.adapted_view import AdaptedView, hamming
+from nearsight.device.adaptation.evidence import evidence_for
 from nearsight.device.adaptation.learning import Refusal, adds_something, learn, refusal
 from nearsight.experiments.figures.adaptation_attack import moved
 from support.adaptation import RULES, learned, noisy, plain, recognized
@@ -40,6 +41,14 @@ def test_an_answer_of_another_version_or_object_teaches_nothing() -> None:
 def test_a_wrong_answer_teaches_nothing() -> None:
     wrong = replace(recognized(1), object_id="exhibit-2")
     assert learn(photo_features(1), wrong, exhibit_model(2), RULES) is None
+
+
+def test_agreement_that_may_be_luck_teaches_nothing_however_few_features_are_enough() -> None:
+    few = replace(RULES, min_features=1)
+    photo, model = photo_features(1).strongest(3), exhibit_model(1)
+    agreeing = evidence_for(photo, model, recognized(1), few).bits <= few.max_bits
+    assert 0 < agreeing.sum() <= 3
+    assert learn(photo, recognized(1), model, few) is None
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,14 @@ def test_what_nobody_acknowledged_is_known() -> None:
     assert mine.unacknowledged() == ()
 
 
+def test_what_others_contributed_acknowledges_nothing_here() -> None:
+    mine, _ = make()
+    others = Contributions(LamportClock(8), random.Random(2), 10)
+    mine.add("k", {"x": 1}, None, 0)
+    mine.acknowledged("k", others.add("k", {"x": 5}, None, 0))
+    assert mine.unacknowledged() == ("k",)
+
+
 def test_after_a_deletion_only_what_nobody_had_seen_begins_anew() -> None:
     mine, clock = make()
     seen = mine.add("k", {"x": 3, "y": 1}, None, 0)
