@@ -78,7 +78,15 @@ def test_a_new_version_takes_the_place_of_the_old_one(scene: Scene) -> None:
     newer = model_key("museum", "a", 2)
     assert ("remove", KEY, holder_item(OWN)) in scene.written
     assert scene.written[-1] == ("append", newer, holder_item(OWN))
+
+
+def test_an_old_version_that_is_told_to_be_gone_late_does_not_end_the_new_one(scene: Scene) -> None:
+    scene.sharing.start()
+    scene.sharing.held(replace(MODEL, version=2))
+    scene.sharing.gone(MODEL)
     scene.background.advance(RULES.renew_s)
+    assert scene.written[-1] == ("append", model_key("museum", "a", 2), holder_item(OWN))
+    assert len(scene.written) == 3
 
 
 def test_a_model_that_is_too_large_to_be_kept_is_not_announced(scene: Scene) -> None:

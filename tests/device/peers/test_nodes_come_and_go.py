@@ -63,6 +63,21 @@ def test_a_device_that_leaves_cleanly_takes_nothing_with_it(replicas: int) -> No
             assert nodes.nodes[0].store.counts_now("counts") == {"x": 7}
 
 
+def test_what_is_written_to_a_device_while_it_leaves_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    with group(2, replicas=1) as nodes:
+        leaver, stays = nodes.nodes
+        key = nodes.key_of(leaver)
+        say_goodbye = leaver._say_goodbye
+
+        def written_to_before(timeout_s: float) -> None:
+            stays.store.put(key, b"v").result(S)
+            say_goodbye(timeout_s)
+
+        monkeypatch.setattr(leaver, "_say_goodbye", written_to_before)
+        nodes.leave(leaver)
+        assert stays.store.get_now(key) == b"v"
+
+
 def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
     with group(6) as nodes:
         values = fill(nodes, 300)
