@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from nearsight.common.background import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import NearsightError
+from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.futures import when_done
 from nearsight.common.logging import get_logger
 from nearsight.device.predictions import Prediction, PredictionSource
@@ -46,6 +46,8 @@ class Forecasts:
         Told what a report was answered with; None if it was not answered.
     neighbours : PredictionSource, optional
         The devices nearby.
+    strange : callable, optional
+        Told that the edge does not know an object of this device: the catalogue has changed.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Forecasts:
         clock: Clock,
         heard: Callable[[Prediction | None], None],
         neighbours: PredictionSource | None = None,
+        strange: Callable[[], None] | None = None,
     ) -> None:
         self._edge = edge
         self._neighbours = neighbours
@@ -63,6 +66,7 @@ class Forecasts:
         self._settings = settings
         self._clock = clock
         self._heard = heard
+        self._strange = strange
         self._log = get_logger("device.forecasts")
         self._predictions: OrderedDict[str, Prediction] = OrderedDict()
         self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
@@ -87,12 +91,15 @@ class Forecasts:
 
     def remember(self, object_id: str, prediction: Prediction) -> None:
         """The edge is there and predicted this."""
+        self._edge_answers()
+        self._keep(object_id, prediction)
+        self._newest = (object_id, self._clock.monotonic())
+
+    def _edge_answers(self) -> None:
         if self._failures:
             self._log.info("the edge predicts again")
         self._failures = 0
         self._retry_s = -math.inf
-        self._keep(object_id, prediction)
-        self._newest = (object_id, self._clock.monotonic())
 
     def _keep(self, object_id: str, prediction: Prediction) -> None:
         self._predictions[object_id] = prediction
@@ -130,6 +137,13 @@ class Forecasts:
 
     def _answered(self, object_id: str, outcome: Prediction | NearsightError) -> None:
         self._open = False
+        if isinstance(outcome, NotFound):
+            self._edge_answers()
+            self._heard(None)
+            if self._strange is not None:
+                self._strange()
+            self._send()
+            return
         if isinstance(outcome, NearsightError):
             self._failed(outcome)
             self._heard(None)

@@ -162,10 +162,16 @@ class Prefetcher:
             overtake=sources.neighbourhood is None,  # devices nearby may be worth a wait
         )
         self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock, build)
-        self._forecasts = Forecasts(
-            sources.edge, self._background, settings, clock, self._heard, sources.neighbours
-        )
         self._sync = CatalogueSync(sources.lister, self._background, settings.timeout_s, clock, self._listed)
+        self._forecasts = Forecasts(
+            sources.edge,
+            self._background,
+            settings,
+            clock,
+            self._heard,
+            sources.neighbours,
+            strange=self._sync.sync,
+        )
         self._has_edge = sources.edge is not None
         self._edge_away = not self._has_edge
         self._absent: set[str] = set()

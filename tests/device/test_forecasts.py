@@ -11,7 +11,7 @@ import pytest
 from nearsight.common.background import BackgroundWorker
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import NearsightError, NotFound, Unavailable
 from nearsight.device.forecasts import MOST_PREDICTIONS, MOST_REPORTS, Forecasts
 from nearsight.device.predictions import Prediction
 from nearsight.device.recognizer_settings import PrefetchSettings
@@ -34,8 +34,8 @@ class ManualSource:
     def answer(self, revision: int | None = 1) -> None:
         self.calls[-1].set_result(Prediction(FOLLOWING, revision))
 
-    def fail(self) -> None:
-        self.calls[-1].set_exception(Unavailable("gone"))
+    def fail(self, error: NearsightError | None = None) -> None:
+        self.calls[-1].set_exception(error or Unavailable("gone"))
 
 
 class Inline(BackgroundWorker):
@@ -53,8 +53,19 @@ class Scene:
         self.clock = ManualClock()
         self.edge = ManualSource()
         self.heard: list[Prediction | None] = []
+        self.strange = 0
         settings = PrefetchSettings(refresh_s=10.0)
-        self.forecasts = Forecasts(self.edge, Inline(self.clock), settings, self.clock, self.heard.append)
+        self.forecasts = Forecasts(
+            self.edge,
+            Inline(self.clock),
+            settings,
+            self.clock,
+            self.heard.append,
+            strange=self._count_strange,
+        )
+
+    def _count_strange(self) -> None:
+        self.strange += 1
 
 
 @pytest.fixture
@@ -120,6 +131,21 @@ def test_an_edge_that_is_away_is_asked_more_and_more_rarely_until_it_is_back(sce
     assert scene.forecasts.failures == 0
     scene.forecasts.report("b")
     assert scene.edge.asked[-1] == "b"
+
+
+def test_an_edge_that_does_not_know_the_object_is_not_away_but_the_catalogue_has_changed(
+    scene: Scene,
+) -> None:
+    scene.forecasts.report("a")
+    scene.edge.fail()
+    scene.clock.advance(2.0)
+    assert (scene.forecasts.failures, scene.strange) == (1, 0)
+    scene.forecasts.report("a")
+    scene.forecasts.report("b")
+    scene.edge.fail(NotFound("a was removed"))
+    assert (scene.forecasts.failures, scene.strange) == (0, 1)
+    assert scene.edge.asked[-1] == "b", "what was seen meanwhile is reported at once"
+    assert scene.heard == [None, None]
 
 
 def test_what_was_predicted_stays_known_while_the_edge_is_away(scene: Scene) -> None:

@@ -13,7 +13,7 @@ import pytest
 from nearsight import ImageTooLarge, InvalidImage, NearsightError, Recognition, Recognizer, RecognizerSettings
 from nearsight.common.caching.device_profile import DeviceProfile
 from nearsight.common.caching.profile import CacheProfile
-from nearsight.common.errors import CorruptStore
+from nearsight.common.errors import ConfigurationError, CorruptStore
 from nearsight.device.recognizer_settings import BreakerSettings, PrefetchSettings
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 from support.gallery import SETTINGS, SIDE, exhibit_model, exhibit_models, photo_features
@@ -325,6 +325,14 @@ def test_an_object_that_was_removed_is_never_answered_after_the_sync(scene: Scen
     assert not device.recognize_blocking(photo(1)).known
 
 
+def test_an_object_that_was_removed_is_dropped_though_the_device_looks_at_nothing_else(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    scene.edge.set_models(exhibit_models(5)[1:])
+    wait_until(lambda: not device.recognize_blocking(photo(0)).known, what="the object gone")
+
+
 def test_a_newer_version_that_the_edge_answers_with_leads_to_a_sync(scene: Scene) -> None:
     device = scene.device(settings(k_max=1))
     device.recognize_blocking(photo(0))
@@ -336,6 +344,17 @@ def test_a_newer_version_that_the_edge_answers_with_leads_to_a_sync(scene: Scene
         lambda: (found := device.recognize_blocking(photo(0)).object) is not None and found.version == 7,
         what="the new version",
     )
+
+
+def test_a_number_of_features_that_was_said_is_the_one_that_is_used(scene: Scene) -> None:
+    device = scene.device(settings(features=400))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    state = device.prefetch_state
+    assert state is not None
+    assert state.query_features == 400
+    with pytest.raises(ConfigurationError, match="no 333 features"):
+        scene.device(settings(features=333))
 
 
 def test_memory_is_bounded_and_what_was_of_no_use_is_counted(scene: Scene) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from nearsight.common.caching.codec import next_objects_to_proto
 from nearsight.common.caching.next_objects import NextObjects
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.recognition.codec import (
     features_from_proto,
     object_model_to_proto,
@@ -149,6 +149,8 @@ class _Prediction(Service):
         self, request: GetNextObjectsRequest, context: CallContext
     ) -> GetNextObjectsResponse:
         self._edge.reported.append((context.client_id, request.current_object_id))
+        if request.current_object_id not in self._edge.recognizer.models:
+            raise NotFound(f"there is no object {request.current_object_id!r}")
         return GetNextObjectsResponse(next_objects=self._edge.predict(request.current_object_id))
 
 
