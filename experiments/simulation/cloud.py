@@ -159,16 +159,16 @@ class TwinCloudClient:
         The cloud.
     link : TwinLink
         The way there.
-    costs : Costs
-        What calls cost besides.
+    way_s : float
+        What each way takes besides.
     """
 
-    def __init__(self, events: EventQueue, cloud: TwinCloud, link: TwinLink, costs: Costs) -> None:
+    def __init__(self, events: EventQueue, cloud: TwinCloud, link: TwinLink, way_s: float) -> None:
         self._events = events
         self._clock = events.clock
         self._cloud = cloud
         self._link = link
-        self._costs = costs
+        self._way_s = way_s
 
     @property
     def listing(self) -> Listing:
@@ -177,15 +177,13 @@ class TwinCloudClient:
 
     def ask(self, question: Question, deadline_s: float, answered: Answered) -> None:
         """Ask what a photo shows."""
-        one_way_s = self._costs.one_way_s
+        way_s = self._way_s
 
         def back(outcome: Reply | NearsightError) -> None:
             size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES
-            self._link.down(size, lambda: answered(outcome), one_way_s)
+            self._link.down(size, lambda: answered(outcome), way_s)
 
-        self._link.up(
-            question.size_bytes, lambda: self._cloud.recognize(question, deadline_s, back), one_way_s
-        )
+        self._link.up(question.size_bytes, lambda: self._cloud.recognize(question, deadline_s, back), way_s)
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
@@ -204,12 +202,12 @@ class TwinCloudClient:
                 future.set_exception(DeadlineExceeded("no models in time"))
 
         def back(fetched: FetchedModels) -> None:
-            self._link.down(fetched.size_bytes, lambda: arrived(fetched), self._costs.one_way_s)
+            self._link.down(fetched.size_bytes, lambda: arrived(fetched), self._way_s)
 
         self._link.up(
             REQUEST_BYTES,
             lambda: self._cloud.get_models(object_ids, deadline_s, back),
-            self._costs.one_way_s,
+            self._way_s,
         )
         self._events.at(deadline_s, expired)
         return future

@@ -127,7 +127,7 @@ class Draws:
 
 
 class Costs:
-    """The cost model with its random numbers, for one run.
+    """The cost model with its random numbers, for one run. Times are those of the machine that was measured.
 
     Parameters
     ----------
@@ -139,6 +139,8 @@ class Costs:
 
     def __init__(self, model: CostModel, objects: int, rng: np.random.Generator) -> None:
         self.model = model
+        self._edge_profiles: dict[float, CacheProfile] = {}
+        self._device_profiles: dict[float, DeviceProfile] = {}
         self._edge_ms: list[float] = model.edge.curves(objects).lookup_ms.tolist()
         largest = max(one.largest_k for one in model.device.profiles)
         self._device_ms: dict[int, list[float]] = {
@@ -185,12 +187,37 @@ class Costs:
         """A snapshot of so many models."""
         return models * self.model.build_ms_per_model / 1e3
 
-    @property
-    def one_way_s(self) -> float:
-        """Half of what a call costs besides link and computing."""
-        return self.model.call_ms / 2e3
+    def one_way_s(self, *slowness: float) -> float:
+        """Half of what a call costs besides link and computing, between machines that are so slow."""
+        return self.model.call_ms / 2e3 * sum(slowness) / len(slowness)
+
+    def edge_profile(self, slowness: float) -> CacheProfile:
+        """What an edge believes of itself at first."""
+        if slowness not in self._edge_profiles:
+            self._edge_profiles[slowness] = slowed(self.model.edge, slowness)
+        return self._edge_profiles[slowness]
+
+    def device_profile(self, slowness: float) -> DeviceProfile:
+        """What a device believes of itself at first."""
+        if slowness not in self._device_profiles:
+            profiles = tuple(slowed(one, slowness) for one in self.model.device.profiles)
+            self._device_profiles[slowness] = self.model.device.model_copy(update={"profiles": profiles})
+        return self._device_profiles[slowness]
 
     @property
     def small_s(self) -> float:
         """Work on a request without a photo."""
         return self.model.small_ms / 1e3
+
+
+def slowed(profile: CacheProfile, slowness: float) -> CacheProfile:
+    """The profile of a machine that is so many times slower."""
+    if slowness == 1.0:
+        return profile
+    return profile.model_copy(
+        update={
+            "lookup_ms": tuple(slowness * coefficient for coefficient in profile.lookup_ms),
+            "extraction_ms": slowness * profile.extraction_ms,
+            "measurements": (),
+        }
+    )

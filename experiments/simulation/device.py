@@ -54,7 +54,7 @@ from nearsight.experiments.simulation.processor import Processor
 from nearsight.experiments.simulation.worker import VirtualWorker
 from nearsight.experiments.testbed.plan import PlannedPhoto
 
-_DEVICE = "device"
+DEVICE = "device"
 _EXTRACTOR = OrbExtractor(RecognitionSettings().fast_threshold)
 """Never asked in the twin; the parts that could ask it want one."""
 
@@ -70,6 +70,18 @@ class _Request:
     photo: TwinPhoto
     flow: RequestFlow
     question: Question | None = None
+
+
+class TwinCache(LocalCache):
+    """Answers from a snapshot as soon as it is built."""
+
+    def __init__(self, empty: LocalSnapshot, worker: VirtualWorker) -> None:
+        super().__init__(empty)
+        self._worker = worker
+
+    def swap(self, snapshot: LocalSnapshot) -> None:
+        """Answer from this snapshot once the worker is done with it."""
+        self._worker.when_finished(lambda: super(TwinCache, self).swap(snapshot))
 
 
 class TwinDevice:
@@ -106,7 +118,7 @@ class TwinDevice:
         self._events = events
         self._clock = events.clock
         self.name = name
-        self._processor = processor
+        self.processor = processor
         self._tiers = tiers
         self._costs = costs
         self._settings = settings
@@ -122,17 +134,19 @@ class TwinDevice:
 
     def prefetch(self, edge: TwinEdge, air: TwinLink) -> None:
         """Recognise on the device, with models of this edge."""
-        settings, profile = self._settings.prefetch, self._costs.model.device
-        worker = VirtualWorker(self._events, self._processor)
+        settings = self._settings.prefetch
+        profile = self._costs.device_profile(self.processor.slowness)
+        worker = VirtualWorker(self._events, self.processor)
 
         def build(models: Sequence[ObjectModel], recognition: RecognitionSettings) -> ObjectRecognizer:
             del recognition
             worker.spend(self._costs.build_s(len(models)))
             return TwinSnapshot({model.object_id: model for model in models})
 
-        self._cache = LocalCache(LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1]))
+        self._cache = TwinCache(LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1]), worker)
         self._profiler = DeviceProfiler(profile, MissLatency(settings.miss_prior_ms, settings.miss_window))
-        source = EdgeSource(self._events, self.name, edge, air, self._costs)
+        way_s = self._costs.one_way_s(self.processor.slowness, edge.processor.slowness)
+        source = EdgeSource(self._events, self.name, edge, air, way_s)
         self.prefetcher = Prefetcher(
             "museum",
             self._cache,
@@ -177,7 +191,7 @@ class TwinDevice:
 
     def _work(self, work_s: float, done: Callable[[float], None]) -> None:
         started_s = self._clock.now_s
-        self._processor.run(work_s, lambda: done(self._clock.now_s - started_s))
+        self.processor.run(work_s, lambda: done(self._clock.now_s - started_s))
 
     def _prepare(self, request: _Request) -> None:
         snapshot = self._cache.snapshot if self._cache is not None else None
@@ -200,7 +214,7 @@ class TwinDevice:
         self._workers += 1
         if self.prefetcher is not None:
             self.prefetcher.note_local(found, _NO_FEATURES)
-        self._step(request, request.flow.recognized_here(TierAnswer(found, _DEVICE), self._clock.now_s))
+        self._step(request, request.flow.recognized_here(TierAnswer(found, DEVICE), self._clock.now_s))
         self._prepare_next()
 
     def _offload(self, request: _Request, extracted: int | None) -> None:
@@ -216,7 +230,7 @@ class TwinDevice:
             request.question = Question(request.photo, image=False, features=QUERY_FEATURES, size_bytes=size)
             if complete is None:
                 extraction_s = self._costs.device_extraction_s()
-                self._offloading.note_extraction(extraction_s * 1e3)
+                self._offloading.note_extraction(extraction_s * self.processor.slowness * 1e3)
                 work_s += extraction_s
         self._work(work_s, lambda _spent_s: self._prepared(request))
 
@@ -313,19 +327,19 @@ class EdgeSource:
         Whom.
     air : TwinLink
         The way there.
-    costs : Costs
-        What calls cost besides.
+    way_s : float
+        What each way takes besides.
     """
 
     def __init__(
-        self, events: EventQueue, device_id: str, edge: TwinEdge, air: TwinLink, costs: Costs
+        self, events: EventQueue, device_id: str, edge: TwinEdge, air: TwinLink, way_s: float
     ) -> None:
         self._events = events
         self._clock = events.clock
         self._device_id = device_id
         self._edge = edge
         self._air = air
-        self._costs = costs
+        self._way_s = way_s
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
@@ -337,7 +351,7 @@ class EdgeSource:
 
         def back(outcome: FetchedModels | NearsightError) -> None:
             size = outcome.size_bytes if isinstance(outcome, FetchedModels) else ANSWER_BYTES
-            self._air.down(size, lambda: _complete(future, outcome), self._costs.one_way_s)
+            self._air.down(size, lambda: _complete(future, outcome), self._way_s)
 
         self._up(lambda: self._edge.get_models(object_ids, deadline_s, back), future, deadline_s)
         return future
@@ -351,7 +365,7 @@ class EdgeSource:
             outcome = outcome_of(done)
             most = len(outcome.following) if isinstance(outcome, Prediction) else 0
             size = ANSWER_BYTES + BYTES_PER_PREDICTION * most
-            self._air.down(size, lambda: _complete(future, outcome), self._costs.one_way_s)
+            self._air.down(size, lambda: _complete(future, outcome), self._way_s)
 
         self._up(
             lambda: self._edge.next_objects(self._device_id, current, deadline_s, back), future, deadline_s
@@ -373,7 +387,7 @@ class EdgeSource:
     def _up(
         self, arrived: Action, future: Future[FetchedModels] | Future[Prediction], deadline_s: float
     ) -> None:
-        self._air.up(REQUEST_BYTES, arrived, self._costs.one_way_s)
+        self._air.up(REQUEST_BYTES, arrived, self._way_s)
         self._events.at(deadline_s, lambda: _expire(future))
 
 
@@ -395,14 +409,14 @@ _NO_FEATURES = cast("Features", None)
 """Nobody nearby learns from the twin's photos."""
 
 
-def over(link: TwinLink, costs: Costs, ask: Asks) -> Asks:
-    """A tier at the other end of a link."""
+def over(link: TwinLink, way_s: float, ask: Asks) -> Asks:
+    """A tier at the other end of a link; ``way_s`` passes in daemons, each way."""
 
     def put(question: Question, deadline_s: float, answered: Answered) -> None:
         def back(outcome: Reply | NearsightError) -> None:
             size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES
-            link.down(size, lambda: answered(outcome), costs.one_way_s)
+            link.down(size, lambda: answered(outcome), way_s)
 
-        link.up(question.size_bytes, lambda: ask(question, deadline_s, back), costs.one_way_s)
+        link.up(question.size_bytes, lambda: ask(question, deadline_s, back), way_s)
 
     return put

@@ -122,7 +122,7 @@ class TwinEdge:
             self.worker,
             EdgeMetrics(CollectorRegistry()),
             self.worker,
-            costs.model.edge,
+            costs.edge_profile(processor.slowness),
             self.load,
         )
         self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._recognizer)
@@ -241,7 +241,7 @@ class TwinEdge:
             return as_features
         spent_s = self._costs.edge_extraction_s()
         self.processor.run(spent_s, lambda: self._send(request, as_features, None))
-        self.cache.profiler.observe_extraction(spent_s * 1e3)
+        self.cache.profiler.observe_extraction(spent_s * self.processor.slowness * 1e3)
         return None
 
     def _send(self, request: _EdgeRequest, sent: Question, unknown: Reply | None) -> None:

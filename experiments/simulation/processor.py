@@ -1,62 +1,121 @@
-"""CPU time as something that runs out: cores, and servers whose requests wait for a worker, then for a core.
+"""CPU time as something that runs out: cores, who computes on them, and servers before them.
 
-A core works on one thing to its end, first come first served. A system that divides its time gives
-everybody the same share instead; means agree where cores are seldom all busy.
+A core that is wanted by several goes round: each computes for a slice, then the next. So a short job does not
+wait for the end of a long one, and many at once make all of them slower, as under an operating system.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nearsight.common.errors import DeadlineExceeded, NearsightError
+from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.admission import AdmissionQueue, Refused
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.simulation.events import Action, EventQueue
 
+SLICE_S = 0.003
+"""Of a core, at a time, if others wait for it: about Linux's."""
+_DONE_S = 1e-9
+_NEVER = math.inf
 
-class Processor:
-    """Cores.
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """Something that is computed, and how far that is."""
+
+    left_s: float
+    done: Action
+    since_s: float = 0.0
+    until_s: float = _NEVER
+
+
+class Cores:
+    """Cores of one machine. Some machines of the twin are several tiers: they share them.
 
     Parameters
     ----------
     events : EventQueue
         Time.
-    cores : int
+    count : int
         Things that are computed at the same time.
+    """
+
+    def __init__(self, events: EventQueue, count: int) -> None:
+        self._events = events
+        self._clock = events.clock
+        self._running: list[_Work] = []
+        self._waiting: deque[_Work] = deque()
+        self.count = count
+
+    def run(self, work_s: float, done: Action) -> None:
+        """Compute for so long, as soon as a core is free; in slices while others wait, too."""
+        work = _Work(work_s, done)
+        if len(self._running) < self.count:
+            self._begin(work)
+            return
+        self._waiting.append(work)
+        now_s = self._clock.now_s
+        for other in self._running:
+            self._stop_at(other, max(now_s, other.since_s + SLICE_S))
+
+    def _begin(self, work: _Work) -> None:
+        work.since_s = self._clock.now_s
+        work.until_s = _NEVER
+        self._running.append(work)
+        self._stop_at(work, work.since_s + (min(SLICE_S, work.left_s) if self._waiting else work.left_s))
+
+    def _stop_at(self, work: _Work, time_s: float) -> None:
+        if time_s < work.until_s:
+            work.until_s = time_s
+            self._events.at(time_s, lambda: self._stop(work, time_s))
+
+    def _stop(self, work: _Work, time_s: float) -> None:
+        if work.until_s != time_s:
+            return  # it was stopped earlier
+        work.until_s = _NEVER
+        work.left_s -= self._clock.now_s - work.since_s
+        self._running.remove(work)
+        ended = work.left_s <= _DONE_S
+        if not ended:
+            self._waiting.append(work)
+        if self._waiting:
+            self._begin(self._waiting.popleft())
+        if ended:
+            work.done()
+
+
+class Processor:
+    """What one tier computes on.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    cores : int or Cores
+        Its own, so many, or those of a machine that is shared.
+    slowness : float
+        How many times slower it is than the machine whose times are given.
 
     Attributes
     ----------
     busy_s : float
-        Core seconds that were worked, of what has begun.
+        Core seconds of all that was begun.
     """
 
-    def __init__(self, events: EventQueue, cores: int) -> None:
-        self._events = events
-        self._idle = cores
-        self._waiting: deque[tuple[float, Action]] = deque()
-        self.cores = cores
+    def __init__(self, events: EventQueue, cores: int | Cores, slowness: float = 1.0) -> None:
+        self._cores = cores if isinstance(cores, Cores) else Cores(events, cores)
+        self.cores = self._cores.count
+        self.slowness = slowness
         self.busy_s = 0.0
 
     def run(self, work_s: float, done: Action) -> None:
-        """Compute for so long, as soon as a core is free."""
-        if not self._idle:
-            self._waiting.append((work_s, done))
-            return
-        self._idle -= 1
-        self._begin(work_s, done)
-
-    def _begin(self, work_s: float, done: Action) -> None:
+        """Compute what takes so long on the machine whose times are given."""
+        work_s *= self.slowness
         self.busy_s += work_s
-        self._events.after(work_s, lambda: self._end(done))
-
-    def _end(self, done: Action) -> None:
-        if self._waiting:
-            self._begin(*self._waiting.popleft())
-        else:
-            self._idle += 1
-        done()
+        self._cores.run(work_s, done)
 
 
 @dataclass(slots=True, eq=False)
@@ -146,8 +205,3 @@ class Server:
         for one in refused:
             self.refused += 1
             one.item.refuse(one.error)
-
-
-def too_late() -> DeadlineExceeded:
-    """The error of a call whose answer does not come in time."""
-    return DeadlineExceeded("no answer in time")

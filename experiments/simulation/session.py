@@ -18,12 +18,12 @@ from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.replay import Ledger
 from nearsight.experiments.simulation.cloud import CLOUD, TwinCloud, TwinCloudClient
 from nearsight.experiments.simulation.cost_model import CostModel, Costs
-from nearsight.experiments.simulation.device import TwinDevice, over
+from nearsight.experiments.simulation.device import DEVICE, TwinDevice, over
 from nearsight.experiments.simulation.edge import EDGE, TEACHING_S, TwinEdge
 from nearsight.experiments.simulation.events import EventQueue
 from nearsight.experiments.simulation.link import TwinLink
 from nearsight.experiments.simulation.photos import TwinPhoto, twin_model
-from nearsight.experiments.simulation.processor import Processor
+from nearsight.experiments.simulation.processor import Cores, Processor
 from nearsight.experiments.testbed.link import LinkShape
 from nearsight.experiments.testbed.networks import UNSHAPED
 from nearsight.experiments.testbed.plan import PlannedPhoto
@@ -87,12 +87,18 @@ class Hardware:
         Of each node (table 6.1).
     shared : int
         All nodes are processes of one machine with so many cores; 0: each has its own.
+    cloud_slowness, edge_slowness, device_slowness : float
+        How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
+        decide by profiles of their own speed.
     """
 
     cloud: int = 24
     edge: int = 8
     device: int = 4
     shared: int = 0
+    cloud_slowness: float = 1.0
+    edge_slowness: float = 1.0
+    device_slowness: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ class TwinOutcome:
     rows : tuple of RequestRow
         As of a replay.
     cpu : mapping of str to float
-        Core seconds of each tier while devices were served; of the machine if it is shared.
+        Core seconds of each tier while devices were served.
     up_bytes, down_bytes : int
         Between building and cloud.
     cached_objects : tuple of int
@@ -203,28 +209,34 @@ class _Run:
             )
         self._costs = Costs(model, len(session.object_ids), self._rng)
         hardware = session.hardware
-        self._machine = Processor(self._events, hardware.shared) if hardware.shared else None
+        self._machine = Cores(self._events, hardware.shared) if hardware.shared else None
         models = {name: twin_model(name, model.model_features) for name in session.object_ids}
         cores = hardware.shared or hardware.cloud
         self._cloud = TwinCloud(
-            self._events, self._processor(cores), models, self._costs, ServerSettings(workers=cores)
+            self._events,
+            self._processor(hardware.cloud, hardware.cloud_slowness),
+            models,
+            self._costs,
+            ServerSettings(workers=cores),
         )
         self._links = [TwinLink(self._events, UNSHAPED, self._rng) for _ in range(session.edges)]
         self._edges = self._make_edges()
         self._devices = [self._device(visitor) for visitor in session.visitors]
 
-    def _processor(self, cores: int) -> Processor:
-        return self._machine if self._machine is not None else Processor(self._events, cores)
+    def _processor(self, cores: int, slowness: float) -> Processor:
+        return Processor(self._events, cores if self._machine is None else self._machine, slowness)
 
     def _make_edges(self) -> list[TwinEdge]:
         settings = self._tiers.edge
         if settings is None:
             return []
+        hardware = self._session.hardware
+        way_s = self._costs.one_way_s(hardware.edge_slowness, hardware.cloud_slowness)
         return [
             TwinEdge(
                 self._events,
-                self._processor(self._session.hardware.edge),
-                TwinCloudClient(self._events, self._cloud, link, self._costs),
+                self._processor(hardware.edge, hardware.edge_slowness),
+                TwinCloudClient(self._events, self._cloud, link, way_s),
                 self._costs,
                 settings,
             )
@@ -232,9 +244,10 @@ class _Run:
         ]
 
     def _device(self, visitor: TwinVisitor) -> TwinDevice:
-        events, session, costs = self._events, self._session, self._costs
-        link = self._links[visitor.edge]
-        tiers = {CLOUD: over(link, costs, self._cloud.recognize)}
+        events, session, hardware = self._events, self._session, self._session.hardware
+        link, way_s = self._links[visitor.edge], self._costs.one_way_s
+        slowness = hardware.device_slowness
+        tiers = {CLOUD: over(link, way_s(slowness, hardware.cloud_slowness), self._cloud.recognize)}
         if not self._edges:
             return self._bare(visitor, tiers)
         edge = self._edges[visitor.edge]
@@ -243,7 +256,7 @@ class _Run:
         near = {
             EDGE: over(
                 air,
-                costs,
+                way_s(slowness, hardware.edge_slowness),
                 lambda question, deadline_s, answered: edge.recognize(
                     question, device_id, deadline_s, answered
                 ),
@@ -258,7 +271,7 @@ class _Run:
         return TwinDevice(
             self._events,
             visitor.name,
-            self._processor(self._session.hardware.device),
+            self._processor(self._session.hardware.device, self._session.hardware.device_slowness),
             tiers,
             self._costs,
             self._tiers.device,
@@ -320,11 +333,10 @@ class _Run:
         ]
 
     def _cpu(self) -> dict[str, float]:
-        if self._machine is not None:
-            return {"machine": self._machine.busy_s}
         return {
             CLOUD: self._cloud.processor.busy_s,
             EDGE: sum(edge.processor.busy_s for edge in self._edges),
+            DEVICE: sum(device.processor.busy_s for device in self._devices),
         }
 
 

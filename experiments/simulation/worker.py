@@ -1,12 +1,14 @@
 """The daemons' background thread without a thread: one job after another, in virtual time.
 
 A job that builds a snapshot says how long that takes (`spend`). Its clock goes on by that much within the
-job, so that what measures its own builds sees them; the next job waits for it, and a core is busy meanwhile.
+job, so that what measures its own builds sees them. Then a core is busy with it; the next job, and what the
+job leads to, wait until it is done.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 
 from nearsight.common.background import BackgroundWorker, Job
@@ -32,9 +34,10 @@ class VirtualWorker(BackgroundWorker):
         self._due: list[tuple[float, int, str, Job]] = []
         self._named: dict[str, float] = {}
         self._count = 0
-        self._wakes_s = float("inf")
-        self._busy_until_s = 0.0
+        self._wakes_s = math.inf
+        self._busy = False
         self._spent_s = 0.0
+        self._results: list[Callable[[], object]] = []
         self._stopped = False
 
     def monotonic(self) -> float:
@@ -57,7 +60,7 @@ class VirtualWorker(BackgroundWorker):
     def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
         """Run a job after a while. Of jobs with the same name one waits at a time, the first due."""
         due_s = self.monotonic() + after_s
-        if self._stopped or (name and self._named.get(name, float("inf")) <= due_s):
+        if self._stopped or (name and self._named.get(name, math.inf) <= due_s):
             return
         if name:
             self._named[name] = due_s
@@ -67,39 +70,48 @@ class VirtualWorker(BackgroundWorker):
 
     def spend(self, work_s: float) -> None:
         """The job that runs computes for so long."""
-        self._spent_s += work_s
+        self._spent_s += work_s * self._processor.slowness
 
     def when_finished(self, action: Callable[[], object]) -> None:
-        """Do something when what was spent so far has passed."""
+        """Do something when what the job spends is done."""
         if self._spent_s:
-            self._events.after(self._spent_s, action)
+            self._results.append(action)
         else:
             action()
 
     def _wake(self, due_s: float) -> None:
-        due_s = max(due_s, self._busy_until_s)
-        if due_s < self._wakes_s:
+        if due_s < self._wakes_s and not self._busy:
             self._wakes_s = due_s
             self._events.at(due_s, lambda: self._work(due_s))
 
     def _work(self, wake_s: float) -> None:
         if wake_s != self._wakes_s:
             return  # an earlier one was set meanwhile
-        self._wakes_s = float("inf")
+        self._wakes_s = math.inf
         now_s = self._virtual.now_s
-        while self._due and self._due[0][0] <= now_s and self._busy_until_s <= now_s:
+        while self._due and self._due[0][0] <= now_s and not self._busy:
             due_s, _, name, job = heapq.heappop(self._due)
             if name:
                 if self._named.get(name) != due_s:
                     continue
                 del self._named[name]
             self._do(job)
-        if self._due:
-            self._wake(self._due[0][0])
+        self._wake_for_next()
 
     def _do(self, job: Job) -> None:
         job()
         if self._spent_s:
-            self._processor.run(self._spent_s, lambda: None)
-            self._busy_until_s = self._virtual.now_s + self._spent_s
-            self._spent_s = 0.0
+            self._busy = True
+            work_s, self._spent_s = self._spent_s, 0.0
+            self._processor.run(work_s / self._processor.slowness, self._done)
+
+    def _done(self) -> None:
+        self._busy = False
+        results, self._results = self._results, []
+        for action in results:
+            action()
+        self._wake_for_next()
+
+    def _wake_for_next(self) -> None:
+        if self._due:
+            self._wake(self._due[0][0])

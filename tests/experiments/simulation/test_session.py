@@ -81,6 +81,34 @@ def test_one_photo_to_the_cloud_takes_link_and_computing_time() -> None:
     assert row.is_correct
 
 
+def test_a_slow_cloud_computes_longer_and_nothing_else_changes() -> None:
+    photo = TwinPhoto("0001", 50_000, 200.0, at_second_look=True)
+    costs = _exact().model_copy(update={"call_ms": 0.0})
+    rows = [
+        TwinSession(
+            _IDS,
+            [_visitor((0.0, photo))],
+            costs,
+            LinkShape(rtt_ms=40.0),
+            hardware=Hardware(cloud_slowness=slowness),
+        )
+        .play(ONLY_CLOUD, CONFIGURATIONS[ONLY_CLOUD])
+        .rows[0]
+        for slowness in (1.0, 3.0)
+    ]
+    fast, slow = rows
+    assert slow.cloud_compute_ms == pytest.approx(3 * fast.cloud_compute_ms)
+    assert slow.latency_ms - fast.latency_ms == pytest.approx(2 * fast.cloud_compute_ms)
+
+
+def test_devices_that_are_slow_leave_more_to_the_edge() -> None:
+    fast, slow = (
+        _crowd(5, hardware=Hardware(device_slowness=slowness)).play(ADAPTIVE, CONFIGURATIONS[ADAPTIVE])
+        for slowness in (1.0, 30.0)
+    )
+    assert _share(slow, "device") < _share(fast, "device") / 2
+
+
 def test_a_photo_that_nothing_explains_reaches_the_cloud_and_is_unknown() -> None:
     unknown = TwinPhoto("", 30_000, NEVER, at_second_look=False)
     session = TwinSession(_IDS, [_visitor((0.0, unknown))], _exact(), LinkShape(rtt_ms=10.0))
