@@ -17,22 +17,20 @@ class PingRequest(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., endpoint: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class PingResponse(_message.Message):
-    __slots__ = ("node_id", "incarnation", "device_id", "keys", "store_bytes", "models", "model_bytes")
+    __slots__ = ("node_id", "incarnation", "device_id", "keys", "store_bytes", "models")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     STORE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
-    MODEL_BYTES_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation: int
     device_id: str
     keys: int
     store_bytes: int
     models: int
-    model_bytes: int
-    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., device_id: _Optional[str] = ..., keys: _Optional[int] = ..., store_bytes: _Optional[int] = ..., models: _Optional[int] = ..., model_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., device_id: _Optional[str] = ..., keys: _Optional[int] = ..., store_bytes: _Optional[int] = ..., models: _Optional[int] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("node_id", "incarnation")

@@ -151,7 +151,7 @@ class Cooperation:
             clock=clock,
             rng=rng,
             services=[PeerModelService(catalogue, held, self._accountant)] if shares else [],
-            held=lambda: (len(held), held.size_bytes) if shares else (0, 0),
+            held=lambda: len(held) if shares else 0,
         )
         store, background = self._node.store, self._background
         self._source = CooperativeModelSource(

@@ -91,7 +91,7 @@ class PeerNode:
     services : sequence of Service
         Further services for peers, e.g. models.
     held : callable or None
-        How many models, and bytes of them, this device can hand out.
+        How many models this device can hand out.
     observer : ServerObserver or None
         Told of every call that peers make.
 
@@ -118,7 +118,7 @@ class PeerNode:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         services: Sequence[Service] = (),
-        held: Callable[[], tuple[int, int]] | None = None,
+        held: Callable[[], int] | None = None,
         observer: ServerObserver | None = None,
     ) -> None:
         self.settings = settings
@@ -289,15 +289,13 @@ class PeerNode:
         )
 
     def _describe(self) -> PingResponse:
-        models, model_bytes = self._held() if self._held is not None else (0, 0)
         return PingResponse(
             node_id=self.node_id,
             incarnation=self.incarnation,
             device_id=self.device_id,
             keys=len(self._shared),
             store_bytes=self._shared.size_bytes,
-            models=models,
-            model_bytes=model_bytes,
+            models=self._held() if self._held is not None else 0,
         )
 
     def _ping(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:
@@ -392,7 +390,6 @@ def _answer_ping(done: Future[Reply], answer: Future[PingReply]) -> None:
                 message.keys,
                 message.store_bytes,
                 message.models,
-                message.model_bytes,
             )
         )
 

@@ -32,7 +32,7 @@ class PingReply:
         Its name for people.
     keys, store_bytes : int
         What it holds of the key-value store.
-    models, model_bytes : int
+    models : int
         Object models that it can hand out.
     """
 
@@ -42,7 +42,6 @@ class PingReply:
     keys: int = 0
     store_bytes: int = 0
     models: int = 0
-    model_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
