@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nearsight.common.clock import ManualClock
 from nearsight.device.peers.local_store import Place, Refusal
+from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.shared_store import SharedStore
 from nearsight.device.peers.values import Entry, Register
@@ -50,3 +51,13 @@ def test_what_changed_since_it_was_handed_over_is_not_dropped() -> None:
     shared.write(entry(shared, "first b", 20))
     assert shared.drop(handed_over) == 1
     assert shared.keys() == ("first b",)
+
+
+def test_nobody_waits_for_who_delivered_even_if_it_is_gone_again() -> None:
+    shared = make()
+    first, second = NodeId(1), NodeId(2)
+    assert shared.claim("first a", first) == 0
+    assert shared.claim("first a", second) > 0
+    shared.write(entry(shared, "first a", 10))
+    shared.drop(shared.digests(["first a"]))
+    assert shared.claim("first a", second) == 0
