@@ -134,6 +134,11 @@ class LocalRecognition:
 
 
 def _profile(settings: PrefetchSettings) -> DeviceProfile:
+    profile = _measured_or_default(settings)
+    return profile.only(settings.features) if settings.features else profile
+
+
+def _measured_or_default(settings: PrefetchSettings) -> DeviceProfile:
     log = get_logger("device")
     if settings.profile is not None:
         profile = DeviceProfile.load(settings.profile)

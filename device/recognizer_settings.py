@@ -62,6 +62,8 @@ class PrefetchSettings(_Group):
     """Recognise on the device where that is expected to be faster. Needs an edge, or devices nearby."""
     profile: Path | None = None
     """Device profile of `nearsight profile --device`. None: a built-in default, adjusted to this machine."""
+    features: int = Field(default=0, ge=0)
+    """Features per photo, one of the profile's numbers. 0: the number that is expected to be the fastest."""
     k_max: int = Field(default=40, ge=0, le=10_000)
     """Most objects to hold ready at a time; 0: none."""
     memory_bytes: int = Field(default=32 * 2**20, ge=0)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nearsight.common.caching.prefetch_decision import ExtractionCurves
 from nearsight.common.caching.profile import CacheProfile, load_profile_file, save_profile_file
+from nearsight.common.errors import ConfigurationError
 
 DEVICE_PROFILE_VERSION = 1
 MOST_FEATURE_COUNTS = 16
@@ -57,6 +58,23 @@ class DeviceProfile(BaseModel):
     def curves(self, k_max: int, correction: float = 1.0) -> tuple[ExtractionCurves, ...]:
         """f_D(k) and recall_D(k) per number of features; ``correction`` is how much slower the machine is."""
         return tuple(ExtractionCurves.of_profile(profile, k_max, correction) for profile in self.profiles)
+
+    def only(self, features: int) -> Self:
+        """The part for one number of features: then there is nothing to choose.
+
+        Raises
+        ------
+        ConfigurationError
+            If it was not measured.
+        """
+        found = tuple(profile for profile in self.profiles if profile.query_features == features)
+        if not found:
+            known = ", ".join(map(str, self.feature_counts))
+            raise ConfigurationError(
+                f"the device profile has no {features} features",
+                advice=f"choose one of {known}, or measure it: nearsight profile DIR --device --features",
+            )
+        return self.model_copy(update={"profiles": found})
 
     def save(self, path: Path) -> None:
         """Write the file, complete or not at all.

@@ -41,6 +41,13 @@ def test_curves_contain_the_extraction_except_for_an_empty_cache() -> None:
     np.testing.assert_allclose(few.recall[1:], [0.89, 0.88])
 
 
+def test_one_number_of_features_leaves_nothing_to_choose() -> None:
+    profile = DeviceProfile(profiles=(row(200), row(800)))
+    assert profile.only(800).profiles == (row(800),)
+    with pytest.raises(ConfigurationError, match="no 600 features; choose one of 200, 800"):
+        profile.only(600)
+
+
 @pytest.mark.parametrize("counts", [(), (400, 200), (200, 200)])
 def test_numbers_of_features_must_be_different_and_rise(counts: tuple[int, ...]) -> None:
     with pytest.raises(ValidationError):
