@@ -309,7 +309,9 @@ class CatalogueCache:
         if step.wanted is not None:
             self.supply.want_for_cache(step.wanted)
         if step.build is not None:
-            guests = frozenset() if step.shrinks else self.prefetch.guests - step.build
+            # Where no cache pays, or the load leaves no room, guests do not keep lookups going.
+            stay = bool(step.build) and not step.shrinks
+            guests = self.prefetch.guests - step.build if stay else frozenset()
             self._build_soon(step.build, guests, step.why)
 
     def _situation(self) -> Situation:

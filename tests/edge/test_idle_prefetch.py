@@ -132,6 +132,26 @@ def test_guests_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
         assert cached(edge) <= {"00", "01", "03"}
 
 
+def test_guests_leave_with_the_last_resident_when_lookups_are_too_slow(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
+        EdgeClient(edge.endpoint, device_id="today") as device,
+    ):
+        device.ask(photo(0))
+        tour(edge, ["00", "03"], visitors=5)
+        make_misses_costly(edge)
+        device.ask(photo(0))
+        wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+        monkeypatch.setattr(edge.caches.services.load, "idle_s", lambda: 0.0)
+        cache = cache_of(edge)
+        for _ in range(50):
+            cache.profiler.observe_lookup(2, 1e6)
+        edge.caches.services.background.submit(cache.improve)
+        wait_until(lambda: cached(edge) == set(), what="an empty cache")
+
+
 def test_a_guest_that_leaves_the_catalogue_leaves_the_cache(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
