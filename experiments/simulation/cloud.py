@@ -22,6 +22,7 @@ from nearsight.experiments.simulation.cost_model import (
 )
 from nearsight.experiments.simulation.events import Action, EventQueue
 from nearsight.experiments.simulation.link import TwinLink
+from nearsight.experiments.simulation.model_messages import listing_with_digests
 from nearsight.experiments.simulation.photos import TwinPhoto, found_object
 from nearsight.experiments.simulation.processor import Call, Processor, Server
 
@@ -111,7 +112,7 @@ class TwinCloud:
         self.models = models
         self.processor = processor
         self.server = Server(events, processor, settings)
-        self.listing = Listing({name: model.version for name, model in models.items()}, 1)
+        self.listing = listing_with_digests(models, 1)
         self.requests = 0
 
     def recognize(self, question: Question, deadline_s: float, answered: Answered) -> None:

@@ -7,17 +7,15 @@ image if features were unknown. The prefetcher is the SDK's, with its snapshots,
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
 from nearsight.common.caching.miss_latency import MissLatency
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
-from nearsight.common.catalogue_answers import FetchedModels, Listing
-from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unavailable
-from nearsight.common.futures import failed, outcome_of, pending
+from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
@@ -29,7 +27,6 @@ from nearsight.device.engine import LARGEST_RESERVE_S
 from nearsight.device.held_models import HeldModels
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
 from nearsight.device.offloading import Offloading
-from nearsight.device.predictions import Prediction
 from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.device.prefetcher import Prefetcher
 from nearsight.device.profiler import DeviceProfiler
@@ -42,13 +39,13 @@ from nearsight.experiments.simulation.cloud import QUERY_FEATURES, Answered, Que
 from nearsight.experiments.simulation.cost_model import (
     ANSWER_BYTES,
     BYTES_PER_FEATURE,
-    BYTES_PER_PREDICTION,
-    REQUEST_BYTES,
     Costs,
 )
 from nearsight.experiments.simulation.edge import EDGE, TwinEdge
-from nearsight.experiments.simulation.events import Action, EventQueue
+from nearsight.experiments.simulation.edge_source import EdgeSource
+from nearsight.experiments.simulation.events import EventQueue
 from nearsight.experiments.simulation.link import TwinLink
+from nearsight.experiments.simulation.neighbourhood import TwinNeighbourhood, TwinPeer
 from nearsight.experiments.simulation.photos import TwinPhoto, TwinSnapshot
 from nearsight.experiments.simulation.processor import Processor
 from nearsight.experiments.simulation.worker import VirtualWorker
@@ -131,9 +128,12 @@ class TwinDevice:
         self._cache: LocalCache | None = None
         self._profiler: DeviceProfiler | None = None
         self.prefetcher: Prefetcher | None = None
+        self.peer: TwinPeer | None = None
 
-    def prefetch(self, edge: TwinEdge, air: TwinLink) -> None:
-        """Recognise on the device, with models of this edge."""
+    def prefetch(
+        self, edge: TwinEdge, air: TwinLink, neighbours: TwinNeighbourhood | None, rng: random.Random
+    ) -> None:
+        """Recognise on the device, with models of devices nearby, if it shares, and of this edge."""
         settings = self._settings.prefetch
         profile = self._costs.device_profile(self.processor.slowness)
         worker = VirtualWorker(self._events, self.processor)
@@ -147,12 +147,19 @@ class TwinDevice:
         self._profiler = DeviceProfiler(profile, MissLatency(settings.miss_prior_ms, settings.miss_window))
         way_s = self._costs.one_way_s(self.processor.slowness, edge.processor.slowness)
         source = EdgeSource(self._events, self.name, edge, air, way_s)
+        held = HeldModels(settings.memory_bytes)
+        sources = PrefetchSources(source, source, source)
+        if neighbours is not None:
+            self.peer = TwinPeer(
+                self._events, neighbours, self.processor, air, self._costs, held, source, rng
+            )
+            sources = self.peer.sources()
         self.prefetcher = Prefetcher(
             "museum",
             self._cache,
             self._profiler,
-            HeldModels(settings.memory_bytes),
-            PrefetchSources(source, source, source),
+            held,
+            sources,
             settings,
             worker,
             background=worker,
@@ -312,97 +319,6 @@ class _Asking:
     sent_bytes: int = 0
     received_bytes: int = 0
     settled: bool = False
-
-
-class EdgeSource:
-    """What the prefetcher asks of its edge: models, predictions, and the list of objects.
-
-    Parameters
-    ----------
-    events : EventQueue
-        Time.
-    device_id : str
-        Who asks.
-    edge : TwinEdge
-        Whom.
-    air : TwinLink
-        The way there.
-    way_s : float
-        What each way takes besides.
-    """
-
-    def __init__(
-        self, events: EventQueue, device_id: str, edge: TwinEdge, air: TwinLink, way_s: float
-    ) -> None:
-        self._events = events
-        self._clock = events.clock
-        self._device_id = device_id
-        self._edge = edge
-        self._air = air
-        self._way_s = way_s
-
-    def get_models(
-        self, catalogue: str, object_ids: Sequence[str], timeout_s: float
-    ) -> Future[FetchedModels]:
-        """Object models of the edge."""
-        del catalogue
-        future: Future[FetchedModels] = pending()
-        deadline_s = self._clock.now_s + timeout_s
-
-        def back(outcome: FetchedModels | NearsightError) -> None:
-            size = outcome.size_bytes if isinstance(outcome, FetchedModels) else ANSWER_BYTES
-            self._air.down(size, lambda: _complete(future, outcome), self._way_s)
-
-        self._up(lambda: self._edge.get_models(object_ids, deadline_s, back), future, deadline_s)
-        return future
-
-    def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
-        """Report what was recognised, and ask what may follow."""
-        future: Future[Prediction] = pending()
-        deadline_s = self._clock.now_s + timeout_s
-
-        def back(done: Future[Prediction]) -> None:
-            outcome = outcome_of(done)
-            most = len(outcome.following) if isinstance(outcome, Prediction) else 0
-            size = ANSWER_BYTES + BYTES_PER_PREDICTION * most
-            self._air.down(size, lambda: _complete(future, outcome), self._way_s)
-
-        self._up(
-            lambda: self._edge.next_objects(self._device_id, current, deadline_s, back), future, deadline_s
-        )
-        return future
-
-    def list_objects(self, timeout_s: float) -> Future[Listing]:
-        """Catalogues do not change in the twin."""
-        del timeout_s
-        return failed(Unavailable("the twin lists its catalogue once"))
-
-    def get_revision(self, timeout_s: float) -> Future[int]:
-        """Always the same."""
-        del timeout_s
-        future: Future[int] = pending()
-        future.set_result(self._edge.cache.revision)
-        return future
-
-    def _up(
-        self, arrived: Action, future: Future[FetchedModels] | Future[Prediction], deadline_s: float
-    ) -> None:
-        self._air.up(REQUEST_BYTES, arrived, self._way_s)
-        self._events.at(deadline_s, lambda: _expire(future))
-
-
-def _complete(future: Future[FetchedModels] | Future[Prediction], outcome: object) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, NearsightError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)  # type: ignore[arg-type]
-
-
-def _expire(future: Future[FetchedModels] | Future[Prediction]) -> None:
-    if not future.done():
-        future.set_exception(DeadlineExceeded("no answer in time"))
 
 
 _NO_FEATURES = cast("Features", None)

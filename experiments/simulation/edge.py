@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
-from nearsight.common.catalogue_answers import FetchedModels
+from nearsight.common.catalogue_answers import FetchedModels, Listing
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -334,6 +334,13 @@ class TwinEdge:
             self.cache.supply.for_device(object_ids, remaining_s).add_done_callback(come)
 
         self.server.offer(Call(deadline_s, lambda _call: (self._costs.small_s, end), answered))
+
+    def list_objects(self, deadline_s: float, answered: Callable[[Listing | NearsightError], None]) -> None:
+        """A device asks which objects there are."""
+        listing = self._cloud.listing
+        self.server.offer(
+            Call(deadline_s, lambda _call: (self._costs.small_s, lambda: answered(listing)), answered)
+        )
 
 
 class _EdgeRequest:

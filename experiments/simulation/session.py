@@ -1,11 +1,13 @@
 """A run of the twin: one configuration, the same traces as on the testbed, the same rows as from its replay.
 
-The five configurations of section 6.2.3. What differs between them is settings of edge and devices, as on the
-testbed.
+The five configurations of section 6.2.3, and devices that share their models. What differs between them is
+settings of edge and devices, as on the testbed.
 """
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from nearsight.common.rpc.settings import ServerSettings
+from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.replay import Ledger
@@ -22,6 +25,7 @@ from nearsight.experiments.simulation.device import DEVICE, TwinDevice, over
 from nearsight.experiments.simulation.edge import EDGE, TEACHING_S, TwinEdge
 from nearsight.experiments.simulation.events import EventQueue
 from nearsight.experiments.simulation.link import TwinLink
+from nearsight.experiments.simulation.neighbourhood import TwinNeighbourhood
 from nearsight.experiments.simulation.photos import TwinPhoto, twin_model
 from nearsight.experiments.simulation.processor import Cores, Processor
 from nearsight.experiments.testbed.link import LinkShape
@@ -35,6 +39,7 @@ LOAD_BALANCED = "load-balanced"
 BOUNDED = "bounded"
 PREFETCHING = "prefetching"
 ADAPTIVE = "prefetching-adaptive"
+COOPERATIVE = "cooperative"
 
 _SETTLED_S, _QUIET_S, _POLL_S = 60.0, 1.0, 0.25
 
@@ -63,6 +68,7 @@ class TwinTiers:
 
 _ALONE = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
 _FETCHES = RecognizerSettings()
+_SHARES = RecognizerSettings(peers=PeerSettings(enabled=True))
 
 CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
     {
@@ -72,9 +78,10 @@ CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
         BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _ALONE),
         PREFETCHING: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES, (600,)),
         ADAPTIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES),
+        COOPERATIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _SHARES),
     }
 )
-"""Section 6.2.3, and the edge that does nothing about many users."""
+"""Section 6.2.3, the edge that does nothing about many users, and devices that share their models (5.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,8 @@ class TwinOutcome:
         In each edge's cache at the end.
     events : int
         What was simulated.
+    models : mapping of str to int
+        Of devices that share, together: where their models came from; as of `CooperationAccount`.
     """
 
     rows: tuple[RequestRow, ...]
@@ -144,6 +153,7 @@ class TwinOutcome:
     down_bytes: int
     cached_objects: tuple[int, ...]
     events: int
+    models: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +231,8 @@ class _Run:
         )
         self._links = [TwinLink(self._events, UNSHAPED, self._rng) for _ in range(session.edges)]
         self._edges = self._make_edges()
+        peers = self._tiers.device.peers
+        self._neighbours = [TwinNeighbourhood(models, peers) for _ in self._edges] if peers.enabled else []
         self._devices = [self._device(visitor) for visitor in session.visitors]
 
     def _processor(self, cores: int, slowness: float) -> Processor:
@@ -264,7 +276,8 @@ class _Run:
         }
         device = self._bare(visitor, {**near, **tiers})
         if self._tiers.device.prefetch.enabled:
-            device.prefetch(edge, air)
+            neighbours = self._neighbours[visitor.edge] if self._neighbours else None
+            device.prefetch(edge, air, neighbours, random.Random(f"{session.seed} {visitor.name}"))
         return device
 
     def _bare(self, visitor: TwinVisitor, tiers: Mapping[str, Callable[..., None]]) -> TwinDevice:
@@ -304,7 +317,15 @@ class _Run:
             sum(link.down_bytes - down for link, (_, down) in zip(self._links, sent, strict=True)),
             tuple(edge.cache.size for edge in self._edges),
             self._events.done,
+            self._models(),
         )
+
+    def _models(self) -> Mapping[str, int]:
+        total: Counter[str] = Counter()
+        for device in self._devices:
+            if device.peer is not None:
+                total.update(device.peer.account)
+        return total
 
     def _warm(self) -> None:
         """Teach edges over links without limits; go on when their caches did not change for a while.
