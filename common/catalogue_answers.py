@@ -28,11 +28,14 @@ class Listing:
         Of the catalogue.
     entries : tuple of ObjectSummary
         The listing as it came, for passing it on.
+    size_bytes : int
+        Bytes that came over the network.
     """
 
     versions: Mapping[str, int]
     revision: int
     entries: tuple[ObjectSummary, ...] = ()
+    size_bytes: int = 0
 
     @property
     def digests(self) -> Mapping[str, bytes]:
@@ -76,7 +79,7 @@ def listing_of(reply: Reply) -> Listing:
     """The objects of a catalogue."""
     response = message_of(reply, ListObjectsResponse)
     versions = {entry.object_id: entry.version for entry in response.objects}
-    return Listing(versions, response.revision, tuple(response.objects))
+    return Listing(versions, response.revision, tuple(response.objects), reply.received_bytes)
 
 
 def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:

@@ -145,6 +145,8 @@ class _CooperationCollector(Collector):
         yield models
         yield size
         counters: dict[str, tuple[str, float]] = {
+            "lists": ("Lists of the catalogue, by which models of peers are judged.", account.lists),
+            "list_bytes": ("Bytes of such lists.", account.list_bytes),
             "served_models": ("Object models handed out to peers.", account.served_models),
             "served_bytes": ("Bytes of such models.", account.served_bytes),
             "silent_peers": ("Peers that failed to hand out a model.", account.silent_peers),

@@ -19,6 +19,8 @@ class CooperationAccount:
         Models that came from the edge.
     cloud_models, cloud_bytes : int
         Models that came from the cloud.
+    lists, list_bytes : int
+        Lists of the catalogue that came from edge or cloud: by them models of peers are judged.
     rejected_models, rejected_bytes : int
         Answers of peers that were not the right model.
     silent_peers : int
@@ -39,6 +41,8 @@ class CooperationAccount:
     edge_bytes: int = 0
     cloud_models: int = 0
     cloud_bytes: int = 0
+    lists: int = 0
+    list_bytes: int = 0
     rejected_models: int = 0
     rejected_bytes: int = 0
     silent_peers: int = 0

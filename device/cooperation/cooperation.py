@@ -78,6 +78,7 @@ class CooperationState:
             ("models from devices nearby", _amount(account.peer_models, account.peer_bytes)),
             ("models from the edge", _amount(account.edge_models, account.edge_bytes)),
             ("models from the cloud", _amount(account.cloud_models, account.cloud_bytes)),
+            ("lists of the catalogue", _amount(account.lists, account.list_bytes)),
             ("models for devices nearby", _amount(account.served_models, account.served_bytes)),
             ("wrong models rejected", _amount(account.rejected_models, account.rejected_bytes)),
             ("peers not asked again", str(self.liars)),
@@ -92,8 +93,8 @@ class CooperationState:
         return facts
 
 
-def _amount(models: int, size_bytes: int) -> str:
-    return f"{models}, {size_bytes / 1e6:.2f} MB"
+def _amount(count: int, size_bytes: int) -> str:
+    return f"{count}, {size_bytes / 1e6:.2f} MB"
 
 
 class Cooperation:
@@ -268,6 +269,7 @@ class Cooperation:
 
     def listed(self, listing: Listing) -> None:
         """A tier listed the catalogue."""
+        self._accountant.add(lists=1, list_bytes=listing.size_bytes)
         self._vouchers.update(listing)
         self._source.listed()
 

@@ -159,7 +159,10 @@ class Figure(Experiment):
         rows = [
             (
                 name,
-                *(f"{one[f'{what}_model_bytes'] / 1e6:.2f}" for what in ("edge", "peer", "wasted")),
+                *(
+                    f"{one[f'{what}_bytes'] / 1e6:.2f}"
+                    for what in ("edge_model", "list", "peer_model", "wasted_model")
+                ),
                 f"{one['p50_ms']:.1f}",
                 f"{one['p95_ms']:.1f}",
                 *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in ("device", "edge", "cloud")),
@@ -169,7 +172,7 @@ class Figure(Experiment):
             )
             for name, one in summary["prefetching"].items()
         ]
-        columns = ("devices", "from edge MB", "from peers MB", "wasted MB", "p50 ms", "p95 ms")
+        columns = ("devices", "from edge MB", "lists MB", "from peers MB", "wasted MB", "p50 ms", "p95 ms")
         return (*columns, "device", "edge", "cloud", "recall", "wrong", "requests"), rows
 
     def plot(self, folder: Path) -> Path:  # noqa: D102
@@ -216,6 +219,7 @@ def _prefetching(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
     return {
         "edge_model_bytes": total(EDGE_BYTES),
+        "list_bytes": total("list_bytes"),
         "peer_model_bytes": total("peer_bytes"),
         "wasted_model_bytes": total("wasted_bytes"),
         "rejected_models": total("rejected_models"),

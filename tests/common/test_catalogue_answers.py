@@ -58,7 +58,7 @@ def test_a_malformed_model_does_not_spoil_the_others() -> None:
 def test_lists_become_values() -> None:
     objects = [pb.ObjectSummary(object_id="b", version=2), pb.ObjectSummary(object_id="a", version=1)]
     listing = listing_of(reply_of(pb.ListObjectsResponse(objects=objects, revision=5)))
-    assert listing == Listing({"b": 2, "a": 1}, 5, tuple(objects))
+    assert listing == Listing({"b": 2, "a": 1}, 5, tuple(objects), size_bytes=20)
     assert list(listing.versions) == ["b", "a"], "the catalogue's order"
 
 

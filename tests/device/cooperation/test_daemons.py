@@ -107,11 +107,13 @@ def test_daemons_with_keys_share_and_say_so(scene: Scene, tmp_path: Path) -> Non
     assert facts["models from devices nearby"].startswith("3, 0.0")
     assert facts["models from the edge"] == "0, 0.00 MB"
     assert dict(scene.report(first).facts)["models for devices nearby"].startswith("3, 0.0")
+    assert facts["lists of the catalogue"] == "1, 0.00 MB"
     sample = metrics.registry.get_sample_value
     assert sample("nearsight_device_models_total", {"source": "peer"}) == 3
     assert sample("nearsight_device_models_total", {"source": "edge"}) == 0
     size_bytes = sample("nearsight_device_model_bytes_total", {"source": "peer"})
     assert size_bytes == sample("nearsight_device_prefetched_bytes_total")
+    assert sample("nearsight_device_lists_total") == 1 and sample("nearsight_device_list_bytes_total") > 100
     assert sample("nearsight_device_peers") == 1
 
 

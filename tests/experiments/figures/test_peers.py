@@ -123,6 +123,7 @@ def test_a_small_run_measures_everything(smoke_runs) -> None:
     assert summary["nothing_lost"]["unreadable"] == summary["nothing_lost"]["miscounted"] == 0
     assert summary["prefetching"][ALONE]["requests"] == summary["prefetching"][SHARING]["requests"] > 0
     assert summary["prefetching"][ALONE]["edge_model_bytes"] > 0
+    assert summary["prefetching"][SHARING]["list_bytes"] > 0, "they judge models by it"
     assert imread(folder / "peers.png").shape[1] > 600
 
 
