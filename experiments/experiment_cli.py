@@ -1,4 +1,4 @@
-"""The commands ``nearsight experiment list`` and ``nearsight experiment run``."""
+"""The commands ``nearsight experiment list``, ``run``, ``plot`` and ``report``."""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  heavy imports wait for the command; its parameters are its options
 
@@ -12,6 +12,7 @@ import typer
 
 from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.extra import require_experiments
+from nearsight.experiments.report.cli import report
 
 if TYPE_CHECKING:
     from nearsight.experiments.figures.experiment import Experiment, Target
@@ -109,6 +110,9 @@ def plot(name: NameArgument, out: OutOption = None, as_json: JsonOption = False)
     found = find_experiment(name)
     folder = out or _default_folder(name, smoke=False)
     _show(found, conclude(found, folder), folder, as_json)
+
+
+app.command()(report)
 
 
 def _default_folder(name: str, smoke: bool) -> Path:

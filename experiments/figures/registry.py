@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -110,7 +111,7 @@ EXPERIMENTS = MappingProxyType(
 )
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str, entries: Mapping[str, Entry] = EXPERIMENTS) -> Experiment:
     """The experiment of this name.
 
     Raises
@@ -118,9 +119,9 @@ def find_experiment(name: str) -> Experiment:
     NotFound
         If there is none.
     """
-    entry = EXPERIMENTS.get(name)
+    entry = entries.get(name)
     if entry is None:
-        raise NotFound(f"there is no experiment {name!r}", advice=f"choose one of: {', '.join(EXPERIMENTS)}")
+        raise NotFound(f"there is no experiment {name!r}", advice=f"choose one of: {', '.join(entries)}")
     figure = importlib.import_module(entry.module).Figure()
     if not isinstance(figure, Experiment):
         raise NotFound(f"{entry.module}.Figure is no experiment")

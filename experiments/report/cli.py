@@ -1,0 +1,45 @@
+"""The command ``nearsight experiment report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearsight.experiments.extra import require_experiments
+
+RESULTS = Path("results/experiments")
+
+
+def report(
+    results: Annotated[
+        Path, typer.Option("--results", metavar="DIR", help="Folder with a folder per result.")
+    ] = RESULTS,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE.html", help="Default: report.html in the folder of results."),
+    ] = None,
+) -> None:
+    """Write one HTML file of all results: pictures, tables, targets, rows, and what the papers say.
+
+    It needs no network. Experiments without results are listed with the command that makes them.
+    """
+    require_experiments("experiment report")
+    from nearsight.common.terminal import progress_bar
+    from nearsight.experiments.figures.registry import EXPERIMENTS
+    from nearsight.experiments.report.building import write_report
+
+    with progress_bar("report", len(EXPERIMENTS)) as advance:
+        written = write_report(results, out or results / "report.html", begin=lambda _name: advance(1))
+    collection = written.collection
+    counted = [result for result in collection.results if not result.smoke]
+    targets = [target for result in counted for target in result.targets]
+    for one in collection.unusable:
+        typer.echo(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
+    missing = len(EXPERIMENTS) - len({result.experiment for result in counted})
+    typer.echo(
+        f"{sum(target.reached for target in targets)} of {len(targets)} targets reached, "
+        f"by {len(counted)} results; {missing} experiments without results"
+    )
+    typer.echo(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")

@@ -1,0 +1,155 @@
+"""Testbed and twin of one figure, row by row: both values and the error of the twin.
+
+Works on the tables that experiments print. A row is named by its leading columns: as few as tell all rows of
+a table apart. The other columns are compared where both cells are numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nearsight.experiments.report.settings_of_runs import COSTS, MARK, ON, PAPER, TESTBED, TWIN
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Columns and rows, as of `Experiment.table`."""
+
+_NUMBER = re.compile(r"[+\-\u2212]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
+_PERCENT = re.compile(r"\d\s*%")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One number on both.
+
+    Attributes
+    ----------
+    testbed, twin : str
+        As the tables have them.
+    error : float or None
+        Of the twin: relative, or in percentage points; None if there is none.
+    points : bool
+        Whether the error is in percentage points: of shares, which may be zero.
+    """
+
+    testbed: str
+    twin: str
+    error: float | None
+    points: bool
+
+    def error_in_words(self, sign: str = "+") -> str:
+        """Such as "+4 %" or "-2 points"; empty if there is none."""
+        if self.error is None:
+            return ""
+        return f"{self.error:{sign}.0f} points" if self.points else f"{100 * self.error:{sign}.0f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows that both have.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns that name a row.
+    columns : tuple of str
+        Columns that are compared.
+    rows : tuple
+        Of each row: its name, and a pair per compared column.
+    only : dict
+        Testbed or twin → number of its rows that the other lacks.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Pair, ...]], ...]
+    only: Mapping[str, int]
+
+    def errors(self) -> list[tuple[Pair, Pair] | None]:
+        """Of every column: median and largest absolute error; None where there is none."""
+        found: list[tuple[Pair, Pair] | None] = []
+        for place in range(len(self.columns)):
+            pairs = [pairs[place] for _, pairs in self.rows]
+            sizes = [abs(pair.error) for pair in pairs if pair.error is not None]
+            points = pairs[0].points
+            found.append(
+                (Pair("", "", median(sizes), points), Pair("", "", max(sizes), points)) if sizes else None
+            )
+        return found
+
+
+def paired(configurations: Sequence[Mapping[str, object]]) -> list[tuple[int, int]]:
+    """Places of runs that measured the same on the testbed and on the twin with costs measured here."""
+    return [
+        (real, twin)
+        for real, first in enumerate(configurations)
+        for twin, second in enumerate(configurations)
+        if first.get(ON) == TESTBED
+        and second.get(ON, TWIN) == TWIN
+        and second.get(COSTS) != PAPER
+        and _shared(first) == _shared(second)
+    ]
+
+
+def compare(testbed: Table, twin: Table) -> Comparison | None:
+    """Compare two tables; None if their columns differ or no row is in both."""
+    columns = tuple(map(str, testbed[0]))
+    if columns != tuple(map(str, twin[0])):
+        return None
+    real, simulated = _cells(testbed), _cells(twin)
+    for width in range(1, len(columns)):
+        names = [[row[:width] for row in rows] for rows in (real, simulated)]
+        if all(len(set(one)) == len(one) for one in names):
+            break
+    else:
+        return None
+    by_name = {row[:width]: row for row in simulated}
+    both = [(row, by_name[row[:width]]) for row in real if row[:width] in by_name]
+    places = [
+        place
+        for place in range(width, len(columns))
+        if any(_numbers(one[place], two[place]) for one, two in both)
+    ]
+    if not places:
+        return None
+    return Comparison(
+        columns[:width],
+        tuple(columns[place] for place in places),
+        tuple((one[:width], tuple(_pair(one[place], two[place]) for place in places)) for one, two in both),
+        {TESTBED: len(real) - len(both), TWIN: len(simulated) - len(both)},
+    )
+
+
+def number(cell: str) -> float | None:
+    """The number that a cell starts with, as in "12.3 ± 0.4" or "45 %"; None if it starts with none."""
+    found = _NUMBER.match(cell.strip().lstrip("≥≤<>~ "))
+    return None if found is None else float(found[0].replace(",", "").replace("\u2212", "-"))
+
+
+def _shared(configuration: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in configuration.items() if key not in {ON, COSTS, MARK}}
+
+
+def _cells(table: Table) -> list[tuple[str, ...]]:
+    return [tuple(map(str, row)) for row in table[1]]
+
+
+def _numbers(*cells: str) -> bool:
+    return all(number(cell) is not None for cell in cells)
+
+
+def _pair(testbed: str, twin: str) -> Pair:
+    points = any(_PERCENT.search(cell) for cell in (testbed, twin))
+    return Pair(testbed, twin, _error(number(testbed), number(twin), points), points)
+
+
+def _error(real: float | None, simulated: float | None, points: bool) -> float | None:
+    if real is None or simulated is None:
+        return None
+    if points:
+        return simulated - real
+    if real == simulated:
+        return 0.0
+    return simulated / real - 1.0 if real else None

@@ -1,0 +1,145 @@
+"""The page as a browser reads it: whole, without network, with nothing hidden."""
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from nearsight.experiments.figures.experiment import Target
+from nearsight.experiments.report.building import write_report
+from support.small_results import ENTRIES, begin_run, write_result
+
+_VOID = {"img", "input", "meta"}
+
+
+class Page(HTMLParser):
+    """Text, links and whether every element is closed."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.sources: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.links += [found["href"] or ""] if "href" in found else []
+        self.ids += [found["id"] or ""] if "id" in found else []
+        self.sources += [found["src"] or ""] if "src" in found else []
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text += data
+
+
+def page_of(root: Path) -> Page:
+    return Page(write_report(root, root / "report.html", ENTRIES).path.read_text(encoding="utf-8"))
+
+
+def section(page: Page, start: str, end: str = "") -> str:
+    after = page.text.split(start, 1)[1]
+    return after.split(end, 1)[0] if end else after
+
+
+def test_the_file_needs_nothing_but_itself(tmp_path: Path) -> None:
+    write_result(tmp_path / "queue")
+    page = page_of(tmp_path)
+    assert page.open == []
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert page.sources
+    assert all(source.startswith("data:image/png") for source in page.sources)
+    assert "default-src 'none'" in (tmp_path / "report.html").read_text().replace("&#x27;", "'")
+
+
+def test_every_link_within_the_page_leads_somewhere(tmp_path: Path) -> None:
+    write_result(tmp_path / "queue")
+    page = page_of(tmp_path)
+    inner = {link[1:] for link in page.links if link.startswith("#")}
+    assert inner <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_the_summary_tells_what_was_reached_and_what_was_missed(tmp_path: Path) -> None:
+    targets = (Target("near enough", 0.25, True), Target("fast enough", 1234.5, False))
+    write_result(tmp_path / "queue", targets=targets)
+    write_result(tmp_path / "queue-seed2", options={"seed": 2}, targets=targets[:1])
+    summary = section(page_of(tmp_path), "Summary", "Reached targets")
+    assert "1 of 2 targets reached by 1 experiments" in summary
+    assert "2 of 3 with 1 further results" in summary
+    assert re.search(r"Missed targets \(1\).*fast enough.*1234", summary)
+
+
+def test_an_experiment_without_results_is_listed_with_its_command(tmp_path: Path) -> None:
+    write_result(tmp_path / "queue")
+    page = page_of(tmp_path)
+    assert "Experiments without results (1)othernearsight experiment run other" in page.text.replace(
+        "experimentmade by", ""
+    )
+    assert "They are made by nearsight experiment run other" in page.text
+
+
+def test_a_smoke_run_is_shown_as_one_and_not_counted(tmp_path: Path) -> None:
+    write_result(tmp_path / "queue-smoke", options={"smoke": True})
+    text = page_of(tmp_path).text
+    assert "0 of 0 targets reached by 0 experiments" in text
+    assert "smoke run: not counted" in text
+    assert "Only a smoke run is here" in text
+
+
+def test_damaged_and_unfinished_folders_have_a_line(tmp_path: Path) -> None:
+    begin_run(tmp_path / "queue-seed2")
+    (tmp_path / "queue").mkdir()
+    (tmp_path / "queue/run.json").write_text("{")
+    text = page_of(tmp_path).text
+    assert "queue-seed2: begun; no part is finished" in text
+    assert "queue: run.json is missing, damaged" in text
+
+
+def test_numbers_of_another_version_are_no_traceback(tmp_path: Path) -> None:
+    stored = write_result(tmp_path / "queue")
+    stored.keep_summary({**stored.summary(), "metrics": {"p99_s": 1}})
+    assert "Its numbers are of another version" in page_of(tmp_path).text
+
+
+def test_testbed_and_twin_stand_beside_each_other_with_the_error(tmp_path: Path) -> None:
+    write_result(tmp_path / "queue", options={"on": "twin", "costs": "measured"}, p50_ms={"1": 11.0})
+    write_result(tmp_path / "queue-testbed", options={"on": "testbed"}, p50_ms={"1": 10.0})
+    page = page_of(tmp_path)
+    assert "10.0 → 11.0 +10 %" in section(page, "Testbed and twin")
+    assert len(page.sources) == 2
+
+
+def test_where_it_was_measured_is_told(tmp_path: Path) -> None:
+    write_result(tmp_path / "queue", options={"seed": 5})
+    text = section(page_of(tmp_path), "Machine, versions, options")
+    for expected in (
+        "--seed 5",
+        "Abacus 9000, 2 cores, 4.0 GiB",
+        "2026-11-21 06:44 UTC",
+        "0123456789ab, with uncommitted changes",
+        "numpy2.4.6",
+    ):
+        assert expected in text
+
+
+@pytest.mark.parametrize("where", ["text", "options"])
+def test_no_text_of_a_result_becomes_markup(tmp_path: Path, where: str) -> None:
+    evil = "<script>alert('x')</script>"
+    targets = (Target(evil if where == "text" else "t", 1.0, False),)
+    write_result(
+        tmp_path / "queue", options={"data": f"{evil}:1"} if where == "options" else {}, targets=targets
+    )
+    page = page_of(tmp_path)
+    assert evil in page.text
+    assert "<script" not in (tmp_path / "report.html").read_text()

@@ -1,0 +1,17 @@
+import pytest
+
+from nearsight.experiments.figures.registry import EXPERIMENTS
+from nearsight.experiments.report.paper import published
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_the_paper_says_stands_beside_every_experiment(name: str) -> None:
+    said = published()[name]
+    assert said.where[0].isdigit()
+    assert said.says
+
+
+def test_a_table_of_the_paper_has_a_cell_for_every_column() -> None:
+    tables = [said for said in published().values() if said.rows]
+    assert tables
+    assert all(len(row) == len(said.columns) for said in tables for row in said.rows)

@@ -1,0 +1,80 @@
+"""Folders of results as a run leaves them, of an experiment so small that a test sees all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.registry import Entry
+from nearsight.experiments.figures.result_files import ResultFolder
+
+PNG = b"\x89PNG\r\n\x1a\n and the rest"
+ENVIRONMENT = {
+    "created": "2026-11-21T06:44:16+00:00",
+    "machine": "Abacus 9000",
+    "cores": 2,
+    "memory_gib": 4.0,
+    "system": "Linux 6",
+    "python": "3.11.7",
+    "versions": {"nearsight": "0.1.0", "numpy": "2.4.6"},
+    "commit": "0123456789ab+",
+    "load_average": [0.1, 0.2, 0.3],
+}
+ENTRIES = {
+    "queue": Entry("support.small_results", "How long visitors wait.", "Cachier dissertation, 6.3"),
+    "other": Entry("support.small_results", "Something else.", "beyond the Cachier dissertation's chapter 3"),
+}
+OPTIONS = {"seed": 1, "smoke": False, "visits": "", "data": ""}
+
+
+class Figure(Experiment):
+    """p50 by number of visitors, read from ``metrics["p50_ms"]``."""
+
+    name: ClassVar[str] = "queue"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        return (Cell("all", {}),)
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        return []
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        return {}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        return ()
+
+    def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        return ("visitors", "p50 ms"), [(n, f"{p50:.1f}") for n, p50 in summary["p50_ms"].items()]
+
+    def plot(self, folder: Path) -> Path:
+        return folder / f"{self.name}.png"
+
+
+def write_result(
+    folder: Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    p50_ms: Mapping[str, float] | None = None,
+    targets: Sequence[Target] = (Target("p50 below 100 ms", 61.25, True),),
+    rows: Sequence[Row] = ({"visitors": 1, "ms": 10.5}, {"visitors": 2, "ms": 20.5}),
+) -> ResultFolder:
+    """A finished run in ``folder``."""
+    stored = begin_run(folder, options=options)
+    stored.keep_rows(rows, {"seed": 1, "machine": "Abacus 9000"})
+    metrics = {"p50_ms": p50_ms or {"1": 10.5, "2": 20.5}}
+    stored.keep_summary(
+        {**stored.run_information(), "metrics": metrics, "targets": [asdict(one) for one in targets]}
+    )
+    (folder / "queue.png").write_bytes(PNG)
+    return stored
+
+
+def begin_run(folder: Path, *, options: Mapping[str, Any] | None = None) -> ResultFolder:
+    """A run in ``folder`` that has not measured anything."""
+    stored = ResultFolder(folder)
+    stored.begin("queue", {**OPTIONS, **(options or {})}, ENVIRONMENT)
+    return stored
