@@ -435,3 +435,15 @@ def test_models_are_counted_by_the_tier_that_they_came_from(scene: Scene, tier: 
     account = scene.accountant.account
     assert (account.edge_models, account.cloud_models) == ((1, 0) if tier == "edge" else (0, 1))
     assert account.edge_bytes + account.cloud_bytes == 4000
+
+
+def test_it_is_known_whether_the_last_model_of_an_object_came_from_a_tier(scene: Scene) -> None:
+    assert not scene.source.came_from_tier("a")
+    scene.ask()
+    scene.store_says()
+    scene.tier_says(RIGHT)
+    assert scene.source.came_from_tier("a")
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(reply(RIGHT))
+    assert not scene.source.came_from_tier("a")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.device.peers import node as node_module
 from support.peer_nodes import Group, group
 from support.waiting import wait_until
 
@@ -171,3 +173,16 @@ def test_writes_of_one_key_by_all_devices_at_once_all_end_and_one_wins(three: Gr
         put.result(S)
     values = {node.store.get_now("race") for node in three.nodes}
     assert len(values) == 1 and values < {b"d0", b"d1", b"d2"}
+
+
+def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "RESEND_EVERY_S", 0.05)
+    with group(2) as nodes:
+        counting, other = nodes.nodes
+        unreachable: Future[object] = Future()
+        unreachable.set_exception(Unavailable("nobody"))
+        with monkeypatch.context() as away:
+            away.setattr(counting._client, "write", lambda _: unreachable)
+            with pytest.raises(Unavailable):
+                counting.store.merge("c", {"x": 5}).result(S)
+        wait_until(lambda: other.store.counts_now("c") == {"x": 5}, what="the counts are there")
