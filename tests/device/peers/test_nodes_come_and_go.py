@@ -78,6 +78,18 @@ def test_what_is_written_to_a_device_while_it_leaves_is_not_lost(monkeypatch: py
         assert stays.store.get_now(key) == b"v"
 
 
+def test_a_device_that_slept_gives_and_is_given_everything_again() -> None:
+    with group(2) as nodes:
+        slept, other = nodes.nodes
+        for key, forgetful in (("given", other), ("received", slept)):
+            slept.store.put(key, b"v").result(S)
+            forgetful._shared.drop(forgetful._shared.digests([key]))
+        slept._slept()
+        for node in nodes.nodes:
+            wait_until(lambda node=node: set(node.held_keys()) == {"given", "received"}, what="all is there")
+        nodes.settle()
+
+
 def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
     with group(6) as nodes:
         values = fill(nodes, 300)
