@@ -27,8 +27,8 @@ from nearsight.experiments.report.pieces import (
 from nearsight.experiments.report.settings_of_runs import command, in_words
 
 _MANY_ROWS = 15
-FAR_OFF = 0.15
-"""Relative error from which a number of the twin is marked: the twin's own target."""
+FAR_OFF, FAR_OFF_POINTS = 0.15, 3.0
+"""Relative error, and error of shares in points, from which a number of the twin is marked: its targets."""
 
 
 def experiment_section(name: str, entries: Mapping[str, Entry], collection: Collection) -> Markup:
@@ -46,7 +46,7 @@ def experiment_section(name: str, entries: Mapping[str, Entry], collection: Coll
         tag("p", entry.shows, " ", tag("span", entry.source, class_="source"), class_="shows"),
         _paper(published().get(name)),
         opens("How it is measured here", paragraphs(_description(figure))),
-        "" if counted else _not_run(name, smoke=bool(results)),
+        "" if counted or unusable else _not_run(name, smoke=bool(results)),
         *(notice(f"{one.folder.name}: {one.why}.", one.command) for one in unusable),
         *(_compared(figure, testbed, twin) for testbed, twin in pairs),
         *(
@@ -240,23 +240,18 @@ def _errors(comparison: Comparison) -> Markup:
         [
             tag(
                 "p",
-                "Each cell: testbed, twin, and the error of the twin; over 15 % is marked.",
+                "Testbed → twin, and the twin's error; over 15 %, or 3 points of a share, is marked.",
                 class_="quiet",
             ),
-            data_table(columns, rows, "testbed → twin"),
+            tag("div", data_table(columns, rows, "testbed → twin"), class_="errors"),
             notice(f"Not compared, as the other side lacks them: {lacking}.") if lacking else "",
         ]
     )
 
 
 def _pair(pair: Pair) -> Markup:
-    far = pair.error is not None and not pair.points and abs(pair.error) > FAR_OFF
-    error = tag("span", pair.error_in_words(), class_="error far" if far else "error")
-    return together([pair.testbed, " → ", pair.twin, " ", error])
-
-
-def unregistered(collection: Collection) -> Markup:
-    """Folders that belong to no experiment known here."""
-    return together(
-        notice(f"{one.folder.name}: {one.why}.", one.command) for one in collection.unusable_of("")
-    )
+    most = FAR_OFF_POINTS if pair.points else FAR_OFF
+    far = pair.error is not None and abs(pair.error) > most
+    values = pair.twin if pair.testbed == pair.twin else f"{pair.testbed} → {pair.twin}"
+    error = "" if pair.testbed == pair.twin else pair.error_in_words()
+    return together([values, " ", tag("span", error, class_="error far" if far else "error")])

@@ -30,7 +30,7 @@ def overview(chapters: Sequence[Chapter], collection: Collection) -> Markup:
         _headline(counted, names, collection),
         _by_result(counted),
         _targets(counted),
-        _missing(names, counted),
+        _missing(names, counted, collection),
         id="summary",
     )
 
@@ -117,14 +117,28 @@ def _targets(counted: Sequence[Result]) -> Markup:
     return together(parts)
 
 
-def _missing(names: Sequence[str], counted: Sequence[Result]) -> Markup:
+def _missing(names: Sequence[str], counted: Sequence[Result], collection: Collection) -> Markup:
+    """What there is not: experiments without results, and folders that hold none."""
     measured_names = {result.experiment for result in counted}
-    rows = [
-        (tag("a", name, href=f"#{anchor(name)}"), shell(command(name, {})))
+    lacking = [
+        (tag("a", name, href=f"#{anchor(name)}"), shell(_mends(name, collection)))
         for name in names
         if name not in measured_names
     ]
-    if not rows:
-        return together([])
-    table = data_table(("experiment", "made by"), rows, whole=True)
-    return opens(f"Experiments without results ({len(rows)})", table, opened=True)
+    broken = [
+        (one.folder.name, one.why, shell(one.command) if one.command else "") for one in collection.unusable
+    ]
+    return together(
+        opens(f"{heading} ({len(rows)})", data_table(columns, rows, whole=True), opened=True)
+        for heading, columns, rows in (
+            ("Experiments without results", ("experiment", "made by"), lacking),
+            ("Folders without a usable result", ("folder", "why", "what to do"), broken),
+        )
+        if rows
+    )
+
+
+def _mends(name: str, collection: Collection) -> str:
+    """What goes on with a run that was begun, or begins one."""
+    begun = (one.command for one in collection.unusable_of(name) if one.command)
+    return next(begun, command(name, {}))

@@ -8,7 +8,7 @@ from importlib.resources import files
 from nearsight.experiments.figures.registry import Entry
 from nearsight.experiments.report.collecting import Collection
 from nearsight.experiments.report.contents import chapters
-from nearsight.experiments.report.experiment_section import experiment_section, unregistered
+from nearsight.experiments.report.experiment_section import experiment_section
 from nearsight.experiments.report.markup import Markup, tag
 from nearsight.experiments.report.overview import contents, overview
 from nearsight.experiments.report.pieces import moment
@@ -44,9 +44,6 @@ def build_page(
         for name in chapter.experiments:
             begin(name)
             main.append(experiment_section(name, entries, collection))
-    others = unregistered(collection)
-    if others:
-        main += [tag("h2", "Other folders"), others]
     body = tag("body", contents(found, entries, collection), tag("main", *main))
     return "<!DOCTYPE html>\n" + tag("html", _head(), body, lang="en") + "\n"
 

@@ -103,7 +103,7 @@ def test_damaged_and_unfinished_folders_have_a_line(tmp_path: Path) -> None:
     (tmp_path / "queue/run.json").write_text("{")
     text = page_of(tmp_path).text
     assert "queue-seed2: begun; no part is finished" in text
-    assert "queue: run.json is missing, damaged" in text
+    assert "queuerun.json is missing, damaged" in text
 
 
 def test_numbers_of_another_version_are_no_traceback(tmp_path: Path) -> None:
