@@ -104,7 +104,8 @@ class KVStore:
 
         For small values: one that takes longer than ``hedge_s`` to arrive is asked for once more; take `get`.
         """
-        return _value_of(self._read_now(key))
+        value = self._client.own_value(key)
+        return value if value is not None else _value_of(self._read_now(key))
 
     def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
         """Add an item to the list of a key. Equal items are kept once."""

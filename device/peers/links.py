@@ -246,12 +246,13 @@ class Links:
         link = self._links.get(node)
         return link is not None and link.slow
 
-    def mark_slow(self, node: NodeId) -> None:
-        """The peer takes longer than answers take: it may be gone."""
+    def mark_slow(self, node: NodeId, *, doubt: bool = True) -> None:
+        """The peer takes longer than answers take; with ``doubt`` so much longer that it may be gone."""
         link = self._links.get(node)
         if link is not None:
             link.slow = True
-            self._events.failed(node)
+            if doubt:
+                self._events.failed(node)
 
     def doubt_all(self) -> None:
         """This device slept: no connection is known to work."""

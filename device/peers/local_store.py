@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
 from nearsight.device.peers.stamps import NEVER, Stamp
-from nearsight.device.peers.values import Entry, canonical, digest, merged, size_bytes
+from nearsight.device.peers.values import Entry, Register, canonical, digest, merged, size_bytes
 
 _TOMBSTONES = 0.25
 
@@ -98,6 +98,8 @@ class _Held:
     size_bytes: int
     place: Place
     digest: int | None = None
+    plain: bytes | None = None
+    """A single value that has no end."""
 
 
 class LocalStore:
@@ -144,6 +146,14 @@ class LocalStore:
         if entry is not None and entry.value is not None:
             self._by_use[self._held[key].place].move_to_end(key)
         return entry
+
+    def plain(self, key: str) -> bytes | None:
+        """As `get`, for a single value that has no end; None: ask `get`."""
+        held = self._held.get(key)
+        if held is None or held.plain is None:
+            return None
+        self._by_use[held.place].move_to_end(key)
+        return held.plain
 
     def peek(self, key: str, now_s: float) -> Entry | None:
         """The entry of a key, to hand it on; that is no use of it."""
@@ -194,7 +204,7 @@ class LocalStore:
         for victim in victims:
             self._forget(victim)
         self.counts.evicted += len(victims)
-        self._hold(_Held(after, size, place))
+        self._hold(_Held(after, size, place, plain=_plain(after)))
         return Merge(after, changed=True)
 
     def drop(self, key: str) -> bool:
@@ -341,6 +351,10 @@ class LocalStore:
         if entry.cleared != NEVER:
             tombstone = replace(entry, value=None, expires_s=end_s)
             self._hold(_Held(tombstone, size_bytes(tombstone), self._place(entry.key)))
+
+
+def _plain(entry: Entry) -> bytes | None:
+    return entry.value.value if isinstance(entry.value, Register) and entry.expires_s is None else None
 
 
 def _is_over(entry: Entry, now_s: float) -> bool:

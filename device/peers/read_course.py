@@ -1,7 +1,9 @@
 """One read on its way: `Read` with the network, its times and its threads.
 
 A caller that waits receives the answer of the first node itself, without a hand-over between threads;
-everything else goes on in the threads of the network.
+everything else goes on in the threads of the network. A node that lets one wait for longer than nodes do
+(`Patience`) has lost a frame, or is busy: the next is asked as well, and the faster one counts. Only one that
+stays silent for ``hedge_s`` may be gone.
 """
 
 from __future__ import annotations
@@ -46,17 +48,21 @@ class ReadCourse:
         self._read = Read(ranking, client.settings.replicas)
         self._lock = threading.Lock()
         self._ends_s = client.clock.monotonic() + client.settings.read_timeout_s
-        self._waiting: set[NodeId] = set()
+        self._asked_s: dict[NodeId, float] = {}
+        """When each node was asked that has not answered yet."""
+        self._hedged = False
         self.future: Future[NodeAnswer] = Future()
 
     def begin(self) -> None:
         """Ask the first node, and the next one too if the first owes answers already."""
-        slow = self._client.links.is_slow(self._first)
+        slow = self._hedged = self._client.links.is_slow(self._first)
         with self._lock:
             nodes = self._read.ask_next(2 if slow else 1)
             if slow:
                 self._read.late(self._first)
         self._ask(nodes)
+        if not slow and not self._read.done:
+            self._client.look_later(lambda: self._take_long(doubt=False), self._client.patience.s)
         self._watch()
 
     def ask_first(self) -> NodeAnswer | None:
@@ -68,12 +74,14 @@ class ReadCourse:
             self.begin()
             return None
         else:
+            asked_s = client.clock.monotonic()
             try:
-                reply = client.links.ask(node, READ, self._request(), timeout_s=client.settings.hedge_s)
+                reply = client.links.ask(node, READ, self._request(), timeout_s=client.patience.s)
                 answer = client.answer_of(self._key, reply)
             except DeadlineExceeded:
-                client.links.mark_slow(node)
-                self.begin()
+                client.patience.exhausted()
+                client.counts.hedged_reads += 1
+                self.begin()  # the link counts as slow by now: two nodes are asked, the first once more
                 return None
             except NearsightError as error:
                 with self._lock:
@@ -81,6 +89,7 @@ class ReadCourse:
                 self._failed(node, error)
                 self._watch()
                 return None
+            client.patience.answered(client.clock.monotonic() - asked_s)
         if answer.settled:
             return answer
         with self._lock:
@@ -91,22 +100,24 @@ class ReadCourse:
 
     def _watch(self) -> None:
         if not self._read.done:
-            self._client.hedge_later(self._take_long)
+            self._client.look_later(lambda: self._take_long(doubt=True), self._client.settings.hedge_s)
 
-    def _take_long(self) -> None:
+    def _take_long(self, *, doubt: bool) -> None:
         """Nobody answered for a while: ask one more."""
         with self._lock:
             if self._read.done:
                 return
-            late = tuple(self._waiting)
+            self._hedged = True
+            late = tuple(self._asked_s)
             nodes = tuple(following for node in late for following in self._read.late(node))
             ended = self._read.done
             nodes = nodes or self._read.ask_next()
         for node in late:
-            self._client.links.mark_slow(node)
+            self._client.links.mark_slow(node, doubt=doubt)
+        self._client.patience.exhausted()
         self._client.counts.hedged_reads += 1
         self._go_on(nodes, ended=ended)
-        if nodes:
+        if nodes and doubt:
             self._watch()
 
     def _request(self) -> ReadRequest:
@@ -118,9 +129,10 @@ class ReadCourse:
             if node == client.route.own:
                 self._answered(node, self._ask_own())
                 continue
+            now_s = client.clock.monotonic()
             with self._lock:
-                self._waiting.add(node)
-            timeout_s = max(LEAST_TIMEOUT_S, self._ends_s - client.clock.monotonic())
+                self._asked_s[node] = now_s
+            timeout_s = max(LEAST_TIMEOUT_S, self._ends_s - now_s)
             call = client.links.call(node, READ, self._request(), timeout_s=timeout_s)
             call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
 
@@ -137,11 +149,14 @@ class ReadCourse:
         except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this read
             self._failed(node, unreadable(error))
         else:
+            asked_s = self._asked_s.get(node)
+            if asked_s is not None and not self._hedged:
+                self._client.patience.answered(self._client.clock.monotonic() - asked_s)
             self._answered(node, answer)
 
     def _answered(self, node: NodeId, answer: NodeAnswer) -> None:
         with self._lock:
-            self._waiting.discard(node)
+            self._asked_s.pop(node, None)
             before = self._read.done
             nodes = self._read.answered(node, answer)
             ended = self._read.done and not before
@@ -149,7 +164,7 @@ class ReadCourse:
 
     def _failed(self, node: NodeId, error: NearsightError) -> None:
         with self._lock:
-            self._waiting.discard(node)
+            self._asked_s.pop(node, None)
             before = self._read.done
             nodes = self._read.failed(node, error)
             ended = self._read.done and not before

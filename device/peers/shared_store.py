@@ -98,6 +98,11 @@ class SharedStore:
         with self._lock:
             return self._store.get(key, self._clock.monotonic())
 
+    def plain(self, key: str) -> bytes | None:
+        """The value of a key, if it is a single one that has no end."""
+        with self._lock:
+            return self._store.plain(key)
+
     def write(self, entry: Entry, *, displace: bool = True) -> Written:
         """Take in an entry; unless ``displace``, only if there is room."""
         with self._lock:

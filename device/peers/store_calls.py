@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import random
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +16,7 @@ from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.kroute import KRoute
 from nearsight.device.peers.links import Links
+from nearsight.device.peers.patience import Patience
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.reading import NodeAnswer
 from nearsight.device.peers.shared_store import CLAIM_LEASE_S, SharedStore
@@ -94,18 +95,20 @@ class StoreCalls:
         self.settings = settings
         self.clock = clock
         self.counts = ClientCounts()
+        self.patience = Patience(settings.hedge_s)
         self._timers = timers
         self._rng = rng
         self._closed = threading.Event()
         self._numbers = itertools.count()
         self._repeated: dict[int, Callable[[], None]] = {}
-        self._overdue: deque[tuple[float, Callable[[], None]]] = deque()
+        self._overdue: list[tuple[float, int, Callable[[], None]]] = []
+        self._overdue_lock = threading.Lock()
 
-    def hedge_later(self, look: Callable[[], None]) -> None:
-        """Call ``look`` once an answer takes longer than answers take."""
-        hedge_s = self.settings.hedge_s
-        self._overdue.append((self.clock.monotonic() + hedge_s, look))
-        self._timers.submit(self._look_at_overdue, name="hedges", after_s=hedge_s)
+    def look_later(self, look: Callable[[], None], after_s: float) -> None:
+        """Call ``look`` after a while: an answer may still be missing then."""
+        with self._overdue_lock:
+            heapq.heappush(self._overdue, (self.clock.monotonic() + after_s, next(self._numbers), look))
+        self._timers.submit(self._look_at_overdue, name="hedges", after_s=after_s)
 
     def again_later(self, job: Callable[[], None], times: int = 1) -> None:
         """Call ``job`` after a short while, longer after more times, or when this client is closed."""
@@ -173,12 +176,15 @@ class StoreCalls:
 
     def _look_at_overdue(self) -> None:
         now_s = self.clock.monotonic()
-        while self._overdue and self._overdue[0][0] <= now_s:
-            self._overdue.popleft()[1]()
-        if self._overdue:
-            self._timers.submit(
-                self._look_at_overdue, name="hedges", after_s=max(0.001, self._overdue[0][0] - now_s)
-            )
+        due: list[Callable[[], None]] = []
+        with self._overdue_lock:
+            while self._overdue and self._overdue[0][0] <= now_s:
+                due.append(heapq.heappop(self._overdue)[2])
+            next_s = self._overdue[0][0] if self._overdue else None
+        for look in due:
+            look()
+        if next_s is not None:
+            self._timers.submit(self._look_at_overdue, name="hedges", after_s=max(0.001, next_s - now_s))
 
 
 class _Keyed(Protocol):

@@ -54,6 +54,11 @@ class Standing:
         That node.
     view : View
         What it sees at first.
+
+    Attributes
+    ----------
+    settled_view : View or None
+        Who is there, if this node's keys are complete.
     """
 
     def __init__(self, own: NodeId, view: View) -> None:
@@ -61,7 +66,8 @@ class Standing:
         self._lock = threading.Lock()
         self._view = view
         self._completed: dict[NodeId, int] = {}
-        self._settled = not self._missing()
+        self.settled_view: View | None = None
+        self._settle()
 
     @property
     def view(self) -> View:
@@ -76,7 +82,7 @@ class Standing:
                 before.nodes - view.nodes
             ):  # those that went; others may be through before they are seen
                 self._completed.pop(node, None)
-            self._settled = not self._missing()
+            self._settle()
 
     def complete(self, node: NodeId, view_digest: int) -> None:
         """Node ``node`` has offered everything that belongs here, given the view named."""
@@ -84,22 +90,26 @@ class Standing:
             if node in self._view.nodes or len(self._completed) < _MOST_STRANGERS:
                 # A node that is not seen yet may well be through before it is.
                 self._completed[node] = view_digest
-            self._settled = not self._missing()
+            self._settle()
 
     def forget(self) -> None:
         """This node was asleep: what the others said may be outdated."""
         with self._lock:
             self._completed.clear()
-            self._settled = not self._missing()
+            self._settle()
 
     def settled(self, view_digest: int) -> bool:
         """Whether this node's keys are complete, for somebody who sees the view named."""
-        return self._settled and self._view.digest == view_digest
+        view = self.settled_view
+        return view is not None and view.digest == view_digest
 
     def missing(self) -> tuple[NodeId, ...]:
         """The nodes that have yet to offer everything."""
         with self._lock:
             return tuple(self._missing())
+
+    def _settle(self) -> None:
+        self.settled_view = None if self._missing() else self._view
 
     def _missing(self) -> list[NodeId]:
         digest = self._view.digest

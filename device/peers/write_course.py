@@ -63,7 +63,7 @@ class WriteCourse:
             nodes = self._write.begin()
         self._send(nodes)
         if not self._write.done:
-            self._client.hedge_later(self._take_long)
+            self._client.look_later(self._take_long, self._client.settings.hedge_s)
 
     def _take_long(self) -> None:
         with self._lock:

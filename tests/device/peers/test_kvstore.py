@@ -186,3 +186,35 @@ def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pyt
             with pytest.raises(Unavailable):
                 counting.store.merge("c", {"x": 5}).result(S)
         wait_until(lambda: other.store.counts_now("c") == {"x": 5}, what="the counts are there")
+
+
+def test_what_was_answered_here_is_answered_here_until_it_changes_or_ends() -> None:
+    with group(2, replicas=2) as nodes:
+        a, b = nodes.nodes
+        a.store.put("k", b"one").result(S)
+        assert [a.store.get_now("k") for _ in range(3)] == [b"one"] * 3
+        b.store.put("k", b"two").result(S)
+        assert a.store.get_now("k") == b"two"
+        b.store.delete("k").result(S)
+        assert a.store.get_now("k") is None
+        b.store.put("k", b"ends", ttl_s=0.05).result(S)
+        assert a.store.get_now("k") in {b"ends", None}
+        wait_until(lambda: a.store.get_now("k") is None)
+        b.store.append("k", b"item").result(S)
+        with pytest.raises(InvalidArgument, match="no single value"):
+            a.store.get_now("k")
+
+
+def test_who_is_no_replica_any_more_does_not_answer_itself() -> None:
+    with group(2, replicas=2) as nodes:
+        a, b = nodes.nodes
+        for number in range(20):
+            a.store.put(f"k{number}", b"old").result(S)
+            assert a.store.get_now(f"k{number}") == b"old"
+        nodes.add()
+        nodes.settle()
+        elsewhere = [key for key in map("k{}".format, range(20)) if a not in nodes.replicas(key)]
+        assert elsewhere
+        for key in elsewhere:
+            b.store.put(key, b"new").result(S)
+            assert a.store.get_now(key) == b"new"
