@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from nearsight.experiments.figures.experiment import Row
 from nearsight.experiments.testbed.kademlia_settings import KademliaSettings
 from nearsight.experiments.testbed.peer_group import GroupPlan, PeerGroup, PeerHandle, ask_all
 from nearsight.experiments.testbed.peer_process import GET, KADEMLIA, NEARSIGHT, PUT
+from nearsight.experiments.testbed.radio import RadioSettings
+from nearsight.experiments.testbed.radio_network import RadioNetwork
 
 SYSTEMS = (NEARSIGHT, KADEMLIA)
 SEES_ALL, GONE, IDLE, BEACONS = "sees all", "gone", "idle", "beacons"
-PUT_PHASE, GET_PHASE = "put phase", "get phase"
+PUT_PHASE, GET_PHASE, CHANNEL = "put phase", "get phase", "channel"
 DEFAULT_REPLICAS = 2
 _START_MARGIN_S = 0.5
 _PRESENCE_TIMEOUT_PERIODS = 12.0
@@ -66,6 +68,12 @@ class Setting:
         So many of them come after all keys were stored.
     presence : bool
         Measure presence, too: silence, its traffic, and a killed node.
+    radio : RadioSettings, optional
+        Of the wireless channel that all share, instead of a switch; it loses frames, as set there, only while
+        keys are asked for, so that both stores hold all of them.
+    others_keys : bool
+        Every key is stored by one device, and asked for by others: as a device does that asks for what it
+        does not have.
     """
 
     name: str
@@ -75,6 +83,8 @@ class Setting:
     replicas: int = DEFAULT_REPLICAS
     late: int = 0
     presence: bool = False
+    radio: RadioSettings | None = None
+    others_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,22 @@ def make_traces(
     return tuple(puts), tuple(gets)
 
 
+def make_traces_of_others(
+    plan: LookupPlan, nodes: int, rng: np.random.Generator
+) -> tuple[tuple[Trace, ...], tuple[Trace, ...]]:
+    """As `make_traces`, but every key is stored once, and no device asks for a key that it stored."""
+    names = [f"object/{number:04d}" for number in range(plan.keys)]
+    weights = np.arange(1, plan.keys + 1, dtype=float) ** -plan.exponent
+    puts, gets = [], []
+    for node in range(nodes):
+        others = np.array([number % nodes != node for number in range(plan.keys)])
+        chances = np.where(others, weights, 0.0)
+        asked = rng.choice(plan.keys, plan.requests, p=chances / chances.sum())
+        puts.append(_spread(names[node::nodes], nodes / plan.put_rate, rng))
+        gets.append(_spread([names[number] for number in asked], nodes / plan.get_rate, rng))
+    return tuple(puts), tuple(gets)
+
+
 def _spread(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
     """One key per gap, at a moment of it that is the device's own."""
     phase_s = float(rng.random()) * gap_s
@@ -167,7 +193,8 @@ class LookupMeasurement:
         self._folder = folder
         self._setting = setting
         self._plan = plan
-        self._puts, self._gets = make_traces(plan, setting.nodes, rng)
+        make = make_traces_of_others if setting.others_keys else make_traces
+        self._puts, self._gets = make(plan, setting.nodes, rng)
         self._seed = seed
         self._place = ""
         self._rows: list[Row] = []
@@ -184,7 +211,8 @@ class LookupMeasurement:
         presence = setting.presence and system == NEARSIGHT
         peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=setting.replicas)
         kademlia = setting.kademlia if system == KADEMLIA else None
-        group_plan = GroupPlan(setting.nodes, peers, kademlia, plan.rate_mbps, self._seed)
+        radio = replace(setting.radio, loss=0.0) if setting.radio is not None else None
+        group_plan = GroupPlan(setting.nodes, peers, kademlia, plan.rate_mbps, radio, self._seed)
         with PeerGroup(self._folder / system, group_plan) as group:
             self._place = group.place
             early = group.nodes[: setting.nodes - setting.late]
@@ -198,7 +226,11 @@ class LookupMeasurement:
             if setting.late:
                 self._discover(system, group, group.nodes[len(early) :], group.nodes)
                 self._settle(system, group.nodes[len(early) :])
+            if group.radio is not None and setting.radio is not None:
+                group.radio.lose(setting.radio.loss)
             self._phase(system, GET, group.nodes, self._gets)
+            if group.radio is not None:
+                self._note_radio(system, group.radio)
             if presence:
                 self._kill(group)
 
@@ -291,6 +323,12 @@ class LookupMeasurement:
                 bytes=wire["sent_bytes"],
                 seconds=round(two["at_s"] - one["at_s"], 4),
             )
+
+    def _note_radio(self, system: str, radio: RadioNetwork) -> None:
+        carried = radio.report()
+        self._note(
+            system=system, kind=CHANNEL, packets=int(carried["sent"]), late_ms=carried["late_p99_ms"], ms=0.0
+        )
 
     def _kill(self, group: PeerGroup) -> None:
         victim = group.nodes[-1]

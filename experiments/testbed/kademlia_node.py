@@ -1,7 +1,8 @@
 """A node of the package ``kademlia``, the store that the dissertation compares with (6.8).
 
-It is the package as published, with its own defaults; only its datagrams are counted on their way out. Its
-event loop has a thread of its own, as an application of it would have.
+It is the package as published, with its own defaults; only its datagrams are counted on their way out, and
+if asked to it stores fewer copies than its buckets are large. Its event loop has a thread of its own, as an
+application of it would have.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class KademliaNode:
     name : str
         Its node id is the package's digest of this.
     settings : KademliaSettings
-        k and alpha.
+        k, alpha and copies.
     """
 
     def __init__(self, name: str, settings: KademliaSettings) -> None:
@@ -39,6 +40,7 @@ class KademliaNode:
         for logger in ("kademlia", "rpcudp"):
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         self._server = Server(ksize=settings.k, alpha=settings.alpha, node_id=digest(name))
+        self._copies = settings.copies or settings.k
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kademlia", daemon=True)
         self._sent: _CountingTransport | None = None
@@ -56,6 +58,7 @@ class KademliaNode:
             self.run(self._server.listen(port, interface=host), _START_TIMEOUT_S)
         except OSError as error:
             raise AddressInUse(f"UDP port {port} of {host} cannot be used: {error.strerror}") from error
+        self._server.ksize = self._copies  # its routing table is made by now, with buckets of k
         self._sent = _CountingTransport(self._server.transport)
         self._server.protocol.transport = self._sent
 

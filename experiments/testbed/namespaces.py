@@ -25,7 +25,7 @@ from nearsight.common.errors import SetupError
 
 _PREFIX = "nearsight"
 _OURS = re.compile(rf"{_PREFIX}-(?P<pid>\d+)-(?P<started>\d+)-")
-_INTERFACE = "eth0"
+INTERFACE = "eth0"
 _BRIDGE = "switch"
 _RUNS_FOLDER = Path("/run/netns")
 _IPV6 = Path("/proc/net/if_inet6")
@@ -134,8 +134,8 @@ class NamespaceNetwork:
         address = str(next(self._free))
         _ip(
             [
-                f"addr flush dev {_INTERFACE}",
-                f"addr add {address}/{self._network.prefixlen} dev {_INTERFACE}",
+                f"addr flush dev {INTERFACE}",
+                f"addr add {address}/{self._network.prefixlen} dev {INTERFACE}",
             ],
             inside=node.name,
         )
@@ -161,34 +161,21 @@ class NamespaceNetwork:
         _ip(commands, inside=self._hub)
 
     def _build(self) -> None:
-        names = [self._hub, *(node.name for node in self.nodes)]
-        _ip([f"netns add {name}" for name in names])
-        self._switch(_bridge_commands(_BRIDGE))
-        self._switch(
-            [
-                command
-                for node in self.nodes
-                for command in (
-                    f"link add {node.port} type veth peer name {_INTERFACE} address {_mac(node)} "
-                    f"netns {node.name}",
-                    *_without_ipv6(node.port),
-                    f"link set {node.port} master {_BRIDGE} up",
-                )
-            ]
-        )
+        _ip([f"netns add {name}" for name in (self._hub, *(node.name for node in self.nodes))])
+        self._connect()
         for node in self.nodes:
             address = f"{node.address}/{self._network.prefixlen}"
             # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
             neighbours = [
-                f"neigh add {other.address} lladdr {_mac(other)} dev {_INTERFACE} nud permanent"
+                f"neigh add {other.address} lladdr {hardware_address(other)} dev {INTERFACE} nud permanent"
                 for other in self.nodes
                 if other is not node
             ]
             _ip(
                 [
-                    f"addr add {address} dev {_INTERFACE}",
-                    *_without_ipv6(_INTERFACE),
-                    f"link set {_INTERFACE} up",
+                    f"addr add {address} dev {INTERFACE}",
+                    *_without_ipv6(INTERFACE),
+                    f"link set {INTERFACE} up",
                     "link set lo up",
                     *neighbours,
                 ],
@@ -197,10 +184,26 @@ class NamespaceNetwork:
         if self._rate is not None:
             self._shape(self._rate)
 
+    def _connect(self) -> None:
+        """Give each host its interface, which is not up yet."""
+        self._switch(_bridge_commands(_BRIDGE))
+        self._switch(
+            [
+                command
+                for node in self.nodes
+                for command in (
+                    f"link add {node.port} type veth peer name {INTERFACE} address {hardware_address(node)} "
+                    f"netns {node.name}",
+                    *_without_ipv6(node.port),
+                    f"link set {node.port} master {_BRIDGE} up",
+                )
+            ]
+        )
+
     def _shape(self, rate: Rate) -> None:
         _tc([_limit(node.port, rate.down_mbps, rate.queue_ms) for node in self.nodes], inside=self._hub)
         for node in self.nodes:
-            _tc([_limit(_INTERFACE, rate.up_mbps, rate.queue_ms)], inside=node.name)
+            _tc([_limit(INTERFACE, rate.up_mbps, rate.queue_ms)], inside=node.name)
 
     def _remove(self) -> None:
         _delete([self._hub, *(node.name for node in self.nodes)])
@@ -256,7 +259,7 @@ def _started(pid: int) -> int:
     return int(after_name.split()[19])
 
 
-def _mac(node: Namespace) -> str:
+def hardware_address(node: Namespace) -> str:
     """A hardware address that nobody sells, from the node's first address."""
     parts = ipaddress.IPv4Address(node.address).packed
     return "02:00:" + ":".join(f"{part:02x}" for part in parts)

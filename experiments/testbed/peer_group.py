@@ -26,11 +26,13 @@ from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.experiments.testbed.kademlia_settings import KademliaSettings
 from nearsight.experiments.testbed.namespaces import NamespaceNetwork, Rate, namespaces_allowed
 from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.testbed.radio import RadioSettings
+from nearsight.experiments.testbed.radio_network import RadioNetwork
 from nearsight.experiments.testbed.tiers import child_environment
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0
-NAMESPACES, LOOPBACK = "namespaces", "loopback"
+NAMESPACES, LOOPBACK, RADIO = "namespaces", "loopback", "radio"
 
 Command = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -50,6 +52,8 @@ class GroupPlan:
         Run a node of that package in each process, too.
     rate_mbps : float
         Of each node's link, in namespaces; 0: unshaped.
+    radio : RadioSettings, optional
+        Instead of a switch, a wireless channel that all nodes share; in namespaces only.
     seed : int
         Of node ids.
     """
@@ -58,6 +62,7 @@ class GroupPlan:
     peers: PeerSettings
     kademlia: KademliaSettings | None = None
     rate_mbps: float = 0.0
+    radio: RadioSettings | None = None
     seed: int = 1
 
 
@@ -176,12 +181,15 @@ class PeerGroup:
     nodes : list of PeerHandle
         Those that were not killed, in the order of their names.
     place : str
-        "namespaces" or "loopback".
+        "namespaces", "loopback", or "radio" for namespaces that share a wireless channel.
+    radio : RadioNetwork or None
+        That channel, once the group was entered.
     """
 
     def __init__(self, folder: Path, plan: GroupPlan) -> None:
         self.nodes: list[PeerHandle] = []
-        self.place = NAMESPACES if namespaces_allowed() else LOOPBACK
+        self.place = (RADIO if plan.radio else NAMESPACES) if namespaces_allowed() else LOOPBACK
+        self.radio: RadioNetwork | None = None
         self._folder = folder
         self._plan = plan
         self._open = ExitStack()
@@ -237,9 +245,17 @@ class PeerGroup:
     def _places(self, undo: ExitStack) -> list[_Place]:
         if self.place == LOOPBACK:
             return [_Place("127.0.0.1", ())] * self._plan.nodes
-        mbps = self._plan.rate_mbps
-        network = NamespaceNetwork(self._plan.nodes, rate=Rate(mbps, mbps) if mbps else None)
-        return [_Place(node.address, node.prefix) for node in undo.enter_context(network).nodes]
+        nodes = undo.enter_context(self._network()).nodes
+        return [_Place(node.address, node.prefix) for node in nodes]
+
+    def _network(self) -> NamespaceNetwork:
+        plan = self._plan
+        if plan.radio is not None:
+            self.radio = RadioNetwork(plan.nodes, plan.radio, seed=plan.seed)
+            return self.radio
+        return NamespaceNetwork(
+            plan.nodes, rate=Rate(plan.rate_mbps, plan.rate_mbps) if plan.rate_mbps else None
+        )
 
     def _settings(self, number: int, place: _Place) -> PeerSettings:
         changes: dict[str, Any] = {"enabled": True, "listen": f"tcp://{place.host}:0"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from nearsight.experiments.figures.peer_lookups import (
     LookupMeasurement,
     Setting,
     make_traces,
+    make_traces_of_others,
 )
 from nearsight.experiments.figures.registry import find_experiment
 from nearsight.experiments.testbed.peer_process import GET, KADEMLIA, NEARSIGHT, OK, PUT
@@ -160,6 +162,23 @@ def test_each_device_stores_its_keys_once_and_gets_them_in_the_order_of_its_trac
         assert [at_s for at_s, _ in asked] == sorted(at_s for at_s, _ in asked)
     last_s = max(trace[-1][0] for trace in wanted)
     assert 20 * FULL.lookups.requests / last_s == pytest.approx(FULL.lookups.get_rate, rel=0.1)
+
+
+def test_every_key_is_stored_once_and_asked_for_by_others_alone() -> None:
+    puts, wanted = make_traces_of_others(FULL.lookups, 20, np.random.default_rng(3))
+    stored_keys = [key for trace in puts for _, key in trace]
+    assert sorted(stored_keys) == [f"object/{number:04d}" for number in range(FULL.lookups.keys)]
+    for mine, asked in zip(puts, wanted, strict=True):
+        assert len(asked) == FULL.lookups.requests
+        assert {key for _, key in mine}.isdisjoint(key for _, key in asked)
+    counts = Counter(key for trace in wanted for _, key in trace)
+    assert counts["object/0000"] > 3 * counts["object/0100"]
+
+
+def test_on_a_radio_channel_devices_store_and_ask_less_often() -> None:
+    radios = [setting for setting in FULL.settings if setting.radio]
+    assert radios and all(FULL.of(setting).put_rate < FULL.lookups.put_rate for setting in radios)
+    assert FULL.of(FULL.settings[0]) is FULL.lookups
 
 
 def test_those_who_are_there_also_store_the_keys_of_those_who_come_late(tmp_path: Path) -> None:

@@ -74,3 +74,12 @@ def test_with_k_of_2_a_value_is_on_2_nodes_and_others_ask() -> None:
         before = datagrams(nodes)
         asking.run(asking.get("key"), TIMEOUT_S)
         assert datagrams(nodes) - before >= 2
+
+
+def test_buckets_may_be_large_without_a_copy_on_each_node() -> None:
+    with network(6, KademliaSettings(k=20, alpha=3, copies=2)) as nodes:
+        known = [sum(len(b) for b in node._server.protocol.router.buckets) for node in nodes]
+        assert known == [5] * 6
+        nodes[0].run(nodes[0].put("key", b"value"), TIMEOUT_S)
+        assert sum(node.holds("key") for node in nodes) in {2, 3}
+        assert {node.run(node.get("key"), TIMEOUT_S) for node in nodes} == {b"value"}
