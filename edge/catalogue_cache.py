@@ -245,14 +245,24 @@ class CatalogueCache:
         self._note_looked(object_id, held=True)
         self._count(hit=True)
 
-    def note_miss(self, answer: Known | None, round_trip_ms: float, *, looked: bool = True) -> None:
+    def note_miss(self, answer: Known | None, miss_ms: float | None, *, looked: bool = True) -> None:
         """The cloud answered, with an object or with unknown; unknown is passed on and not counted.
 
-        ``looked`` is false for requests that were given away without a look into the cache.
+        Parameters
+        ----------
+        answer : Known, optional
+            The object.
+        miss_ms : float, optional
+            Time to the cloud's first answer: what a photo costs that a larger cache would have answered. The
+            second trip of photos whose features are unknown is no part of it: no cache spares that, and the
+            more a cache answers, the more of its misses are of that kind. None for a second trip alone.
+        looked : bool
+            False for requests that were given away without a look into the cache.
         """
         metrics = self._services.metrics
         metrics.misses.labels(self.name).inc()
-        self.profiler.observe_miss(round_trip_ms)
+        if miss_ms is not None:
+            self.profiler.observe_miss(miss_ms)
         self._count(hit=False)
         if answer is None:
             metrics.unknown.labels(self.name).inc()

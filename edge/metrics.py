@@ -56,7 +56,7 @@ class EdgeMetrics:
         )
         self.miss_latency = Gauge(
             "nearsight_edge_miss_latency_seconds",
-            "Mean round trip of the last misses.",
+            "Mean time to the first answer of the cloud, over the last misses.",
             label,
             registry=registry,
         )

@@ -144,7 +144,7 @@ class Profiler:
             self._correction = LookupCorrection()
 
     def observe_miss(self, round_trip_ms: float) -> None:
-        """A miss was answered after this time, from the edge's point of view."""
+        """The cloud gave its first answer to a miss after this time."""
         with self._lock:
             self._miss_latency.observe(round_trip_ms)
 

@@ -23,7 +23,7 @@ from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import outcome_of
 from nearsight.edge.query import Forwarded, Query, QueryReader, forwarded, forwarded_image
 from nearsight.edge.services import EdgeServices
-from nearsight.edge.uplink import Uplink
+from nearsight.edge.uplink import Surplus, Uplink
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
@@ -41,6 +41,14 @@ class _Miss:
     started_s: float
     surplus_ms: float
     answer: Future[RecognizeResponse] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unknown:
+    """What the cloud said of the features of a photo, and when: it gets the photo as well then."""
+
+    response: RecognizeResponse
+    waited_ms: float
 
 
 class EdgeRecognitionService(Service):
@@ -80,18 +88,18 @@ class EdgeRecognitionService(Service):
         if query.asked_again:
             return self._ask_cloud(query, cache, context, may_work=False, surplus_ms=0.0)
         may_work = self._load.may_work()
-        surplus_ms = 0.0
+        surplus = Surplus()
         if cache is not None:
-            surplus_ms = self._surplus_ms(query, cache, may_work=may_work)
-            cache.profiler.observe_query(image=query.image is not None, surplus_ms=surplus_ms)
+            surplus = self._surplus(query, cache, may_work=may_work)
+            cache.profiler.observe_query(image=query.image is not None, surplus_ms=surplus.last_ms)
             if may_work:
                 response = self._work_on(query, cache, context.client_id)
                 if response is not None:
                     return response
             else:
                 self._metrics.given_away.labels(cache.name).inc()
-        if query.features is not None:
-            surplus_ms = 0.0  # the look into the cache made them
+        # A look into the cache made the features.
+        surplus_ms = surplus.first_ms if query.features is None else 0.0
         return self._ask_cloud(query, cache, context, may_work=may_work, surplus_ms=surplus_ms)
 
     def _work_on(self, query: Query, cache: CatalogueCache, device_id: str) -> RecognizeResponse | None:
@@ -126,11 +134,11 @@ class EdgeRecognitionService(Service):
             sent = forwarded(Query(None, query.features), self._uplink, None)
         return sent
 
-    def _surplus_ms(self, query: Query, cache: CatalogueCache, *, may_work: bool) -> float:
+    def _surplus(self, query: Query, cache: CatalogueCache, *, may_work: bool) -> Surplus:
         """What it takes longer to pass this on than if its features were here."""
         if query.image is None:
-            return 0.0
-        return self._uplink.surplus_ms(len(query.image), cache.profiler.extraction_ms if may_work else None)
+            return Surplus()
+        return self._uplink.surplus(len(query.image), cache.profiler.extraction_ms if may_work else None)
 
     def _ask_cloud(
         self,
@@ -146,8 +154,8 @@ class EdgeRecognitionService(Service):
         self._send(miss, self._forwarded(query, cache, may_work=may_work))
         return miss.answer
 
-    def _send(self, miss: _Miss, sent: Forwarded, unknown: RecognizeResponse | None = None) -> None:
-        """Ask the cloud; ``unknown`` is what it said of the features, if it was asked with these before."""
+    def _send(self, miss: _Miss, sent: Forwarded, unknown: _Unknown | None = None) -> None:
+        """Ask the cloud; ``unknown`` if it was asked with the features before."""
         sent_s = self._clock.monotonic()
         context = miss.context
         reply = self._cloud.recognize(
@@ -166,9 +174,10 @@ class EdgeRecognitionService(Service):
         done: Future[Reply],
         sent: Forwarded,
         sent_s: float,
-        unknown: RecognizeResponse | None,
+        unknown: _Unknown | None,
     ) -> None:
-        spent_ms = (self._clock.monotonic() - sent_s) * 1e3
+        now_s = self._clock.monotonic()
+        spent_ms, waited_ms = (now_s - sent_s) * 1e3, (now_s - miss.started_s) * 1e3
         miss.context.add_next_tier_ms(spent_ms)
         outcome = outcome_of(done)
         response = _response_of(outcome)
@@ -178,30 +187,32 @@ class EdgeRecognitionService(Service):
             if image is not None and unknown is None and not miss.query.asked_again:
                 self._uplink.observe_outcome(unknown=_is_unknown(response))
             if image is not None and sent.form == FEATURES and _is_unknown(response):
-                self._send(miss, forwarded_image(image, features_unknown=True), unknown=response)
+                again = forwarded_image(image, features_unknown=True)
+                self._send(miss, again, _Unknown(response, waited_ms))
                 return
             miss.context.hops.extend(outcome.hops)
-            self._answer(miss, response)
+            self._answer(miss, response, waited_ms if unknown is None else unknown.waited_ms)
         elif unknown is not None:
-            self._answer(miss, unknown)  # at least the features were looked at
+            self._answer(miss, unknown.response, unknown.waited_ms)  # at least the features were looked at
         elif isinstance(response, NearsightError):
             miss.answer.set_exception(response)
 
-    def _answer(self, miss: _Miss, response: RecognizeResponse) -> None:
+    def _answer(self, miss: _Miss, response: RecognizeResponse, first_ms: float) -> None:
         if miss.cache is not None:
             _learn(miss.cache, miss.context.client_id, response)
         miss.answer.set_result(response)
-        self._note(miss, response)
+        self._note(miss, response, first_ms)
 
-    def _note(self, miss: _Miss, response: RecognizeResponse) -> None:
+    def _note(self, miss: _Miss, response: RecognizeResponse, first_ms: float) -> None:
+        """Let the cache know; ``first_ms`` is the time to the cloud's first answer."""
         cache = miss.cache
         if cache is None:
             self._caches.admit(miss.context.catalogue)
             return
         found = response.object
         known = None if _is_unknown(response) else Known(found.object_id, found.version)
-        round_trip_ms = max(0.0, (self._clock.monotonic() - miss.started_s) * 1e3 - miss.surplus_ms)
-        cache.note_miss(known, round_trip_ms, looked=miss.looked)
+        miss_ms = None if miss.query.asked_again else max(0.0, first_ms - miss.surplus_ms)
+        cache.note_miss(known, miss_ms, looked=miss.looked)
 
 
 def _is_unknown(response: RecognizeResponse) -> bool:

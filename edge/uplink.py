@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from nearsight.common.caching.link_estimate import LinkEstimate
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE, OffloadChoice, Payload
@@ -13,6 +14,22 @@ from nearsight.edge.settings import Forward
 _FIRST_GUESS_MS = ((FEATURES, 20.0), (IMAGE, 40.0))
 _BYTES_PER_FEATURE = 38
 _NEWEST_WEIGHT = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """How much longer a photo takes whose features are not here.
+
+    Attributes
+    ----------
+    first_ms : float
+        Until the cloud's first answer.
+    last_ms : float
+        Until the last one, averaged over photos that are known at once and photos that are not.
+    """
+
+    first_ms: float = 0.0
+    last_ms: float = 0.0
 
 
 class Uplink:
@@ -60,8 +77,8 @@ class Uplink:
             self._why = decision.why
         return decision.form == FEATURES
 
-    def surplus_ms(self, image_bytes: int, extraction_ms: float | None) -> float:
-        """What it costs more to pass on a photo whose features are not here [ms].
+    def surplus(self, image_bytes: int, extraction_ms: float | None) -> Surplus:
+        """What it costs more to pass on a photo whose features are not here.
 
         An edge that looks into its cache has the features when it misses; an empty one sends the photo, or
         makes the features first. The difference belongs to f(0), not to the miss latency: else it would be
@@ -75,12 +92,14 @@ class Uplink:
             What its features would cost; None if they must not be made.
         """
         if self._forward != "auto":
-            return extraction_ms or 0.0 if self._forward == FEATURES else 0.0
+            spent_ms = extraction_ms or 0.0 if self._forward == FEATURES else 0.0
+            return Surplus(spent_ms, spent_ms)
         with self._lock:
             image, size_bytes = Payload(IMAGE, image_bytes), round(self._features_bytes)
             forms = [] if extraction_ms is None else [Payload(FEATURES, size_bytes, extraction_ms)]
-            ready_ms = self._choice.expected_ms([Payload(FEATURES, size_bytes), image])
-            return max(0.0, self._choice.expected_ms([*forms, image]) - ready_ms)
+            ready = self._choice.expected_ms([Payload(FEATURES, size_bytes), image])
+            empty = self._choice.expected_ms([*forms, image])
+        return Surplus(max(0.0, empty.first_ms - ready.first_ms), max(0.0, empty.last_ms - ready.last_ms))
 
     def observe(self, form: str, size_bytes: int, round_trip_ms: float, hops: Sequence[Hop]) -> None:
         """The cloud answered."""

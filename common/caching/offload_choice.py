@@ -67,6 +67,22 @@ class OffloadDecision:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedAnswer:
+    """When answers are expected.
+
+    Attributes
+    ----------
+    first_ms : float
+        To the message that is sent.
+    last_ms : float
+        To the last one, averaged over photos that are known at once and photos that are not.
+    """
+
+    first_ms: float
+    last_ms: float
+
+
 class OffloadChoice:
     """Chooses between forms; learns from every answer.
 
@@ -170,18 +186,24 @@ class OffloadChoice:
         why = f"{_why(payloads, expected_ms, chosen, best, self._link)}, {self._unknown_share:.0%} unknown"
         return OffloadDecision(chosen, expected_ms, chosen != best, why)
 
-    def expected_ms(self, payloads: Sequence[Payload]) -> float:
-        """Time to the answer with the best of these forms."""
-        return min(self._expected_ms(payloads).values())
+    def expected_ms(self, payloads: Sequence[Payload]) -> ExpectedAnswer:
+        """Times to the answers with the best of these forms."""
+        first_ms, last_ms = self._first_ms(payloads), self._expected_ms(payloads)
+        best = min(last_ms, key=lambda form: last_ms[form])
+        return ExpectedAnswer(first_ms[best], last_ms[best])
 
-    def _expected_ms(self, payloads: Sequence[Payload]) -> dict[str, float]:
-        """Time to the last answer with each form: with that of the form that follows where one is unknown."""
-        expected_ms = {
+    def _first_ms(self, payloads: Sequence[Payload]) -> dict[str, float]:
+        """Time to the first answer with each form."""
+        return {
             payload.form: payload.before_ms
             + self._link.transfer_ms(payload.size_bytes)
             + self._receiver_ms[payload.form]
             for payload in payloads
         }
+
+    def _expected_ms(self, payloads: Sequence[Payload]) -> dict[str, float]:
+        """Time to the last answer with each form: with that of the form that follows where one is unknown."""
+        expected_ms = self._first_ms(payloads)
         for form, next_form in _FOLLOWED_BY.items():
             if form in expected_ms and next_form in expected_ms:
                 expected_ms[form] += self._unknown_share * (expected_ms[next_form] + self._behind_ms)

@@ -31,7 +31,7 @@ from nearsight.edge.model_requests import ModelsAnswer
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
-from nearsight.edge.uplink import Uplink
+from nearsight.edge.uplink import Surplus, Uplink
 from nearsight.experiments.simulation.cloud import (
     QUERY_FEATURES,
     Answered,
@@ -152,8 +152,9 @@ class TwinEdge:
         if question.asked_again:
             return self._costs.small_s, lambda: self._pass_on(request, looked=False)
         may_work = self.load.may_work()
-        request.surplus_ms = self._surplus_ms(request, may_work=may_work)
-        self.cache.profiler.observe_query(image=question.image, surplus_ms=request.surplus_ms)
+        surplus = self._surplus(request, may_work=may_work)
+        request.surplus_ms = surplus.first_ms
+        self.cache.profiler.observe_query(image=question.image, surplus_ms=surplus.last_ms)
         size = self.cache.size
         if not may_work:
             return self._costs.small_s, lambda: self._pass_on(request, looked=False)
@@ -219,11 +220,11 @@ class TwinEdge:
         if sent is not None:
             self._send(request, sent, None)
 
-    def _surplus_ms(self, request: _EdgeRequest, *, may_work: bool) -> float:
+    def _surplus(self, request: _EdgeRequest, *, may_work: bool) -> Surplus:
         if not request.question.image:
-            return 0.0
+            return Surplus()
         extraction_ms = self.cache.profiler.extraction_ms if may_work else None
-        return self._uplink.surplus_ms(request.question.size_bytes, extraction_ms)
+        return self._uplink.surplus(request.question.size_bytes, extraction_ms)
 
     def _forwarded(self, request: _EdgeRequest) -> Question | None:
         """What the cloud gets; None if its features are extracted first."""
@@ -262,6 +263,8 @@ class TwinEdge:
     ) -> None:
         spent_ms = (self._clock.now_s - sent_s) * 1e3
         request.next_tier_ms += spent_ms
+        if unknown is None:
+            request.first_ms = (self._clock.now_s - request.passed_on_s) * 1e3
         question = request.question
         if isinstance(outcome, NearsightError):
             if unknown is None:
@@ -282,8 +285,9 @@ class TwinEdge:
         prediction = self._learn(request.device_id, found) if found is not None else None
         self._answer(request, reply, prediction)
         known = Known(found.object_id, found.version) if found is not None else None
-        round_trip_ms = max(0.0, (self._clock.now_s - request.passed_on_s) * 1e3 - request.surplus_ms)
-        self.cache.note_miss(known, round_trip_ms, looked=request.looked)
+        again = request.question.asked_again
+        miss_ms = None if again else max(0.0, request.first_ms - request.surplus_ms)
+        self.cache.note_miss(known, miss_ms, looked=request.looked)
 
     # What devices ask besides
 
@@ -351,6 +355,7 @@ class _EdgeRequest:
         "call",
         "device_id",
         "extracted",
+        "first_ms",
         "looked",
         "next_tier_ms",
         "passed_on_s",
@@ -367,4 +372,5 @@ class _EdgeRequest:
         self.extracted = False
         self.looked = False
         self.passed_on_s = 0.0
+        self.first_ms = 0.0
         self.next_tier_ms = 0.0

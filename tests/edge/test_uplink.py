@@ -1,7 +1,9 @@
 """Features or image to the cloud: decided by what the link and the cloud turn out to be."""
 
+import pytest
+
 from nearsight.common.rpc.hops import Hop
-from nearsight.edge.uplink import Uplink
+from nearsight.edge.uplink import Surplus, Uplink
 
 IMAGE, FEATURES = 120_000, 30_000
 
@@ -88,15 +90,27 @@ def test_a_crowd_of_unknown_photos_is_forgotten_though_only_images_are_sent() ->
 def test_features_that_are_not_here_cost_their_extraction_at_most() -> None:
     slow = Uplink("auto", 800)
     learn(slow, latency_ms=40.0, mbps=5.0, cloud_ms={"image": 30.0, "features": 20.0})
-    assert slow.surplus_ms(IMAGE, 15.0) == 15.0, "they are made and sent"
-    assert slow.surplus_ms(IMAGE, None) > 100.0, "the photo is sent"
-    assert slow.surplus_ms(8_000, 15.0) == 0.0, "the photo would be sent in any case"
+    assert slow.surplus(IMAGE, 15.0) == Surplus(15.0, 15.0), "they are made and sent"
+    assert slow.surplus(IMAGE, None).last_ms > 100.0, "the photo is sent"
+    assert slow.surplus(8_000, 15.0) == Surplus(), "the photo would be sent in any case"
     fast = Uplink("auto", 800)
     learn(fast, latency_ms=1.0, mbps=1000.0, cloud_ms={"image": 8.0, "features": 5.0})
-    assert 3.0 < fast.surplus_ms(IMAGE, 40.0) < 10.0, "the photo is sent, and the cloud makes them"
+    assert 3.0 < fast.surplus(IMAGE, 40.0).last_ms < 10.0, "the photo is sent, and the cloud makes them"
+
+
+def test_where_photos_may_be_unknown_the_photo_itself_saves_a_second_trip_but_not_the_first_answer() -> None:
+    uplink = Uplink("auto", 800)
+    learn(uplink, latency_ms=40.0, mbps=5.0, cloud_ms={"image": 30.0, "features": 20.0})
+    without = uplink.surplus(IMAGE, None)
+    assert without.first_ms == without.last_ms > 100.0
+    for _ in range(5):
+        uplink.observe_outcome(unknown=True)
+    surplus = uplink.surplus(IMAGE, None)
+    assert surplus.first_ms == pytest.approx(without.first_ms), "features are still answered sooner"
+    assert surplus.last_ms < without.last_ms - 30.0
 
 
 def test_where_the_form_is_set_only_that_is_priced() -> None:
-    assert Uplink("features", 800).surplus_ms(IMAGE, 15.0) == 15.0
-    assert Uplink("features", 800).surplus_ms(IMAGE, None) == 0.0
-    assert Uplink("image", 800).surplus_ms(IMAGE, 15.0) == 0.0
+    assert Uplink("features", 800).surplus(IMAGE, 15.0) == Surplus(15.0, 15.0)
+    assert Uplink("features", 800).surplus(IMAGE, None) == Surplus()
+    assert Uplink("image", 800).surplus(IMAGE, 15.0) == Surplus()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +19,9 @@ from nearsight.edge.settings import CacheSettings
 from support.edge import (
     CATALOGUE,
     RECOGNITION,
+    EdgeClient,
     ScriptedCloud,
+    answer_of,
     cache_of,
     cached,
     features_of,
@@ -46,6 +49,31 @@ def ask(device: RemoteTier, number: int) -> str | None:
     query = Query(features_of(image), otherwise=lambda: Query(image))
     found = device.ask(query, timeout_s=10.0, trace_id="t").result(10).found
     return found.object_id if found is not None else None
+
+
+def test_the_miss_latency_is_the_time_to_the_first_answer(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second trip, with the image after unknown features, is spared by no cache."""
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        measured: list[float] = []
+        monkeypatch.setattr(cache_of(edge).profiler, "observe_miss", measured.append)
+        cloud.received.clear()
+        cloud.image_gate.clear()
+        begun_s = time.monotonic()
+        answer = device.send(photo(UNKNOWN))
+        wait_until(lambda: cloud.received == ["features", "image"], what="the second trip")
+        first_ms = (time.monotonic() - begun_s) * 1e3
+        cloud.image_gate.set()
+        assert answer_of(answer.result(10)) == (None, "cloud")
+        device.send(photo(UNKNOWN), features_unknown=True).result(10)
+        wait_until(lambda: cache_of(edge).misses == 2, what="two misses")
+        assert len(measured) == 1, "the other was a second trip alone"
+        assert measured[0] <= first_ms
 
 
 @pytest.mark.parametrize("forward", ["auto", "features", "image"])

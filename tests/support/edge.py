@@ -87,8 +87,8 @@ class ScriptedCloud:
         Objects whose models come damaged.
     handed_out : dict
         Models to send in place of those that the catalogue has.
-    gate : threading.Event
-        Recognition requests are answered while it is set.
+    gate, image_gate : threading.Event
+        Recognition requests are answered while it is set; those with an image while both are.
     """
 
     def __init__(
@@ -109,6 +109,8 @@ class ScriptedCloud:
         self.slow_s = 0.0
         self.gate = threading.Event()
         self.gate.set()
+        self.image_gate = threading.Event()
+        self.image_gate.set()
         self.handed_out: dict[str, ObjectModel] = {}
         self.revision = 1
         self.hidden = False
@@ -132,6 +134,7 @@ class ScriptedCloud:
 
     def stop(self) -> None:
         self.gate.set()
+        self.image_gate.set()
         self.server.stop(0.5)
 
 
@@ -152,6 +155,7 @@ class _Recognition(Service):
         if context.catalogue != CATALOGUE or cloud.hidden:
             raise NotFound(f"there is no catalogue {context.catalogue!r}")
         if request.HasField("image"):
+            assert cloud.image_gate.wait(20)
             if cloud.image_error is not None:
                 raise cloud.image_error
             features = features_of(bytes(context.blobs[0]))
