@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nearsight.common.errors import CorruptStore, NotFound
-from nearsight.experiments.figures.experiment import Target
 from nearsight.experiments.figures.registry import Entry
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.report.settings_of_runs import command, is_smoke
@@ -24,10 +23,15 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _FILES = ("run.json", "rows.csv", "summary.json", "cells")
 
 
-class _StoredTarget(BaseModel):
+class Target(BaseModel):
+    """What should be reached, and was or was not; as stored."""
+
+    model_config = ConfigDict(frozen=True)
+
     text: str
     value: float
     reached: bool
+    note: str = ""
 
 
 class _Run(BaseModel):
@@ -43,7 +47,7 @@ class _Summary(_Run):
     """``summary.json``."""
 
     metrics: dict[str, Any]
-    targets: list[_StoredTarget]
+    targets: tuple[Target, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,7 @@ def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
         summary.environment,
         summary.rows_of,
         summary.metrics,
-        tuple(Target(one.text, one.value, one.reached) for one in summary.targets),
+        summary.targets,
     )
     return _with_picture(result)
 

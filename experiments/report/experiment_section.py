@@ -77,8 +77,10 @@ def _paper(said: Published | None) -> Markup:
 
 
 def _description(figure: Experiment) -> str:
-    module = inspect.getmodule(type(figure))
-    return inspect.getdoc(module) or "" if module else ""
+    """The modules of the figure and of what it shares with others say how it is measured."""
+    classes = [one for one in type(figure).__mro__ if issubclass(one, Experiment) and one is not Experiment]
+    modules = dict.fromkeys(inspect.getmodule(one) for one in classes)
+    return "\n\n".join(filter(None, (inspect.getdoc(module) for module in modules if module)))
 
 
 def _not_run(name: str, *, smoke: bool) -> Markup:

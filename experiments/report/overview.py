@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from nearsight.experiments.figures.registry import Entry
-from nearsight.experiments.report.collecting import Collection, Result
+from nearsight.experiments.report.collecting import Collection, Result, Target
 from nearsight.experiments.report.contents import Chapter
 from nearsight.experiments.report.markup import Markup, tag, together
 from nearsight.experiments.report.pieces import (
@@ -15,6 +16,7 @@ from nearsight.experiments.report.pieces import (
     opens,
     shell,
     tally,
+    told,
     verdict,
 )
 from nearsight.experiments.report.settings_of_runs import command, in_words
@@ -69,6 +71,7 @@ def _headline(counted: Sequence[Result], names: Sequence[str], collection: Colle
         f"{len(names) - len(first)} experiments without results" if len(first) < len(names) else "",
         f"{smoke} smoke runs, not counted" if smoke else "",
         f"{len(collection.unusable)} folders without a usable result" if collection.unusable else "",
+        "a target that several experiments have for the same run counts once",
     ]
     first_of_each = tag("b", _reached(list(first.values())))
     return together(
@@ -80,8 +83,18 @@ def _headline(counted: Sequence[Result], names: Sequence[str], collection: Colle
 
 
 def _reached(results: Sequence[Result]) -> str:
-    targets = sum(len(result.targets) for result in results)
-    return f"{sum(result.reached for result in results)} of {targets}"
+    targets = distinct_targets(results)
+    return f"{sum(target.reached for target, _ in targets)} of {len(targets)}"
+
+
+def distinct_targets(results: Iterable[Result]) -> list[tuple[Target, list[Result]]]:
+    """Targets with the results that have them: experiments that share rows may share targets, too."""
+    found: dict[tuple[str, Target], list[Result]] = {}
+    for result in results:
+        run = json.dumps([result.configuration, result.environment], sort_keys=True, default=str)
+        for target in dict.fromkeys(result.targets):
+            found.setdefault((run, target), []).append(result)
+    return [(target, shared) for (_, target), shared in found.items()]
 
 
 def _by_result(counted: Sequence[Result]) -> Markup:
@@ -98,23 +111,25 @@ def _by_result(counted: Sequence[Result]) -> Markup:
 
 def _targets(counted: Sequence[Result]) -> Markup:
     """All of them: the missed ones in view, the reached ones to be opened."""
-    found = [(result, target) for result in counted for target in result.targets]
+    found = distinct_targets(counted)
     parts = []
     for reached, heading in ((False, "Missed targets"), (True, "Reached targets")):
         rows = [
-            (
-                verdict(target.reached),
-                tag("a", result.folder.name, href=f"#{anchor(result.experiment)}"),
-                target.text,
-                measured(target.value),
-            )
-            for result, target in found
+            (verdict(target.reached), _links(results), told(target), measured(target.value))
+            for target, results in found
             if target.reached == reached
         ]
         if rows:
             table = data_table(("", "result", "target", "measured"), rows, whole=True)
             parts.append(opens(f"{heading} ({len(rows)})", table, opened=not reached))
     return together(parts)
+
+
+def _links(results: Sequence[Result]) -> Markup:
+    links = (
+        tag("a", result.folder.name, href=f"#{anchor(result.experiment)}", class_="of") for result in results
+    )
+    return together(links)
 
 
 def _missing(names: Sequence[str], counted: Sequence[Result], collection: Collection) -> Markup:

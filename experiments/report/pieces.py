@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from nearsight.experiments.figures.experiment import Target
+from nearsight.experiments.report.collecting import Target
 from nearsight.experiments.report.comparison import number
 from nearsight.experiments.report.markup import Markup, tag, together
 
@@ -34,11 +34,16 @@ def data_table(
     )
 
 
-def targets_table(targets: Iterable[Target], missed_first: bool = True) -> Markup:
-    """Verdict, text and value of every target."""
-    ordered = sorted(targets, key=lambda target: target.reached) if missed_first else list(targets)
-    rows = [(verdict(target.reached), target.text, measured(target.value)) for target in ordered]
+def targets_table(targets: Iterable[Target]) -> Markup:
+    """Verdict, text and value of every target; the missed ones first."""
+    ordered = sorted(targets, key=lambda target: target.reached)
+    rows = [(verdict(target.reached), told(target), measured(target.value)) for target in ordered]
     return data_table(("", "target", "measured"), rows)
+
+
+def told(target: Target) -> Markup:
+    """Its text, and what is to be known about it."""
+    return together([target.text, tag("p", target.note, class_="note") if target.note else ""])
 
 
 def verdict(reached: bool) -> Markup:

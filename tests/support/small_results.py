@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.figures.registry import Entry
 from nearsight.experiments.figures.result_files import ResultFolder
+from nearsight.experiments.report.collecting import Target
 
 PNG = b"\x89PNG\r\n\x1a\n and the rest"
 ENVIRONMENT = {
@@ -44,7 +44,7 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         return {}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+    def targets(self, summary: Mapping[str, Any]) -> tuple[()]:
         return ()
 
     def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
@@ -59,7 +59,7 @@ def write_result(
     *,
     options: Mapping[str, Any] | None = None,
     p50_ms: Mapping[str, float] | None = None,
-    targets: Sequence[Target] = (Target("p50 below 100 ms", 61.25, True),),
+    targets: Sequence[Target] = (Target(text="p50 below 100 ms", value=61.25, reached=True),),
     rows: Sequence[Row] = ({"visitors": 1, "ms": 10.5}, {"visitors": 2, "ms": 20.5}),
 ) -> ResultFolder:
     """A finished run in ``folder``."""
@@ -67,7 +67,7 @@ def write_result(
     stored.keep_rows(rows, {"seed": 1, "machine": "Abacus 9000"})
     metrics = {"p50_ms": p50_ms or {"1": 10.5, "2": 20.5}}
     stored.keep_summary(
-        {**stored.run_information(), "metrics": metrics, "targets": [asdict(one) for one in targets]}
+        {**stored.run_information(), "metrics": metrics, "targets": [one.model_dump() for one in targets]}
     )
     (folder / "queue.png").write_bytes(PNG)
     return stored

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.experiments.figures.experiment import Target
 from nearsight.experiments.report.building import write_report
+from nearsight.experiments.report.collecting import Target
 from support.small_results import ENTRIES, begin_run, write_result
 
 _VOID = {"img", "input", "meta"}
@@ -71,13 +71,26 @@ def test_every_link_within_the_page_leads_somewhere(tmp_path: Path) -> None:
 
 
 def test_the_summary_tells_what_was_reached_and_what_was_missed(tmp_path: Path) -> None:
-    targets = (Target("near enough", 0.25, True), Target("fast enough", 1234.5, False))
+    targets = (
+        Target(text="near enough", value=0.25, reached=True),
+        Target(text="fast enough", value=1234.5, reached=False),
+    )
     write_result(tmp_path / "queue", targets=targets)
     write_result(tmp_path / "queue-seed2", options={"seed": 2}, targets=targets[:1])
     summary = section(page_of(tmp_path), "Summary", "Reached targets")
     assert "1 of 2 targets reached by 1 experiments" in summary
     assert "2 of 3 with 1 further results" in summary
     assert re.search(r"Missed targets \(1\).*fast enough.*1234", summary)
+
+
+def test_a_target_that_two_experiments_share_counts_once(tmp_path: Path) -> None:
+    targets = (Target(text="fast", value=1.0, reached=False, note="too many visitors"),)
+    write_result(tmp_path / "queue", targets=targets)
+    stored = write_result(tmp_path / "other", targets=targets)
+    stored.keep_summary({**stored.summary(), "experiment": "other"})
+    page = page_of(tmp_path)
+    assert "0 of 1 targets reached by 2 experiments" in page.text
+    assert "✗ missedotherqueuefasttoo many visitors1" in section(page, "Missed targets (1)")
 
 
 def test_an_experiment_without_results_is_listed_with_its_command(tmp_path: Path) -> None:
@@ -136,7 +149,7 @@ def test_where_it_was_measured_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["text", "options"])
 def test_no_text_of_a_result_becomes_markup(tmp_path: Path, where: str) -> None:
     evil = "<script>alert('x')</script>"
-    targets = (Target(evil if where == "text" else "t", 1.0, False),)
+    targets = (Target(text=evil if where == "text" else "t", value=1.0, reached=False),)
     write_result(
         tmp_path / "queue", options={"data": f"{evil}:1"} if where == "options" else {}, targets=targets
     )
