@@ -8,6 +8,7 @@ import pytest
 
 from nearsight.common.clock import SystemClock
 from nearsight.common.errors import NearsightError
+from nearsight.device.peers import shared_store
 from support.peer_nodes import Group, Wire, group, split, wait_settled
 from support.waiting import wait_until
 
@@ -88,6 +89,28 @@ def test_a_device_that_slept_gives_and_is_given_everything_again() -> None:
         for node in nodes.nodes:
             wait_until(lambda node=node: set(node.held_keys()) == {"given", "received"}, what="all is there")
         nodes.settle()
+
+
+def test_after_sleep_nothing_is_believed_missing_before_others_have_said_what_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with group(2) as nodes:
+        slept = nodes.nodes[0]
+        monkeypatch.setattr(slept._handover, "resynchronise", lambda: None)
+        assert slept.settled()
+        slept._slept()
+        assert not slept.settled()
+
+
+def test_nobody_waits_for_a_device_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_store, "CLAIM_LEASE_S", 600.0)
+    with group(3) as nodes:
+        answers, fetches, asks = nodes.nodes
+        key = nodes.key_of(answers)
+        assert fetches.store.items_now(key, claim=True).wait_ms == 0
+        assert asks.store.items_now(key, claim=True).wait_ms > 0
+        nodes.leave(fetches)
+        wait_until(lambda: asks.store.items_now(key, claim=True).wait_ms == 0, what="a claim")
 
 
 def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
