@@ -1,0 +1,106 @@
+"""Object models are fetched lazily, once, and none of them holds up another."""
+
+from pathlib import Path
+
+from nearsight.common.errors import Unavailable
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings, FetchSettings
+from support.caching import profile_of_table_3_2
+from support.edge import (
+    EXHIBITS,
+    EdgeClient,
+    ScriptedCloud,
+    answer_of,
+    ask_until,
+    cache_of,
+    cached,
+    make_misses_costly,
+    photo,
+    running_edge,
+    warm,
+)
+from support.waiting import wait_until
+
+
+def test_requests_for_one_missing_object_fetch_its_model_once(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    device.ask(photo(0))
+    make_misses_costly(edge)
+    futures = [device.send(photo(2)) for _ in range(12)]
+    assert {answer_of(future.result(15))[0] for future in futures} == {"02"}
+    ask_until(lambda: "02" in cached(edge), lambda: device.ask(photo(2)), "exhibit 2 in the cache")
+    assert cloud.fetched_ids().count("02") == 1
+
+
+def test_a_model_that_cannot_be_fetched_does_not_hold_up_the_others(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    cloud.fetch_errors = {"01": Unavailable("no")}
+    cloud.malformed = {"02"}
+    cloud.silent = {"03"}
+    device.ask(photo(0))
+    make_misses_costly(edge)
+    for number in (1, 2, 3):
+        device.ask(photo(number))
+    warm(edge, device, [0, 4, 5])
+    assert cached(edge) == {"00", "04", "05"}
+    assert device.ask(photo(2)) == ("02", "cloud")
+
+    cloud.fetch_errors, cloud.malformed, cloud.silent = {}, set(), set()
+    wait_until(
+        lambda: len(cached(edge)) == EXHIBITS, what="all exhibits once they can be fetched", timeout_s=20
+    )
+
+
+def test_a_fetch_that_failed_is_tried_again_soon(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
+    cloud.fetch_errors = {"00": Unavailable("no")}
+    patient = FetchSettings(timeout_s=600.0)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, fetch=patient) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        make_misses_costly(edge)
+        device.ask(photo(0))
+        wait_until(lambda: cloud.fetched_ids() == ["00"], what="the first attempt")
+        cloud.fetch_errors = {}
+        wait_until(lambda: cached(edge) == {"00"}, what="exhibit 0 in the cache", timeout_s=5)
+
+
+def test_without_room_everything_is_forwarded_and_nothing_fetched(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    none = cache_settings.model_copy(update={"k_max": 0})
+    with running_edge(cloud.endpoint, cache=none) as edge, EdgeClient(edge.endpoint) as device:
+        assert {device.ask(photo(0)) for _ in range(12)} == {("00", "cloud")}
+        assert cloud.fetched == []
+        assert cache_of(edge).size == 0
+
+
+def test_a_cache_that_does_not_pay_stays_empty(cloud: ScriptedCloud, tmp_path: Path) -> None:
+    """Lookups of five seconds and a cloud on loopback, however busy this machine: forwarding is faster."""
+    path = tmp_path / "slow.json"
+    profile_of_table_3_2().model_copy(update={"lookup_ms": (5000.0, 1.87)}).save(path)
+    slow = CacheSettings(profile=path, miss_prior_ms=10.0)
+    with running_edge(cloud.endpoint, cache=slow) as edge, EdgeClient(edge.endpoint) as device:
+        for _ in range(25):
+            assert device.ask(photo(0)) == ("00", "cloud")
+        decision = cache_of(edge).optimizer.decision
+        assert decision is not None
+        assert decision.k == 0
+        assert cloud.fetched == []
+
+
+def test_slow_fetches_end_by_their_timeout(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
+    cloud.silent = {"00"}
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, fetch=FetchSettings(timeout_s=0.2)) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        make_misses_costly(edge)
+        device.ask(photo(0))
+        wait_until(lambda: len(cloud.fetched) >= 2, what="a second attempt")
+        cloud.silent = set()
+        wait_until(lambda: cached(edge) == {"00"}, what="exhibit 0 in the cache")

@@ -1,0 +1,100 @@
+"""In which form the cloud gets what the edge does not know."""
+
+import pytest
+
+from nearsight.common.errors import Unavailable
+from nearsight.common.recognition.codec import features_to_proto
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import CacheSettings
+from support.edge import (
+    EdgeClient,
+    ScriptedCloud,
+    answer_of,
+    cache_of,
+    features_of,
+    photo,
+    running_edge,
+    warm,
+)
+
+
+@pytest.mark.parametrize(("forward", "kind"), [("image", "image"), ("features", "features")])
+def test_the_cloud_gets_what_the_setting_says(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, forward: str, kind: str
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward=forward) as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0])
+        assert device.ask(photo(1)) == ("01", "cloud")
+        assert set(cloud.received) == {kind}
+        device.ask(features_of(photo(77)))
+        assert cloud.received[-1] == "features", "an edge cannot make an image of features"
+
+
+def test_the_cloud_gets_the_photo_whose_features_it_does_not_know(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0])
+        cloud.received.clear()
+        assert device.ask(photo(77)) == (None, "cloud")
+        assert cloud.received == ["features", "image"]
+        assert device.ask(features_of(photo(77))) == (None, "cloud")
+        assert cloud.received == ["features", "image", "features"]
+        cloud.image_error = Unavailable("gone")
+        assert device.ask(photo(77)) == (None, "cloud"), "what the features said stands"
+
+
+def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
+    """The cloud is asked twice per unknown photo, not with the same features once more."""
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0])
+        cloud.received.clear()
+        cloud.told_unknown.clear()
+        for _ in range(3):
+            assert device.ask(features_of(photo(77))) == (None, "cloud")
+            assert answer_of(device.send(photo(77), features_unknown=True).result(10)) == (None, "cloud")
+        assert cloud.received == ["features", "image"] * 3
+        assert cloud.told_unknown == [False, True] * 3
+
+        lookups = cache_of(edge).regret.report().requests
+        assert answer_of(device.send(photo(0), features_unknown=True).result(10)) == ("00", "cloud")
+        assert cloud.received[-1] == "image"
+        assert cache_of(edge).regret.report().requests == lookups, "the cache was asked already"
+
+
+def test_where_photos_are_mostly_unknown_the_cloud_gets_each_once(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    warm(edge, device, [0])
+    asked = []
+    for number in range(80):
+        cloud.received.clear()
+        assert device.ask(photo(77 + number % 3)) == (None, "cloud")
+        asked.append(tuple(cloud.received))
+    assert set(asked) <= {("features", "image"), ("image",)}
+    assert asked[-20:].count(("image",)) >= 19, "but for a trial"
+
+
+def test_the_cloud_gets_whichever_has_fewer_bytes(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    warm(edge, device, [0])
+    image = photo(1)
+    features = sum(map(len, features_to_proto(features_of(image), 0)[1]))
+    padded = image + bytes(max(0, features - len(image)) + 1)  # decoders ignore what follows a JPEG
+    device.ask(padded)
+    assert cloud.received[-1] == "features"
+    tiny = features_of(image).strongest(20)
+    device.ask(tiny)
+    assert cloud.received[-1] == "features"
