@@ -29,17 +29,17 @@ def report(
     from nearsight.common.terminal import progress_bar
     from nearsight.experiments.figures.registry import EXPERIMENTS
     from nearsight.experiments.report.building import write_report
+    from nearsight.experiments.report.distinct_targets import reached_in_words
 
     with progress_bar("report", len(EXPERIMENTS)) as advance:
         written = write_report(results, out or results / "report.html", begin=lambda _name: advance(1))
     collection = written.collection
     counted = [result for result in collection.results if not result.smoke]
-    targets = [target for result in counted for target in result.targets]
     for one in collection.unusable:
         typer.echo(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
     missing = len(EXPERIMENTS) - len({result.experiment for result in counted})
     typer.echo(
-        f"{sum(target.reached for target in targets)} of {len(targets)} targets reached, "
-        f"by {len(counted)} results; {missing} experiments without results"
+        f"{reached_in_words(counted)} targets reached, by {len(counted)} results; "
+        f"{missing} experiments without results"
     )
     typer.echo(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")

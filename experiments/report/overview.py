@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from nearsight.experiments.figures.registry import Entry
-from nearsight.experiments.report.collecting import Collection, Result, Target
+from nearsight.experiments.report.collecting import Collection, Result
 from nearsight.experiments.report.contents import Chapter
+from nearsight.experiments.report.distinct_targets import distinct_targets, reached_in_words
 from nearsight.experiments.report.markup import Markup, tag, together
 from nearsight.experiments.report.pieces import (
     anchor,
@@ -67,34 +67,21 @@ def _headline(counted: Sequence[Result], names: Sequence[str], collection: Colle
     further = len(counted) - len(first)
     smoke = sum(result.smoke for result in collection.results)
     facts = [
-        f"{_reached(counted)} with {further} further results: other seeds, machines, data" if further else "",
+        f"{reached_in_words(counted)} with {further} further results: other seeds, machines, data"
+        if further
+        else "",
         f"{len(names) - len(first)} experiments without results" if len(first) < len(names) else "",
         f"{smoke} smoke runs, not counted" if smoke else "",
         f"{len(collection.unusable)} folders without a usable result" if collection.unusable else "",
         "a target that several experiments have for the same run counts once",
     ]
-    first_of_each = tag("b", _reached(list(first.values())))
+    first_of_each = tag("b", reached_in_words(list(first.values())))
     return together(
         [
             tag("p", first_of_each, f" targets reached by {len(first)} experiments", class_="headline"),
             tag("p", "; ".join(filter(None, facts)), class_="quiet"),
         ]
     )
-
-
-def _reached(results: Sequence[Result]) -> str:
-    targets = distinct_targets(results)
-    return f"{sum(target.reached for target, _ in targets)} of {len(targets)}"
-
-
-def distinct_targets(results: Iterable[Result]) -> list[tuple[Target, list[Result]]]:
-    """Targets with the results that have them: experiments that share rows may share targets, too."""
-    found: dict[tuple[str, Target], list[Result]] = {}
-    for result in results:
-        run = json.dumps([result.configuration, result.environment], sort_keys=True, default=str)
-        for target in dict.fromkeys(result.targets):
-            found.setdefault((run, target), []).append(result)
-    return [(target, shared) for (_, target), shared in found.items()]
 
 
 def _by_result(counted: Sequence[Result]) -> Markup:
