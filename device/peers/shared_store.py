@@ -111,7 +111,8 @@ class SharedStore:
             if known and merge.refusal is Refusal.FULL:
                 self._store.drop(entry.key)  # better nothing than what is outdated: other replicas have it
             self.lossy = self.lossy or merge.refusal is Refusal.FULL or self._store.counts.evicted > 0
-            self._claims.delivered(entry.key)
+            if not entry.empty:
+                self._claims.delivered(entry.key)
             newer = unknown_to_writer(entry, merge.entry) if merge.entry is not None else None
             return Written(newer, merge.refusal)
 

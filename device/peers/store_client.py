@@ -75,7 +75,7 @@ class StoreClient(StoreCalls):
     def _known_here(self, key: str, *, claim: bool) -> NodeAnswer | None:
         """What this device holds itself, if it is a replica of the key and has been told all writes of it."""
         entry = self.own.shared.read(key)
-        if entry is None or (claim and entry.value is None):
+        if entry is None or (claim and entry.empty):
             return None
         standing, replicas = self.own.standing, self.settings.replicas
         view = standing.view

@@ -106,8 +106,8 @@ class StoreService(Service):
         settled = self._standing.settled(view_digest)
         entry = self._shared.read(key)
         wait_ms = 0
-        if entry is None or entry.value is None:
-            wait_ms = self._shared.claim(key, asker) if claim else 0
+        if claim and (entry is None or entry.empty):
+            wait_ms = self._shared.claim(key, asker)
         if entry is None and self._shared.lossy:
             settled = False
         return NodeAnswer(entry, settled, wait_ms)

@@ -130,6 +130,11 @@ class Entry:
     expires_s: float | None = None
     renewed: Stamp = NEVER
 
+    @property
+    def empty(self) -> bool:
+        """Whether who reads finds nothing: the key was deleted, or all items of its list were removed."""
+        return self.value is None or (isinstance(self.value, ItemList) and not self.value.values())
+
 
 def item_list(items: Iterable[ListItem]) -> ItemList:
     """A list of these; of equal items the latest counts."""

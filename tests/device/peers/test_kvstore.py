@@ -9,6 +9,7 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument, Unavailable
 from nearsight.device.peers import node as node_module
+from nearsight.device.peers.kvstore import ItemsRead
 from support.peer_nodes import Group, group
 from support.waiting import wait_until
 
@@ -173,6 +174,17 @@ def test_writes_of_one_key_by_all_devices_at_once_all_end_and_one_wins(three: Gr
         put.result(S)
     values = {node.store.get_now("race") for node in three.nodes}
     assert len(values) == 1 and values < {b"d0", b"d1", b"d2"}
+
+
+def test_of_those_who_miss_what_everybody_let_go_one_produces_it(three: Group) -> None:
+    a, b, c = three.nodes
+    a.store.append("let go", b"a").result(S)
+    a.store.remove("let go", b"a").result(S)
+    first, second, third = (node.store.items_now("let go", claim=True) for node in (a, b, c))
+    assert first.wait_ms == 0
+    assert second.wait_ms > 0 and third.wait_ms > 0
+    a.store.append("let go", b"again").result(S)
+    assert b.store.items_now("let go", claim=True) == ItemsRead((b"again",), 0)
 
 
 def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:

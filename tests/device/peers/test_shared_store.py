@@ -7,7 +7,7 @@ from nearsight.device.peers.local_store import Place, Refusal
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.values import Entry, Register
+from nearsight.device.peers.values import Entry, ItemList, ListItem, Register
 
 PLACES = {"first": Place.FIRST, "copy": Place.REPLICA}
 
@@ -51,6 +51,14 @@ def test_what_changed_since_it_was_handed_over_is_not_dropped() -> None:
     shared.write(entry(shared, "first b", 20))
     assert shared.drop(handed_over) == 1
     assert shared.keys() == ("first b",)
+
+
+def test_who_takes_its_item_out_of_a_list_delivers_nothing() -> None:
+    shared = make()
+    assert shared.claim("first a", NodeId(1)) == 0
+    removed = ListItem(b"item", shared.stamp(), removed=True)
+    shared.write(Entry("first a", value=ItemList((removed,))))
+    assert shared.claim("first a", NodeId(2)) > 0
 
 
 def test_nobody_waits_for_who_delivered_even_if_it_is_gone_again() -> None:
