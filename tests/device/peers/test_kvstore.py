@@ -187,6 +187,16 @@ def test_of_those_who_miss_what_everybody_let_go_one_produces_it(three: Group) -
     assert b.store.items_now("let go", claim=True) == ItemsRead((b"again",), 0)
 
 
+def test_a_later_removal_wins_although_its_device_saw_fewer_writes() -> None:
+    with group(3) as nodes:
+        a, b, outsider = nodes.nodes
+        key = nodes.key_of(a, b)
+        for _ in range(20):
+            a.store.append(key, b"item").result(S)
+        outsider.store.remove(key, b"item").result(S)
+        assert a.store.items_now(key).items == b.store.items_now(key).items == ()
+
+
 def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "RESEND_EVERY_S", 0.05)
     with group(2) as nodes:
