@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.futures import failed, pending, then
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.dispatch import Dispatcher
@@ -68,29 +69,18 @@ class OwnServices:
             peer_key=self._public_key,
             blobs=[memoryview(blob).toreadonly() for blob in blobs],
         )
-        future: Future[Reply] = Future()
         try:
             endpoint = self._dispatcher.find(method.containing_service.full_name, method.name)
             result = endpoint.handler(request, context)
         except NearsightError as error:
-            future.set_exception(error)
-            return future
+            return failed(error)
         except Exception as error:  # noqa: BLE001  # as for a peer: a bug in a handler is its own affair
-            future.set_exception(InternalError(f"{method.full_name} failed: {type(error).__name__}"))
-            return future
+            return failed(InternalError(f"{method.full_name} failed: {type(error).__name__}"))
         if isinstance(result, Future):
-            result.add_done_callback(lambda done: _pass_on(done, context, future))
-        else:
-            future.set_result(_reply(result, context))
+            return then(result, lambda message: _reply(message, context))
+        future: Future[Reply] = pending()
+        future.set_result(_reply(result, context))
         return future
-
-
-def _pass_on(done: Future[Message], context: CallContext, future: Future[Reply]) -> None:
-    error = done.exception()
-    if error is None:
-        future.set_result(_reply(done.result(), context))
-    else:
-        future.set_exception(error)
 
 
 def _reply(message: Message, context: CallContext) -> Reply:

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
 
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
+from nearsight.common.futures import failed, then
 from nearsight.device.peers.contributions import Contributions
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.reading import NodeAnswer
@@ -36,7 +36,6 @@ MOST_REPETITIONS = 3
 written before it began; what it meets then was written at the same time, and may as well be the later one."""
 
 _Judge = Callable[[Entry], bool]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class KVStore:
 
     def get(self, key: str) -> Future[bytes | None]:
         """The value of a key, None if there is none."""
-        return _mapped(self._read(key), _value_of)
+        return then(self._read(key), _value_of)
 
     def get_now(self, key: str) -> bytes | None:
         """As `get`, but waits: the fastest way, since this thread receives the answer itself.
@@ -130,7 +129,7 @@ class KVStore:
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
         """The list of a key, empty if there is none; ``claim``: if empty, this device will produce it."""
-        return _mapped(self._read(key, claim=claim), _items_of)
+        return then(self._read(key, claim=claim), _items_of)
 
     def items_now(self, key: str, *, claim: bool = False) -> ItemsRead:
         """As `items`, but waits."""
@@ -160,7 +159,7 @@ class KVStore:
 
     def counts(self, key: str) -> Future[Mapping[str, int]]:
         """The sums of the counters of a key, over all devices; empty if there are none."""
-        return _mapped(self._read(key), _counts_of)
+        return then(self._read(key), _counts_of)
 
     def counts_now(self, key: str) -> Mapping[str, int]:
         """As `counts`, but waits."""
@@ -201,9 +200,7 @@ class KVStore:
         try:
             check_key(key)
         except InvalidArgument as error:
-            failed: Future[NodeAnswer] = Future()
-            failed.set_exception(error)
-            return failed
+            return failed(error)
         return self._client.read(key, claim=claim)
 
     def _read_now(self, key: str, *, claim: bool = False) -> NodeAnswer:
@@ -326,17 +323,3 @@ def _counts_of(answer: NodeAnswer) -> Mapping[str, int]:
 def _other_kind(answer: NodeAnswer, what: str) -> InvalidArgument:
     key = answer.entry.key if answer.entry is not None else ""
     return InvalidArgument(f"{key!r} holds {what}", advice="a key holds one kind of value: use another key")
-
-
-def _mapped(read: Future[NodeAnswer], convert: Callable[[NodeAnswer], T]) -> Future[T]:
-    """A future of what ``convert`` makes of the answer."""
-    mapped: Future[T] = Future()
-
-    def ended(done: Future[NodeAnswer]) -> None:
-        try:
-            mapped.set_result(convert(done.result()))
-        except NearsightError as error:
-            mapped.set_exception(error)
-
-    read.add_done_callback(ended)
-    return mapped

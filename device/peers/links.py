@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unauthenticated, Unavailable
+from nearsight.common.futures import failed
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Channel, ChannelSettings, Reply
 from nearsight.common.rpc.envelope import Buffer
@@ -210,9 +211,7 @@ class Links:
         """Begin a call to a peer; fails with `Unavailable` if it is not there."""
         link = self._links.get(node)
         if link is None:
-            absent: Future[Reply] = Future()
-            absent.set_exception(_absent(node))
-            return absent
+            return failed(_absent(node))
         channel = link.channel
         future = channel.call(method, request, timeout_s=timeout_s, blobs=blobs, catalogue=catalogue)
         future.add_done_callback(lambda done: self._ended(link, channel, done))
