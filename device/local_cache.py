@@ -39,6 +39,11 @@ class LocalSnapshot:
         return len(self.recognizer)
 
     @property
+    def names(self) -> frozenset[str]:
+        """Objects that it answers with."""
+        return frozenset(self.recognizer.models)
+
+    @property
     def contents(self) -> Contents:
         """Objects and versions that it answers with."""
         return frozenset((name, model.version) for name, model in self.recognizer.models.items())

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from nearsight.common.caching.avoidable_latency import AvoidableLatency
 from nearsight.common.caching.device_profile import DeviceProfile, default_device_profile
 from nearsight.common.caching.explanation import Explanation
-from nearsight.common.caching.miss_latency import MissLatency
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -71,7 +71,8 @@ class LocalRecognition:
         cooperation = sourcing.cooperation
         adapter = cooperation.adapter if cooperation is not None else None
         cache = LocalCache(empty, adapter.second_look if adapter is not None else None)
-        self._profiler = DeviceProfiler(profile, MissLatency(prefetch.miss_prior_ms, prefetch.miss_window))
+        miss_latency = AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window)
+        self._profiler = DeviceProfiler(profile, miss_latency)
         self._offloading = Offloading(tiers, extractor, recognition, clock)
         self._sourcing = sourcing
         self._prefetcher = Prefetcher(
@@ -105,16 +106,18 @@ class LocalRecognition:
 
     def tier_replied(self, reply: TierReply) -> None:
         """A tier answered; called on the thread of its channel."""
-        self._profiler.observe_miss(reply.waited_ms)
         own = next((hop for hop in reply.answer.hops if hop.tier == reply.tier), None)
         self._offloading.observe(reply.tier, reply.form, reply.sent_bytes, reply.round_trip_ms, own)
         asked_twice = reply.answer.sent_bytes > reply.sent_bytes
         unknown = asked_twice or reply.answer.found is None
         behind_ms = own.next_tier_ms if own is not None else 0.0
+        found = reply.answer.found
+        avoidable = not unknown and found is not None and found.object_id not in reply.looked_for
+        self._profiler.observe_answer(reply.waited_ms, reply.round_trip_ms - behind_ms, avoidable=avoidable)
         self._offloading.observe_outcome(reply.tier, unknown=unknown, behind_ms=behind_ms)
-        if reply.answer.found is not None:
+        if found is not None:
             self._prefetcher.note_answer(
-                reply.answer.found, reply.prediction, reply.features, seen_by_edge=reply.tier == EDGE
+                found, reply.prediction, reply.features, seen_by_edge=reply.tier == EDGE
             )
 
     def explain(self) -> Explanation | None:

@@ -112,7 +112,10 @@ class _PrefetchCollector(Collector):
             "held_models": ("Object models in memory.", state.held_models),
             "held_bytes": ("Bytes of object models in memory.", state.held_bytes),
             "expected_seconds": ("E[L] of the last decision.", state.expected_ms / 1e3),
-            "miss_seconds": ("Mean time of an answer of a tier.", state.miss_ms / 1e3),
+            "miss_seconds": (
+                "Time of an answer of a tier that a hit would have saved, the median.",
+                state.miss_ms / 1e3,
+            ),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"nearsight_device_{name}", text, value=value)

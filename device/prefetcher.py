@@ -249,7 +249,7 @@ class Prefetcher:
             ("lookups", f"{state.hits} hits of {state.lookups}"),
             ("fetched", f"{account.fetched_models} models, {account.fetched_bytes / 1e6:.2f} MB"),
             ("wasted", f"{account.wasted_models} models, {account.wasted_bytes / 1e6:.2f} MB"),
-            ("miss latency", f"{state.miss_ms:.1f} ms"),
+            ("miss latency", self._profiler.miss_why),
             ("next photo of the same object", f"{self._profiler.stays:.2f}"),
             ("lookup", f"x{self._profiler.correction:.2f} of the profile ({self._profiler.profile.origin})"),
             ("predictions of the edge", edge),

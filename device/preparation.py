@@ -81,7 +81,7 @@ class Preparation:
             found = self._looked_up(snapshot, features) if snapshot else None
             if found is not None:
                 return self._answer(found, features)
-            return Query(source, looked_at=features if snapshot else None)
+            return Query(source, looked_at=features, looked_for=snapshot.names) if snapshot else Query(source)
         photo = Photo(source, self._upload)
         extracted = None
         if snapshot:
@@ -96,7 +96,9 @@ class Preparation:
             if found is not None:
                 return self._answer(found, extracted.features)
         query = self._offloading.query(self._next_tier(), photo, extracted)
-        return query if extracted is None else replace(query, looked_at=extracted.features)
+        if extracted is None:
+            return query
+        return replace(query, looked_at=extracted.features, looked_for=snapshot.names)
 
     def _looked_up(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
         return self._cache.lookup(snapshot, features)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
+from nearsight.common.caching.avoidable_latency import AvoidableLatency
 from nearsight.common.caching.correction import LookupCorrection
 from nearsight.common.caching.device_profile import DeviceProfile
-from nearsight.common.caching.miss_latency import MissLatency
 from nearsight.common.caching.prefetch_decision import ExtractionCurves
 from nearsight.common.caching.rolling_mean import RollingMean
 
@@ -24,11 +24,11 @@ class DeviceProfiler:
     ----------
     profile : DeviceProfile
         What was measured offline.
-    miss_latency : MissLatency
-        The rolling mean of round trips to tiers; used by nobody else from now on.
+    miss_latency : AvoidableLatency
+        Of answers of tiers; used by nobody else from now on.
     """
 
-    def __init__(self, profile: DeviceProfile, miss_latency: MissLatency) -> None:
+    def __init__(self, profile: DeviceProfile, miss_latency: AvoidableLatency) -> None:
         self.profile = profile
         self._lock = threading.Lock()
         self._miss_latency = miss_latency
@@ -38,9 +38,15 @@ class DeviceProfiler:
 
     @property
     def miss_ms(self) -> float:
-        """L_Net + L_Edge in ms."""
+        """L_Net + L_Edge in ms, of answers that a larger cache would have saved."""
         with self._lock:
-            return self._miss_latency.mean_ms
+            return self._miss_latency.median_ms
+
+    @property
+    def miss_why(self) -> str:
+        """The same, and what it rests on, for a person."""
+        with self._lock:
+            return self._miss_latency.why
 
     @property
     def correction(self) -> float:
@@ -54,10 +60,11 @@ class DeviceProfiler:
         with self._lock:
             return self._stays.mean
 
-    def observe_miss(self, round_trip_ms: float) -> None:
-        """A tier answered after this time."""
+    def observe_answer(self, round_trip_ms: float, tier_ms: float, *, avoidable: bool) -> None:
+        """A tier answered after this time: see `AvoidableLatency.observe`."""
+        tier_ms = max(0.0, tier_ms)
         with self._lock:
-            self._miss_latency.observe(max(0.0, round_trip_ms))
+            self._miss_latency.observe(max(tier_ms, round_trip_ms), tier_ms, avoidable=avoidable)
 
     def observe_lookup(self, k: int, query_features: int, spent_ms: float) -> None:
         """Decoding, extraction and lookup among k objects took this time."""

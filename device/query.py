@@ -43,12 +43,15 @@ class Query:
         look harder at an image.
     looked_at : Features, optional
         In which the device found nothing itself; a tier's answer says what they are of.
+    looked_for : frozenset of str
+        Objects that the device knew then.
     """
 
     content: bytes | Features
     scale: tuple[float, float] = (1.0, 1.0)
     otherwise: Callable[[], Query] | None = None
     looked_at: Features | None = None
+    looked_for: frozenset[str] = frozenset()
 
     def in_source(self, found: RecognizedObject) -> RecognizedObject:
         """The answer with its corners in pixels of the application's image."""

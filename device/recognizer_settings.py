@@ -73,7 +73,7 @@ class PrefetchSettings(_Group):
     miss_prior_ms: float = Field(default=100.0, ge=0, allow_inf_nan=False)
     """Assumed time of an answer of the edge, in ms, until one was measured."""
     miss_window: int = Field(default=10, ge=1)
-    """Answers of tiers over whose times the mean is taken."""
+    """Answers of tiers over whose times the median is taken."""
     parallel: int = Field(default=4, ge=1, le=16)
     """Models that are fetched at a time."""
     timeout_s: Seconds = 10.0

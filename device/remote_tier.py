@@ -46,6 +46,8 @@ class TierReply:
         From the question to the answer; more than ``round_trip_ms`` if it took two messages.
     features : Features, optional
         Of the photo, as far as the device knows them.
+    looked_for : frozenset of str
+        Objects that the device found none of in the photo.
     """
 
     tier: str
@@ -56,6 +58,7 @@ class TierReply:
     round_trip_ms: float
     waited_ms: float
     features: Features | None = None
+    looked_for: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +152,8 @@ class RemoteTier:
             query = otherwise()
         except NearsightError:
             return None
-        again = replace(query, looked_at=question.query.looked_at)
+        before = question.query
+        again = replace(query, looked_at=before.looked_at, looked_for=before.looked_for)
         return replace(question, query=again, first=unknown)
 
     def close(self) -> None:
@@ -179,6 +183,7 @@ class RemoteTier:
                 round_trip_ms=(now_s - sent_s) * 1e3,
                 waited_ms=(now_s - question.asked_s) * 1e3,
                 features=question.query.looked_at,
+                looked_for=question.query.looked_for,
             )
         )
 

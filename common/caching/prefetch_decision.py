@@ -98,7 +98,7 @@ class PrefetchFacts:
     following : NextObjects
         The edge's prediction.
     miss_ms : float
-        L_Net + L_Edge: the rolling mean of whole round trips.
+        L_Net + L_Edge: the time of an answer that a hit would save.
     current : str, optional
         The object that the device looks at. It stays in any cache that is not empty, as it will be on the
         next photos, too.

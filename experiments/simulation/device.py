@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from nearsight.common.caching.miss_latency import MissLatency
+from nearsight.common.caching.avoidable_latency import AvoidableLatency
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -67,6 +67,7 @@ class _Request:
     photo: TwinPhoto
     flow: RequestFlow
     question: Question | None = None
+    looked_for: frozenset[str] = frozenset()
 
 
 class TwinCache(LocalCache):
@@ -144,7 +145,9 @@ class TwinDevice:
             return TwinSnapshot({model.object_id: model for model in models})
 
         self._cache = TwinCache(LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1]), worker)
-        self._profiler = DeviceProfiler(profile, MissLatency(settings.miss_prior_ms, settings.miss_window))
+        self._profiler = DeviceProfiler(
+            profile, AvoidableLatency(settings.miss_prior_ms, settings.miss_window)
+        )
         way_s = self._costs.one_way_s(self.processor.slowness, edge.processor.slowness)
         source = EdgeSource(self._events, self.name, edge, air, way_s)
         held = HeldModels(settings.memory_bytes)
@@ -205,6 +208,7 @@ class TwinDevice:
         if snapshot is None or not len(snapshot):
             self._offload(request, None)
             return
+        request.looked_for = snapshot.names
         k, features = len(snapshot), snapshot.query_features
         found = cast("TwinSnapshot", snapshot.recognizer).look(request.photo, features)
         work_s = self._costs.device_lookup_s(k, features, found=found is not None)
@@ -293,10 +297,13 @@ class TwinDevice:
         unknown = asking.first is not None or reply.found is None
         behind_ms = own.next_tier_ms if own is not None else 0.0
         self._offloading.observe_outcome(tier, unknown=unknown, behind_ms=behind_ms)
+        found = reply.found
         if self._profiler is not None:
-            self._profiler.observe_miss((now_s - asking.asked_s) * 1e3)
-        if reply.found is not None and self.prefetcher is not None:
-            self.prefetcher.note_answer(reply.found, reply.prediction, None, seen_by_edge=tier == EDGE)
+            avoidable = not unknown and found is not None and found.object_id not in asking.request.looked_for
+            waited_ms, round_trip_ms = (now_s - asking.asked_s) * 1e3, (now_s - sent_s) * 1e3
+            self._profiler.observe_answer(waited_ms, round_trip_ms - behind_ms, avoidable=avoidable)
+        if found is not None and self.prefetcher is not None:
+            self.prefetcher.note_answer(found, reply.prediction, None, seen_by_edge=tier == EDGE)
 
     def _settle(self, asking: _Asking, outcome: TierAnswer | NearsightError) -> None:
         asking.settled = True

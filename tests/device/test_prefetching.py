@@ -202,6 +202,21 @@ def test_a_photo_that_the_device_does_not_know_goes_to_the_edge_as_unknown_too(s
     assert [attempt.tier for attempt in stranger.attempts] == ["edge"]
 
 
+def test_a_hit_would_have_saved_the_first_photo_but_no_photo_that_nobody_knows(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    for _ in range(2):
+        device.recognize_blocking(photo(77))
+    told = " 3 answers; 1 of them a hit would have saved"
+    wait_until(lambda: told in _fact(device, "miss latency"), what="three answers")
+
+
+def _fact(device: Recognizer, fact: str) -> str:
+    explanation = device.explain()
+    return dict(explanation.facts).get(fact, "") if explanation is not None else ""
+
+
 def test_a_slow_device_offloads_everything(scene: Scene, tmp_path: Path) -> None:
     slow = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(9e4,), recall=(0.9,))
     DeviceProfile(profiles=(slow,)).save(tmp_path / "slow.json")

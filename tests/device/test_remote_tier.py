@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -71,7 +72,8 @@ def test_what_features_show_needs_no_image(scene: Scene) -> None:
 
 def test_before_features_are_unknown_the_tier_gets_the_image(scene: Scene) -> None:
     scene.answers = [response("edge", None), response("cloud")]
-    answer = scene.tier.ask(scene.features(), timeout_s=5.0, trace_id="t").result(5)
+    asked = replace(scene.features(), looked_for=frozenset({"a painting"}))
+    answer = scene.tier.ask(asked, timeout_s=5.0, trace_id="t").result(5)
     assert (answer.found, answer.answered_by) == (EXHIBIT, "cloud")
     assert scene.sizes() == [3, 1]
     assert [request.image.features_unknown for request in scene.service.requests] == [False, True]
@@ -83,6 +85,7 @@ def test_before_features_are_unknown_the_tier_gets_the_image(scene: Scene) -> No
     assert told.form == "image"
     assert told.sent_bytes < features_bytes + len(PHOTO)
     assert told.waited_ms > told.round_trip_ms
+    assert told.looked_for == {"a painting"}
 
 
 def test_an_image_that_is_unknown_is_not_asked_about_twice(scene: Scene) -> None:

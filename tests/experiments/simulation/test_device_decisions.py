@@ -1,0 +1,51 @@
+"""What devices decide, in whole runs: whether they look at photos themselves."""
+
+import numpy as np
+
+from nearsight.experiments.figures.walks import Following
+from nearsight.experiments.simulation.cost_model import CostModel
+from nearsight.experiments.simulation.photos import PhotoMaker
+from nearsight.experiments.simulation.session import (
+    ADAPTIVE,
+    BOUNDED,
+    CONFIGURATIONS,
+    Hardware,
+    TwinOutcome,
+    TwinSession,
+)
+from nearsight.experiments.simulation.visitors import generated
+from nearsight.experiments.testbed.networks import TABLE_6_3
+
+_IDS = [f"{number + 1:04d}" for number in range(60)]
+
+
+def play(name: str, hardware: Hardware, unknown_share: float) -> TwinOutcome:
+    """Four visitors, some of whose photos nobody knows."""
+    rng = np.random.default_rng(1)
+    maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
+    visitors, transitions = generated(
+        maker, _IDS, Following(4, 40.0, unknown_share), sections=1, crowd_size=40, rng=rng
+    )
+    session = TwinSession(
+        _IDS, visitors, CostModel.assumed(), TABLE_6_3["Slow"], transitions, hardware=hardware
+    )
+    return session.play(name, CONFIGURATIONS[name])
+
+
+def by_device(outcome: TwinOutcome) -> float:
+    return float(np.mean([row.answered_by == "device" for row in outcome.rows]))
+
+
+def mean_ms(outcome: TwinOutcome) -> float:
+    return float(np.mean([row.latency_ms for row in outcome.rows]))
+
+
+def test_a_device_slower_than_its_edge_offloads_however_long_photos_take_that_nobody_knows() -> None:
+    slow = Hardware(device_slowness=6.0)
+    full = play(ADAPTIVE, slow, 0.2)
+    assert by_device(full) < 0.1
+    assert mean_ms(full) < 1.1 * mean_ms(play(BOUNDED, slow, 0.2))
+
+
+def test_a_device_faster_than_its_edge_looks_itself() -> None:
+    assert by_device(play(ADAPTIVE, Hardware(edge_slowness=6.0), 0.0)) > 0.6
