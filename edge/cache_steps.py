@@ -67,7 +67,7 @@ class CacheSteps:
         situation : Situation
             What the decision rests on.
         k_max : int
-            Most objects that the load allows.
+            Most objects that the settings and the load allow.
         state_of : callable
             The cache as it is, seen with what is wanted.
         held : callable

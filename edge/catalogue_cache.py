@@ -104,7 +104,7 @@ class CatalogueCache:
             or default_profile(settings.recognition.backend, settings.recognition.query_features),
             MissLatency(cache.miss_prior_ms, cache.miss_window),
         )
-        self.optimizer = Optimizer(policy_of(cache), cache.k_max)
+        self.optimizer = Optimizer(policy_of(cache))
         self.regret = RegretMeter(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
         self._catalogue = CatalogueListing(

@@ -141,13 +141,10 @@ class Optimizer:
     ----------
     policy : CachePolicy
         How objects are chosen.
-    k_max : int
-        Most objects in the cache.
     """
 
-    def __init__(self, policy: CachePolicy, k_max: int) -> None:
+    def __init__(self, policy: CachePolicy) -> None:
         self._policy = policy
-        self.k_max = k_max
         self._decision: CacheSizeDecision | None = None
 
     @property
@@ -155,10 +152,9 @@ class Optimizer:
         """The last decision, None before the first."""
         return self._decision
 
-    def decide(self, situation: Situation, k_max: int | None = None) -> CacheSizeDecision:
-        """Choose what belongs into the cache now; ``k_max`` may bound it further."""
-        bound = self.k_max if k_max is None else min(self.k_max, k_max)
-        self._decision = self._policy.choose(situation, bound)
+    def decide(self, situation: Situation, k_max: int) -> CacheSizeDecision:
+        """Choose what belongs into the cache now, at most ``k_max`` objects."""
+        self._decision = self._policy.choose(situation, k_max)
         return self._decision
 
     def judge(self, state: CacheState, target: Set[str], situation: Situation) -> CacheChange:

@@ -77,7 +77,7 @@ class CrowdEdge:
         self._estimator = DistributionEstimator(distribution, self._clock)
         self._misses = MissLatency(costs.miss_ms, settings.miss_window)
         self._curves = costs.profile.curves(len(object_ids))
-        self._steps = CacheSteps(Optimizer(policy_of(settings), settings.k_max))
+        self._steps = CacheSteps(Optimizer(policy_of(settings)))
         self._decide_every = settings.optimize_every
         self._costs = costs
         self._rng = rng

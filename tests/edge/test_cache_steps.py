@@ -22,7 +22,7 @@ class Cache:
     """A cache that does what it is told."""
 
     def __init__(self) -> None:
-        self.steps = CacheSteps(Optimizer(AdaptivePolicy(0.01), k_max=10))
+        self.steps = CacheSteps(Optimizer(AdaptivePolicy(0.01)))
         self.cached: frozenset[str] = frozenset()
         self.here: set[str] = set()
 

@@ -27,7 +27,7 @@ def test_the_bound_of_the_settings_is_kept() -> None:
 
 
 def test_the_last_decision_can_be_looked_at() -> None:
-    optimizer = Optimizer(AdaptivePolicy(0.01), k_max=100)
+    optimizer = Optimizer(AdaptivePolicy(0.01))
     assert optimizer.decision is None
-    decision = optimizer.decide(Situation(ranking_of({"o3": 5}), CHEAP))
+    decision = optimizer.decide(Situation(ranking_of({"o3": 5}), CHEAP), 100)
     assert optimizer.decision is decision

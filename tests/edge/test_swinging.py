@@ -37,7 +37,7 @@ class Edge:
         self.estimator = DistributionEstimator(
             RequestDistribution(OBJECTS, prior=1.0, prior_mass=10.0, half_life_s=3600.0), self.clock
         )
-        self.steps = CacheSteps(Optimizer(AdaptivePolicy(0.01), len(OBJECTS)))
+        self.steps = CacheSteps(Optimizer(AdaptivePolicy(0.01)))
         weights = np.arange(1, len(OBJECTS) + 1) ** -1.0
         self.popularity = weights / weights.sum()
         self.cached: frozenset[str] = frozenset()

@@ -6,13 +6,15 @@ from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.caching.request_distribution import Ranking
 
 
-def ranking_of(probabilities: np.ndarray) -> Ranking:
-    """Objects "0", "1", … with these probabilities, which must fall."""
+def ranking_of(probabilities: np.ndarray, seen: int | None = None) -> Ranking:
+    """Objects "0", "1", … with these probabilities, which must fall; asked for were all, or the first."""
     count = len(probabilities)
     names = tuple(map(str, range(count)))
     cumulative = np.minimum(np.concatenate([[0.0], np.cumsum(probabilities)]), 1.0)
     positions = {name: position for position, name in enumerate(names)}
-    return Ranking(names, positions, np.arange(count), probabilities, cumulative, count)
+    return Ranking(
+        names, positions, np.arange(count), probabilities, cumulative, count if seen is None else seen
+    )
 
 
 def zipf_ranking(count: int, exponent: float) -> Ranking:
