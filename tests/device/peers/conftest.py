@@ -1,0 +1,18 @@
+"""A membership that knows nobody, and one that knows a peer."""
+
+import pytest
+
+from support.driven_membership import (
+    Driven,
+)
+
+
+@pytest.fixture
+def alone() -> Driven:
+    return Driven()
+
+
+@pytest.fixture
+def joined(alone: Driven) -> Driven:
+    alone.answer(alone.beacon_ping())
+    return alone

@@ -1,0 +1,56 @@
+"""One membership that a test drives: its clock, what is heard, and who answers pings."""
+
+import random
+
+from nearsight.device.peers.membership import Membership
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peer import PeerState, PingReply
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence_actions import (
+    Action,
+    Ping,
+)
+
+OWN, OTHER, THIRD = NodeId(1), NodeId(2), NodeId(3)
+HERE, THERE, ELSEWHERE = "tcp://10.0.0.1:7000", "tcp://10.0.0.2:7000", "tcp://10.0.0.3:7000"
+SETTINGS = PeerSettings(period_s=5, departure_s=15, ping_timeout_s=1)
+FIRST, SECOND = PingReply(OTHER, 20), PingReply(OTHER, 21)
+
+
+class Driven:
+    """One membership at a time of the test's choice, with what it asked for so far."""
+
+    def __init__(
+        self, settings: PeerSettings = SETTINGS, static: tuple[tuple[NodeId | None, str], ...] = ()
+    ) -> None:
+        self.membership = Membership(OWN, 10, settings, endpoint=HERE, static=static, rng=random.Random(1))
+        self.now_s = 100.0
+        self.first = self.membership.tick(self.now_s)
+
+    def after(self, seconds: float) -> tuple[Action, ...]:
+        self.now_s += seconds
+        return self.membership.tick(self.now_s)
+
+    def beacon(self, node_id: NodeId = OTHER, endpoint: str = THERE) -> tuple[Action, ...]:
+        return self.membership.beacon(node_id, endpoint, self.now_s)
+
+    def beacon_ping(self, node_id: NodeId = OTHER, endpoint: str = THERE) -> Ping:
+        return only_ping(self.beacon(node_id, endpoint))
+
+    def answer(self, ping: Ping, reply: PingReply = FIRST) -> tuple[Action, ...]:
+        return self.membership.ping_answered(ping, reply, 0.01, self.now_s)
+
+    def fail(self, ping: Ping) -> tuple[Action, ...]:
+        return self.membership.ping_failed(ping, self.now_s)
+
+    def state(self, node_id: NodeId = OTHER) -> PeerState | None:
+        return next((peer.state for peer in self.membership.known() if peer.node_id == node_id), None)
+
+    def sees(self) -> set[NodeId]:
+        return {peer.node_id for peer in self.membership.live()}
+
+
+def only_ping(actions: tuple[Action, ...]) -> Ping:
+    pings = [action for action in actions if isinstance(action, Ping)]
+    assert len(pings) == 1, actions
+    return pings[0]
