@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.errors import NotFound, Unavailable
+from nearsight.common.errors import MissingDependency, NotFound, Unavailable
 from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
-    from nearsight.experiments.testbed.inventory import Inventory
+    from collections.abc import Sequence
+
+    from nearsight.experiments.testbed.campaign import Cell
     from nearsight.experiments.testbed.state import TestbedState
+    from nearsight.experiments.testbed.summary import PartSummary
     from nearsight.experiments.testbed.testbed import HostStatus
 
 app = typer.Typer(no_args_is_help=True)
@@ -117,62 +120,61 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Replay visitors in every configuration, network and run of the inventory, and collect all rows.
+    """Replay visitors in every configuration, at every point of the sweep and in every run; collect rows.
 
     The testbed is brought up anew for each part. A sweep that was cut off goes on when it is run again.
     """
-    from nearsight.common.terminal import progress_bar
+    from nearsight.experiments.figures.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import cells
     from nearsight.experiments.testbed.campaign_run import missing, run_cell, with_wheel
     from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.material import digest_of
 
     found = read_inventory(inventory)
-    folder = out or _RESULTS / inventory.stem
-    todo = list(cells(found)) if fresh else missing(found, folder)
-    if len(todo) < len(cells(found)):
-        typer.echo(
-            f"{len(cells(found)) - len(todo)} of {len(cells(found))} parts were measured before", err=True
-        )
-    ready = with_wheel(found, state_folder(inventory, state)) if todo else found
+    folder, state_in = out or _RESULTS / inventory.stem, state_folder(inventory, state)
+    whole, contents = cells(found), digest_of(found)
+    todo = list(whole) if fresh else missing(found, folder, contents)
+    if len(todo) < len(whole):
+        typer.echo(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
+    ready = with_wheel(found, state_in) if todo else found
     try:
-        with progress_bar(inventory.stem, len(todo)) as advance:
+        with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
             for cell in todo:
-                run_cell(ready, cell, state_folder(inventory, state), folder, lambda _stage: None)
-                advance(1)
+                progress.begin(cell.name)
+                run_cell(ready, cell, state_in, folder, contents, lambda _stage: None)
+                progress.finish()
     except KeyboardInterrupt:
         typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
         raise
-    _show_results(found, folder, as_json)
+    _show_results(whole, folder, as_json)
 
 
-def _show_results(inventory: Inventory, folder: Path, as_json: bool) -> None:
+def _show_results(cells: Sequence[Cell], folder: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from nearsight.experiments.testbed.campaign import cells
-    from nearsight.experiments.testbed.campaign_run import ROWS
-    from nearsight.experiments.testbed.metrics import summarise
-    from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
+    from nearsight.experiments.testbed.shaper import write_json
+    from nearsight.experiments.testbed.summary import summarise_sweep, table
 
-    rows: dict[tuple[str, str], list[RequestRow]] = {}
-    for cell in cells(inventory):
-        found = read_request_rows(folder / cell.name / ROWS)
-        rows.setdefault((cell.configuration, cell.network), []).extend(found)
+    parts = summarise_sweep(cells, folder)
+    write_json(folder / "summary.json", [asdict(part) for part in parts])
     if as_json:
-        print_json({f"{name}/{network}": asdict(summarise(one)) for (name, network), one in rows.items()})
+        print_json([asdict(part) for part in parts])
         return
-    table = []
-    for (name, network), one in rows.items():
-        metrics = summarise(one)
-        shares = [
-            f"{100 * share:.1f}" if share is not None else "-"
-            for share in (metrics.recall, metrics.precision)
-        ]
-        times = [f"{metrics.latency_ms[key]:.0f}" if metrics.latency_ms else "-" for key in ("p50", "p95")]
-        sent_late = f"{metrics.sent_late_ms:.0f}"
-        table.append((name, network, metrics.requests, metrics.answered, *times, *shares, sent_late))
-    columns = ("requests", "answered", "p50 ms", "p95 ms", "recall %", "precision %", "sent late p99 ms")
-    print_table(("configuration", "network", *columns), table, right=columns)
-    typer.echo(f"Rows: {folder}")
+    columns, rows = table(parts)
+    print_table(columns, rows, right=columns[2:])
+    typer.echo(f"Results: {folder}/summary.json{_draw(parts, folder)}; the rows are in its sub-folders")
+
+
+def _draw(parts: Sequence[PartSummary], folder: Path) -> str:
+    """Name of the picture; empty where nothing can draw."""
+    try:
+        require_experiments("testbed run", ("matplotlib",))
+    except MissingDependency as error:
+        typer.echo(f"no picture: {error}", err=True)
+        return ""
+    from nearsight.experiments.testbed.summary_picture import draw
+
+    return f", {draw(parts, folder / 'summary.png').name}"
 
 
 def _link_words(calibration: dict[str, object] | None) -> tuple[str, str]:

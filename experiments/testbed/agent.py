@@ -184,15 +184,6 @@ def stop(order: Order) -> Answer:
     return {"stopped": len(running), "killed": len(killed)}
 
 
-def tell(order: Order) -> Answer:
-    """Send a signal to one daemon."""
-    record = read_json(os.path.join(os.path.abspath(order["folder"]), order["name"] + ".run"))
-    if not record or not alive(record):
-        raise AgentError(f"{order['name']} does not run")
-    send(record, getattr(signal, order["signal"]))
-    return {}
-
-
 def say(order: Order) -> Answer:
     """Give daemons that were started with ``input`` a line on their standard input."""
     folder = os.path.abspath(order["folder"])
@@ -389,7 +380,7 @@ def write_json(path: str, value: object) -> None:
     os.replace(partial, path)
 
 
-COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, tell, say, clear)}
+COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, say, clear)}
 
 
 def main() -> None:

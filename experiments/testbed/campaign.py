@@ -1,7 +1,7 @@
-"""What a testbed replays: every configuration, in every network, with every set of traces.
+"""What a testbed replays: every configuration, at every point of the sweep, with every set of traces.
 
-Pure: no node is touched. The traces of a run are the same for all configurations and networks; each run has
-others (Cachier dissertation, 6.2.7).
+Pure: no node is touched. The traces of a run are the same for all configurations; each run has others
+(Cachier dissertation, 6.2.7).
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import TypeVar
 
 from nearsight.common.errors import ConfigurationError
+from nearsight.experiments.testbed.configurations import chosen
 from nearsight.experiments.testbed.inventory import (
-    ConfigurationSpec,
     Host,
     Inventory,
-    LinkSpec,
     ReplaySpec,
     ServerSpec,
     Value,
 )
+from nearsight.experiments.testbed.points import Point, at, points
 
 S = TypeVar("S", bound=ServerSpec)
-
-AS_IT_IS = "as-is"
-"""Configuration and network of an inventory that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +33,22 @@ class Cell:
 
     Attributes
     ----------
-    configuration, network : str
-        Names in the inventory.
+    configuration : str
+        Its name.
+    point : Point
+        Of the sweep.
     run : int
         Which set of traces, from 1.
     """
 
     configuration: str
-    network: str
+    point: Point
     run: int
 
     @property
     def name(self) -> str:
         """For a person, and as a path."""
-        return f"{self.configuration}/{self.network}/run-{self.run}"
+        return f"{self.configuration}/{self.point.name}/run-{self.run}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +92,20 @@ def replay_of(inventory: Inventory) -> ReplaySpec:
 
 def cells(inventory: Inventory) -> tuple[Cell, ...]:
     """Everything that is to be replayed, all configurations of a run next to each other."""
-    runs = replay_of(inventory).runs
+    replay = replay_of(inventory)
     return tuple(
-        Cell(configuration, network, run)
-        for run in range(1, runs + 1)
-        for network in (list(inventory.networks) or [AS_IT_IS])
-        for configuration in (list(inventory.configurations) or [AS_IT_IS])
+        Cell(configuration, point, run)
+        for run in range(1, replay.runs + 1)
+        for point in points(inventory, replay)
+        for configuration in chosen(inventory)
     )
 
 
 def inventory_of(inventory: Inventory, cell: Cell) -> Inventory:
-    """The testbed of one cell: its settings, its network, without edges if they are not part of it."""
-    configuration = inventory.configurations.get(cell.configuration, ConfigurationSpec())
-    cloud = inventory.cloud.node
-    links = inventory.links
-    if cell.network in inventory.networks:
-        shape = inventory.networks[cell.network].model_dump()
-        links = tuple(
-            LinkSpec.model_validate({"from": link.source, "to": link.target, **shape})
-            if link.target == cloud
-            else link
-            for link in links
-        )
+    """The testbed of one cell: its settings, its point, without edges if they are not part of it."""
+    configuration = chosen(inventory)[cell.configuration]
     edges = inventory.edges if configuration.edges else {}
-    changed = inventory.model_copy(
+    changed = at(inventory, cell.point).model_copy(
         update={
             "edges": {name: _with(edge, configuration.edge) for name, edge in edges.items()},
             "devices": {
@@ -127,7 +117,7 @@ def inventory_of(inventory: Inventory, cell: Cell) -> Inventory:
         }
     )
     used = set(changed.pairs())
-    kept = tuple(link for link in links if (link.source, link.target) in used)
+    kept = tuple(link for link in changed.links if (link.source, link.target) in used)
     return changed.model_copy(update={"links": kept})
 
 
@@ -137,6 +127,8 @@ def _with(spec: S, settings: Mapping[str, Value]) -> S:
 
 def visitors_of(inventory: Inventory, run: int, names: Sequence[str]) -> tuple[Visitor, ...]:
     """Who carries which device in a run: the trace's visitors in turn, none twice.
+
+    Where only some take part, these are the same at all points of a run.
 
     Parameters
     ----------
@@ -152,28 +144,41 @@ def visitors_of(inventory: Inventory, run: int, names: Sequence[str]) -> tuple[V
     ConfigurationError
         If there are too few.
     """
-    carried = [
-        (host, inventory.edge_of(device))
+    tables = [
+        [(host, inventory.edge_of(device)) for host in inventory.hosts_of(device.node)]
         for device in inventory.devices.values()
-        for host in inventory.hosts_of(device.node)
     ]
+    # In turn, so that a part of them is divided equally among the edges.
+    carried = [one for one in chain.from_iterable(zip_longest(*tables)) if one is not None]
     first = (run - 1) * len(carried)
     if len(names) < first + len(carried):
         raise ConfigurationError(
             f"run {run} needs {len(carried)} visitors of its own, but the trace has only {len(names)}",
             advice="fewer devices or runs, or a longer trace",
         )
+    taking_part = carried[: replay_of(inventory).visitors or len(carried)]
     return tuple(
-        Visitor(host, edge, names[first + index], index / len(carried))
-        for index, (host, edge) in enumerate(carried)
+        Visitor(host, edge, names[first + index], index / len(taking_part))
+        for index, (host, edge) in enumerate(taking_part)
     )
 
 
-def fingerprint(inventory: Inventory, cell: Cell) -> str:
-    """Tells whether kept rows belong to this very cell."""
+def fingerprint(inventory: Inventory, cell: Cell, contents: str) -> str:
+    """Tells whether kept rows belong to this very cell.
+
+    Parameters
+    ----------
+    inventory : Inventory
+        Of the sweep.
+    cell : Cell
+        Of it.
+    contents : str
+        Stands for what is in the files that the inventory names.
+    """
     whole = inventory_of(inventory, cell).model_dump(mode="json", by_alias=True)
-    for name in ("configurations", "networks", "profiles", "wheel"):
+    for name in ("configurations", "networks", "sweep", "profiles", "wheel"):
         del whole[name]
-    whole["replay"].pop("runs")
+    for name in ("runs", "configurations"):
+        del whole["replay"][name]
     whole["hosts"] = [host.model_dump(mode="json") for host in inventory.hosts()]
-    return hashlib.sha256(json.dumps([whole, cell.name], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([whole, cell.name, contents], sort_keys=True).encode()).hexdigest()[:16]

@@ -12,12 +12,11 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nearsight.common.errors import ConfigurationError, InternalError, SetupError, Unavailable
-from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.replay_device import ReplayOptions, make_plan
 from nearsight.experiments.testbed.campaign import (
     Cell,
@@ -30,13 +29,15 @@ from nearsight.experiments.testbed.campaign import (
 )
 from nearsight.experiments.testbed.deployment import find_wheel
 from nearsight.experiments.testbed.environment import describe_environment
-from nearsight.experiments.testbed.inventory import Inventory, ReplaySpec
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
+from nearsight.experiments.testbed.material import visits_of, with_material
 from nearsight.experiments.testbed.metrics import accounting_errors
 from nearsight.experiments.testbed.nodes import Node
-from nearsight.experiments.testbed.plan import PlannedPhoto, photos_by_object
+from nearsight.experiments.testbed.plan import PlannedPhoto
 from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows, write_rows
-from nearsight.experiments.testbed.state import TestbedState
+from nearsight.experiments.testbed.state import Daemon, TestbedState
+from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import (
     CLOUD,
     DEVICE_KEYS,
@@ -48,20 +49,20 @@ from nearsight.experiments.testbed.testbed import (
     opened,
     take_down,
 )
-from nearsight.experiments.traces.requests import PhotoRequest, assign_objects, write_requests_csv
-from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_visits_csv
+from nearsight.experiments.traces.requests import PhotoRequest, write_requests_csv
+from nearsight.experiments.traces.visits import Visit, write_visits_csv
 
-ROWS, FACTS = "requests.csv", "cell.json"
 READY_TIMEOUT_S = 60.0
 WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
 """Beyond the last deadline: how long a device may take to write its rows."""
+_WARM_UP = "nearsight.experiments.testbed.warm_up_process"
 OnStage = Callable[[str], None]
 T = TypeVar("T")
 
 
-def missing(inventory: Inventory, out: Path) -> list[Cell]:
-    """The cells that are still to be measured.
+def missing(inventory: Inventory, out: Path, contents: str) -> list[Cell]:
+    """The cells that are still to be measured; ``contents`` is the digest of the inventory's files.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def missing(inventory: Inventory, out: Path) -> list[Cell]:
         path = out / cell.name / FACTS
         if not path.exists():
             found.append(cell)
-        elif json.loads(path.read_text())["fingerprint"] != fingerprint(inventory, cell):
+        elif json.loads(path.read_text())["fingerprint"] != fingerprint(inventory, cell, contents):
             raise ConfigurationError(
                 f"{out / cell.name} was measured with another inventory",
                 advice="--fresh replaces it, --out takes another folder",
@@ -88,7 +89,9 @@ def with_wheel(inventory: Inventory, state_folder: Path) -> Inventory:
     return inventory.model_copy(update={"wheel": find_wheel(None, state_folder)})
 
 
-def run_cell(inventory: Inventory, cell: Cell, state_folder: Path, out: Path, on_stage: OnStage) -> None:
+def run_cell(
+    inventory: Inventory, cell: Cell, state_folder: Path, out: Path, contents: str, on_stage: OnStage
+) -> None:
     """Measure one cell and keep it.
 
     Raises
@@ -97,24 +100,23 @@ def run_cell(inventory: Inventory, cell: Cell, state_folder: Path, out: Path, on
         If anything is not as it must be; nothing is kept then, and the testbed is down.
     """
     changed = inventory_of(inventory, cell)
-    spec = replay_of(inventory)
-    everybody = visitors_in(spec.trace)
-    replaying = everybody[: max(0, len(everybody) - spec.warm_up)]
+    visits = visits_of(replay_of(changed))
+    changed = with_material(changed, visits, state_folder / "material")
+    everybody = tuple(dict.fromkeys(visit.visitor for visit in visits))
+    replaying = everybody[: max(0, len(everybody) - replay_of(changed).warm_up)]
+    earlier = sorted(
+        (visit for visit in visits if visit.visitor not in replaying), key=lambda visit: visit.start_s
+    )
     visitors = visitors_of(changed, cell.run, replaying)
     with termination_as_interrupt():
         state = bring_up(changed, state_folder, on_stage=on_stage)
         try:
             with opened(state, state_folder) as nodes, tempfile.TemporaryDirectory() as scratch:
-                replay = _Replay(state, nodes, cell, visitors, Path(scratch), on_stage)
+                replay = _Replay(state, nodes, cell, visitors, earlier, Path(scratch), on_stage)
                 rows, facts = replay.play()
         finally:
             take_down(state_folder)
-    _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell)})
-
-
-def visitors_in(trace: Path) -> tuple[str, ...]:
-    """All visitors of a trace, in the order of the file."""
-    return tuple(dict.fromkeys(visit.visitor for visit in read_visits_csv(trace)))
+    _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell, contents)})
 
 
 def _keep(folder: Path, rows: Sequence[RequestRow], facts: Mapping[str, object]) -> None:
@@ -137,6 +139,7 @@ class _Replay:
         nodes: Nodes,
         cell: Cell,
         visitors: Sequence[Visitor],
+        earlier: Sequence[Visit],
         scratch: Path,
         on_stage: OnStage,
     ) -> None:
@@ -144,25 +147,26 @@ class _Replay:
         self._nodes = nodes
         self._cell = cell
         self._visitors = visitors
+        self._earlier = earlier
         self._scratch = scratch
         self._on_stage = on_stage
         self._spec: ReplaySpec = replay_of(state.inventory)
 
     def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
         self._wait_until_servers_are_ready()
-        if self._spec.warm_up:
+        if self._earlier:
             self._on_stage(f"{self._spec.warm_up} earlier visitors")
             self._warm_up()
         self._on_stage(f"photos for {len(self._visitors)} devices")
         plans = {visitor.name: self._plan(visitor) for visitor in self._visitors}
         self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
         self._on_devices(self._wait_ready)
-        before = self._used()
+        before, passed, started_s = self._used(), self._passed(), time.monotonic()
         longest_s = max(photo.at_s for plan in plans.values() for photo in plan)
         self._on_stage(f"replaying {longest_s:.0f} s")
         self._on_devices(lambda visitor: self._node(visitor).say([_process(visitor)], "go"))
         self._on_devices(lambda visitor: self._wait_ended(visitor, longest_s))
-        after = self._used()
+        after, seconds = self._used(), time.monotonic() - started_s
         self._check_servers()
         rows = tuple(row for collected in self._on_devices(self._collect) for row in collected)
         expected = sum(len(plan) for plan in plans.values())
@@ -172,9 +176,10 @@ class _Replay:
         return rows, {
             "cell": asdict(self._cell),
             "environment": describe_environment(),
+            "seconds": round(seconds, 3),
             "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
             "models": dict(self._on_devices(self._models)),
-            "links": self._links(),
+            "links": self._links(passed),
             "daemons": [asdict(daemon) for daemon in self._state.daemons],
         }
 
@@ -211,21 +216,13 @@ class _Replay:
 
     def _warm_up(self) -> None:
         earlier = self._scratch / "earlier.csv"
-        write_visits_csv(earlier, earlier_visits(self._spec))
+        write_visits_csv(earlier, self._earlier)
         for daemon in self._state.daemons:
             if not daemon.name.startswith("edge-"):
                 continue
             node = self._nodes[daemon.host]
-            command = [
-                *(
-                    *node.place.prefix,
-                    node.place.python,
-                    "-m",
-                    "nearsight.experiments.testbed.warm_up_process",
-                ),
-                *("--edge", daemon.endpoint, "--visits", node.put(earlier, "earlier.csv")),
-                *("--catalogue", self._spec.catalogue),
-            ]
+            command = [*node.place.prefix, node.place.python, "-m", _WARM_UP, "--edge", daemon.endpoint]
+            command += ["--visits", node.put(earlier, "earlier.csv"), "--catalogue", self._spec.catalogue]
             if self._state.keys:
                 command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
                 command += ["--server-key", self._state.keys[daemon.name]]
@@ -234,6 +231,8 @@ class _Replay:
     def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
         spec = self._spec
         number = self._visitors.index(visitor)
+        if spec.trace is None:
+            raise InternalError("a replay begins when its visits are written")
         options = ReplayOptions(
             spec.trace,
             spec.photos,
@@ -279,7 +278,9 @@ class _Replay:
         if self._state.keys:
             secret = self._node(visitor).path(f"keys/device-{host}.key_secret")
             settings["security.secret_key_file"] = secret
-        spec = next(d for d in self._state.inventory.devices.values() if d.node == visitor.host.node)
+        spec = self._device(visitor)
+        for key, path in spec.files.items():
+            settings[key] = self._node(visitor).put(path, f"files/device-{path.name}")
         if spec.shares and self._state.keys:
             node = self._node(visitor)
             listens = visitor.host.address if visitor.host.spec.kind == "namespace" else "0.0.0.0"
@@ -287,6 +288,9 @@ class _Replay:
             settings["recognizer.peers.allowed"] = node.path(DEVICE_KEYS)
             settings["recognizer.peers.secret_key_file"] = node.path(f"keys/device-{host}.key_secret")
         return {**settings, **spec.settings}
+
+    def _device(self, visitor: Visitor) -> DeviceSpec:
+        return next(d for d in self._state.inventory.devices.values() if d.node == visitor.host.node)
 
     def _bring_photos(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> str:
         """Copy a device's photos to its node if that is another machine; the folder there, else empty."""
@@ -344,30 +348,44 @@ class _Replay:
                     f"{daemon.name} on {daemon.host} ended during the replay: {state.log if state else ''}"
                 )
 
-    def _links(self) -> dict[str, object]:
-        """What passed each link, by its own account; it is stopped for that, so that nothing is missing."""
-        counters: dict[str, object] = {}
-        for daemon in self._state.daemons:
-            if daemon.name.startswith("link-to-"):
-                node, server = self._nodes[daemon.host], daemon.name.removeprefix("link-to-")
-                node.stop([daemon.name])
-                path = self._scratch / daemon.host / "counters.json"
-                node.shell.get(node.path(f"counters-to-{server}.json"), path)
-                counters[f"{daemon.host}/{daemon.name}"] = json.loads(path.read_text())
+    def _passed(self) -> dict[str, dict[str, int]]:
+        """Bytes that passed each link so far, by its own account, which is up to a second old."""
+        return {
+            f"{daemon.host}/{daemon.name}": {way: int(counters[way]["bytes"]) for way in ("up", "down")}
+            for daemon in self._state.daemons
+            if daemon.name.startswith("link-to-")
+            for counters in [self._counters(daemon)]
+        }
+
+    def _links(self, before: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
+        """What passed each link during the replay; they are stopped for that, so that nothing is missing."""
+        links = [daemon for daemon in self._state.daemons if daemon.name.startswith("link-to-")]
+        for daemon in links:
+            self._nodes[daemon.host].stop([daemon.name])
+        after = self._passed()
+        return {
+            name: {
+                **{f"{way}_bytes": count - before[name][way] for way, count in after[name].items()},
+                "via": self._via(daemon),
+                "since_start": self._counters(daemon),
+            }
+            for daemon in links
+            for name in [f"{daemon.host}/{daemon.name}"]
+        }
+
+    def _via(self, link: Daemon) -> str:
+        inventory = self._state.inventory
+        server = next(one for one in self._state.daemons if one.name == link.name.removeprefix("link-to-"))
+        nodes = [self._nodes[one.host].host.node for one in (link, server)]
+        found = inventory.link(*nodes)
+        return found.via if found is not None else ""
+
+    def _counters(self, link: Daemon) -> dict[str, Any]:
+        node, server = self._nodes[link.host], link.name.removeprefix("link-to-")
+        path = self._scratch / link.host / "counters.json"
+        node.shell.get(node.path(f"counters-to-{server}.json"), path)
+        counters: dict[str, Any] = json.loads(path.read_text())
         return counters
-
-
-def earlier_visits(spec: ReplaySpec) -> tuple[Visit, ...]:
-    """What the edges hear of: the last visitors' stays, of objects of the data set, in the order of time."""
-    visits = read_visits_csv(spec.trace)
-    chosen = set(tuple(dict.fromkeys(visit.visitor for visit in visits))[-spec.warm_up :])
-    exhibits = sorted({visit.exhibit for visit in visits})
-    objects = sorted(photos_by_object(load_dataset(spec.photos)))
-    named = {} if set(objects) >= set(exhibits) else assign_objects(exhibits, objects)
-    stays = [
-        replace(one, exhibit=named.get(one.exhibit, one.exhibit)) for one in visits if one.visitor in chosen
-    ]
-    return tuple(sorted(stays, key=lambda stay: stay.start_s))
 
 
 def _process(visitor: Visitor) -> str:

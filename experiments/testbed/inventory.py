@@ -34,6 +34,7 @@ def _checked_name(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_checked_name)]
+Positive = Annotated[int, Field(ge=1)]
 Value = str | int | float | bool
 
 
@@ -117,6 +118,8 @@ class LinkSpec(NetworkSpec):
 
     source: Name = Field(alias="from")
     target: Name = Field(alias="to")
+    via: str = ""
+    """Node through whose own link to the target this one goes on: all that do so share its rate."""
 
 
 class ConfigurationSpec(_Table):
@@ -134,8 +137,21 @@ class ReplaySpec(_Table):
 
     photos: Path
     """Data set: the photos that are sent."""
-    trace: Path
-    """Visits, as CSV: ``visitor,exhibit,start_s,end_s``. Each device gets a visitor, each run others."""
+    trace: Path | None = None
+    """Visits, as CSV: ``visitor,exhibit,start_s,end_s``. Each device gets a visitor, each run others.
+    Default: visits are generated, as `nearsight museum traces` does."""
+    sections: int = Field(default=3, ge=1)
+    """Of generated visits: rooms, each with its own exhibits."""
+    exhibits: int = Field(default=44, ge=1)
+    """Of generated visits: in each section."""
+    population: int = Field(default=180, ge=1)
+    """Of generated visits: visitors."""
+    visitors: int = Field(default=0, ge=0)
+    """Devices that take part; 0: all."""
+    classes: int = Field(default=0, ge=0)
+    """Objects that the cloud knows, those on show among them; 0: all of its database."""
+    configurations: tuple[Name, ...] = ()
+    """Which, of the inventory's own and of those that are built in. Default: see `configurations.chosen`."""
     catalogue: str = "museum"
     seconds: float = Field(default=60.0, gt=0)
     timeout_s: float = Field(default=5.0, ge=0.05)
@@ -145,6 +161,14 @@ class ReplaySpec(_Table):
     """How many earlier visitors, the last of the trace, each edge hears of before a replay begins."""
     seed: int = 1
     """Draws the photos of the visits."""
+
+
+class SweepSpec(_Table):
+    """``[sweep]``: values of one variable after the other; the others stay as ``[replay]`` says."""
+
+    visitors: tuple[Positive, ...] = ()
+    sections: tuple[Positive, ...] = ()
+    classes: tuple[Positive, ...] = ()
 
 
 class ProfileSpec(_Table):
@@ -184,6 +208,7 @@ class Inventory(_Table):
     replay: ReplaySpec | None = None
     configurations: Mapping[Name, ConfigurationSpec] = {}
     networks: Mapping[Name, NetworkSpec] = {}
+    sweep: SweepSpec = SweepSpec()
     wheel: Path | None = None
     """What SSH nodes install. Default: built from this working tree."""
     seed: int = 1
@@ -219,13 +244,21 @@ class Inventory(_Table):
         """Name of the edge that a device asks first; empty if there is no edge at all."""
         return device.edge or next(iter(self.edges), "")
 
-    def shape(self, source: str, target: str) -> LinkShape | None:
+    def link(self, source: str, target: str) -> LinkSpec | None:
         """The link from a client's node to a server's; None: as it is."""
-        found = (link.shape for link in self.links if (link.source, link.target) == (source, target))
+        found = (link for link in self.links if (link.source, link.target) == (source, target))
         return next(found, None)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Nodes that talk: (client's, server's)."""
+        """Nodes that talk: (client's, server's), those on the way among them."""
+        for source, target in self._ends():
+            link = self.link(source, target)
+            if link is not None and link.via:
+                yield source, link.via
+                yield link.via, target
+            yield source, target
+
+    def _ends(self) -> Iterator[tuple[str, str]]:
         for edge in self.edges.values():
             yield edge.node, self.cloud.node
         for device in self.devices.values():
@@ -290,8 +323,10 @@ def _from(folder: Path, inventory: Inventory) -> Inventory:
 
     replay = inventory.replay
     if replay is not None:
-        places = {"photos": folder / replay.photos.expanduser(), "trace": folder / replay.trace.expanduser()}
-        replay = replay.model_copy(update=places)
+        places = {name: getattr(replay, name) for name in ("photos", "trace")}
+        replay = replay.model_copy(
+            update={name: folder / place.expanduser() for name, place in places.items() if place}
+        )
     moved = inventory.model_copy(
         update={
             "replay": replay,
@@ -326,6 +361,8 @@ def _check(inventory: Inventory) -> None:
         _require(bool(chosen), f"devices.{name}: say which edge it asks")
     used = list(inventory.pairs())
     for source, target in used:
+        _require(source in inventory.nodes, f"links: there is no node {source!r}")
+        _require(target in inventory.nodes, f"links: there is no node {target!r}")
         _check_pair(inventory, source, target)
     seen = set()
     for link in inventory.links:
@@ -333,9 +370,48 @@ def _check(inventory: Inventory) -> None:
         _require(pair in used, f"links: nothing goes from {link.source!r} to {link.target!r}")
         _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is there twice")
         seen.add(pair)
+        if link.via:
+            _check_via(inventory, link)
     for way in (*inventory.links, *inventory.networks.values()):
         _ = way.shape  # refuses numbers that no link has
+    to_cloud = any(link.target == inventory.cloud.node for link in inventory.links)
+    _require(
+        to_cloud or not inventory.networks, "networks: there is no link to the cloud that could be like them"
+    )
     inventory.hosts()  # refuses unknown profiles
+    if inventory.replay is not None:
+        _check_replay(inventory, inventory.replay)
+
+
+def _check_replay(inventory: Inventory, replay: ReplaySpec) -> None:
+    sweep = inventory.sweep
+    if replay.trace is not None:
+        given = [
+            f"replay.{name}"
+            for name in ("sections", "exhibits", "population")
+            if name in replay.model_fields_set
+        ]
+        given += ["sweep.sections"] * bool(sweep.sections)
+        _require(not given, f"{', '.join(given)}: only generated visits have it; leave out replay.trace")
+    hosts = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
+    most = max((replay.visitors, *sweep.visitors))
+    _require(most <= hosts, f"{most} visitors need as many devices, but there are {hosts}")
+    known = replay.classes or sweep.classes
+    _require(
+        not known or "database" in inventory.cloud.files,
+        "classes: to leave out objects, the cloud's database must be a file: cloud.files.database",
+    )
+
+
+def _check_via(inventory: Inventory, link: LinkSpec) -> None:
+    where = f"links: {link.source!r} to {link.target!r} via {link.via!r}"
+    further = inventory.link(link.via, link.target)
+    if link.via == link.source or further is None:
+        raise ConfigurationError(
+            f"{where}: there is no link from {link.via!r} to {link.target!r}", advice="see docs/testbed.md"
+        )
+    _require(not further.via, f"{where}: that goes via another node itself")
+    _require(inventory.nodes[link.via].count == 1, f"{where}: {link.via!r} is several hosts")
 
 
 def _check_node(name: str, spec: NodeSpec) -> None:

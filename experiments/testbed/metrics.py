@@ -71,6 +71,20 @@ def latency_percentiles(rows: Iterable[RequestRow]) -> dict[str, float]:
     return {f"p{percentile}": float(np.percentile(latencies_ms, percentile)) for percentile in PERCENTILES}
 
 
+def latency_split(rows: Iterable[RequestRow]) -> dict[str, float]:
+    """Where the time of answered requests went, on average [ms]: "compute" and "queue" of edge and cloud.
+
+    "rest" is what they did not spend: the ways between, and the device. Empty without answers.
+    """
+    answered = [row for row in rows if row.is_answered]
+    if not answered:
+        return {}
+    compute = np.mean([row.edge_compute_ms + row.cloud_compute_ms for row in answered])
+    queue = np.mean([row.edge_queue_ms + row.cloud_queue_ms for row in answered])
+    whole = np.mean([row.latency_ms for row in answered])
+    return {"compute": float(compute), "queue": float(queue), "rest": float(whole - compute - queue)}
+
+
 def recall(rows: Iterable[RequestRow]) -> float | None:
     """Correct answers / photos of objects in the catalogue."""
     relevant = [row for row in rows if row.expected]

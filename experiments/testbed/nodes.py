@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,10 +104,6 @@ class NodePlace:
     prefix: tuple[str, ...] = ()
     group: str = ""
 
-    def as_dict(self) -> dict[str, object]:
-        """For the file of the testbed's state."""
-        return {**asdict(self), "prefix": list(self.prefix)}
-
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
@@ -197,18 +193,19 @@ class Node:
         return self.path(name)
 
     def start(
-        self, name: str, arguments: Sequence[str], *, announces: bool = True, waits_for_input: bool = False
+        self, name: str, arguments: Sequence[str], *, limited: bool = True, waits_for_input: bool = False
     ) -> None:
-        """Start ``python ARGUMENTS`` as a daemon of this name, within the node's limits."""
-        command = [*self.place.prefix, self.place.python, *arguments]
-        if announces:
-            command += ["--announce", self.path(f"{name}.json")]
+        """Start ``python ARGUMENTS`` as a daemon of this name; ``limited``: within the node's limits."""
+        profile = self.host.profile
         self.order(
             "start",
             name=name,
-            command=command,
+            command=[
+                *(*self.place.prefix, self.place.python, *arguments),
+                *("--announce", self.path(f"{name}.json")),
+            ],
             environment=ENVIRONMENT,
-            limits=self.host.profile.order(self.place.group) if self.host.profile.limited else None,
+            limits=profile.order(self.place.group) if limited and profile.limited else None,
             input=waits_for_input,
         )
 
@@ -237,10 +234,6 @@ class Node:
     def say(self, names: Sequence[str], line: str) -> None:
         """Give daemons a line on their standard input."""
         self.order("say", names=list(names), line=line)
-
-    def tell(self, name: str, signal: str) -> None:
-        """Send a daemon a signal, such as "SIGHUP"."""
-        self.order("tell", name=name, signal=signal)
 
     def states(self) -> dict[str, DaemonState]:
         """All daemons that were started here and not stopped."""

@@ -101,10 +101,11 @@ def plan_from_visits(
     visits = read_visits_csv(path)
     chosen = choose_visitor(visits, visitor, source=str(path))
     photos = photos_by_object(dataset)
-    exhibits = sorted({visit.exhibit for visit in visits})
-    objects = None if photos.keys() >= set(exhibits) else assign_objects(exhibits, sorted(photos))
     requests = photo_requests(
-        (visit for visit in visits if visit.visitor == chosen), photos, rng, objects=objects
+        (visit for visit in visits if visit.visitor == chosen),
+        photos,
+        rng,
+        objects=objects_on_show(visits, photos),
     )[chosen]
     unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
     return _planned(mix_in_unknown(requests, unknown, unknown_share, rng), Path(), seconds)
@@ -130,6 +131,19 @@ def choose_visitor(visits: Sequence[Visit], visitor: str | None, *, source: str)
             advice=f"--visitor is one of {listed(visitors)}",
         )
     return visitor
+
+
+def objects_on_show(visits: Iterable[Visit], photos: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Which object each exhibit is: the one of its name, or if any has none, the objects in order.
+
+    Raises
+    ------
+    InvalidArgument
+        If there are fewer objects than exhibits.
+    """
+    exhibits = sorted({visit.exhibit for visit in visits})
+    named = photos.keys() >= set(exhibits)
+    return dict(zip(exhibits, exhibits, strict=True)) if named else assign_objects(exhibits, sorted(photos))
 
 
 def photos_by_object(dataset: Dataset) -> dict[str, list[str]]:

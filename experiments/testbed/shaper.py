@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -69,6 +70,17 @@ def read_shape(path: Path) -> LinkShape:
         ) from error
 
 
+def shaper_arguments(
+    upstream: str, shape: LinkShape, *, seed: int, stats: object, **more: object
+) -> list[str]:
+    """What to start with `sys.executable` for a link; ``more`` are further options, such as ``listen``."""
+    options = {"upstream": upstream, **asdict(shape), "seed": seed, "stats": stats, **more}
+    return [
+        *("-m", "nearsight.experiments.testbed.shaper"),
+        *(part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))),
+    ]
+
+
 def run_shaper(  # noqa: PLR0913 - by name, from the entry point
     *,
     upstream: str,
@@ -92,6 +104,8 @@ def run_shaper(  # noqa: PLR0913 - by name, from the entry point
         compensation_s=compensation_s,
     )
     with proxy, _signals() as next_signal:
+        if stats:
+            write_json(stats, proxy.as_dict())
         if announce:
             write_json(announce, _announcement(proxy, calibration))
         while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from nearsight.common.errors import InternalError, NearsightError, SetupError, Unavailable
 from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
-from nearsight.experiments.testbed.inventory import Host, Inventory, ServerSpec
-from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
 from nearsight.experiments.testbed.node_network import make_network, prefix_of, remove_network
 from nearsight.experiments.testbed.nodes import DaemonState, LocalShell, Node, NodePlace
 from nearsight.experiments.testbed.processes import termination_as_interrupt
+from nearsight.experiments.testbed.shaper import shaper_arguments
 from nearsight.experiments.testbed.ssh_node import SshShell, agent_path, folder_path, venv_python
 from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState, load_state, locked
 
@@ -173,9 +173,9 @@ class _Builder:
         self._on_stage("the cloud")
         self._start_server(CLOUD, "cloud", inventory.cloud, {})
         self._wait([(inventory.hosts_of(inventory.cloud.node)[0], CLOUD)])
-        self._on_stage(f"{len(inventory.edges)} edges")
+        self._on_stage(f"edges: {', '.join(inventory.edges) or 'none'}")
         edge_hosts = {name: inventory.hosts_of(edge.node)[0] for name, edge in inventory.edges.items()}
-        self._link([(host, CLOUD) for host in edge_hosts.values()])
+        self._link(self._with_gateways([(host, CLOUD) for host in edge_hosts.values()]))
         for name, edge in inventory.edges.items():
             towards = {"cloud": self._state.endpoint(edge_hosts[name].name, CLOUD)}
             if self._state.keys:
@@ -183,7 +183,7 @@ class _Builder:
             self._start_server(f"edge-{name}", "edge", edge, towards)
         self._wait([(host, f"edge-{name}") for name, host in edge_hosts.items()])
         self._on_stage("the devices' links")
-        self._link(list(self._device_links()))
+        self._link(self._with_gateways(list(self._device_links())))
         self._state.complete = True
         self._state.save(self._folder)
 
@@ -193,6 +193,22 @@ class _Builder:
                 yield host, CLOUD
                 if edge := self._inventory.edge_of(device):
                     yield host, f"edge-{edge}"
+
+    def _with_gateways(self, ways: Sequence[tuple[Host, str]]) -> list[tuple[Host, str]]:
+        """The ways, and before them those of the hosts through which they go."""
+        gateways = [
+            (self._inventory.hosts_of(link.via)[0], server)
+            for host, server in ways
+            for link in [self._link_of(host, server)]
+            if link is not None and link.via
+        ]
+        return [*gateways, *ways]
+
+    def _link_of(self, host: Host, server: str) -> LinkSpec | None:
+        return self._inventory.link(host.node, self._nodes[self._daemon(server).host].host.node)
+
+    def _daemon(self, name: str) -> Daemon:
+        return next(daemon for daemon in self._state.daemons if daemon.name == name)
 
     def _install(self) -> None:
         remote = [node for node in self._nodes.by_name.values() if node.host.spec.kind == "ssh"]
@@ -230,7 +246,11 @@ class _Builder:
     def _start_server(self, name: str, tier: str, spec: ServerSpec, towards: Mapping[str, str]) -> None:
         (host,) = self._hosts(spec)
         node = self._nodes[host.name]
-        settings: dict[str, object] = {"server.listen": self._listen(host), "metrics_listen": "", **towards}
+        settings: dict[str, object] = {
+            "server.listen": self._listen(host, host.spec.serve_port),
+            "metrics_listen": "",
+            **towards,
+        }
         if self._state.keys:
             settings["security.secret_key_file"] = node.path(f"keys/{name}.key_secret")
             settings["security.allowed_clients"] = node.path(f"keys/allowed-{name}")
@@ -242,25 +262,45 @@ class _Builder:
             name, ["-m", "nearsight", tier, "--config", node.path(EMPTY_CONFIG), *assignments(settings)]
         )
 
-    def _listen(self, host: Host) -> str:
+    def _listen(self, host: Host, port: int) -> str:
         reached = host.address if self._state.keys else "127.0.0.1"
         if host.spec.kind != "namespace" and reached != "127.0.0.1":
             reached = "0.0.0.0"
-        return f"tcp://{reached}:{host.spec.serve_port}"
+        return f"tcp://{reached}:{port}"
 
     def _link(self, ways: Sequence[tuple[Host, str]]) -> None:
-        """Start the links of clients' hosts to servers, where the inventory has any, and wait for them."""
-        started = []
+        """Start the links of hosts to servers, where the inventory has any, and wait until they are true.
+
+        A link that goes via another host leads to that host's own link, which has to be there before.
+        """
+        there = {(daemon.host, daemon.name) for daemon in self._state.daemons}
+        direct: list[tuple[Host, str, LinkSpec]] = []
+        onwards: list[tuple[Host, str, LinkSpec]] = []
         for host, server in dict.fromkeys(ways):
-            target = next(d for d in self._state.daemons if d.name == server)
-            shape = self._inventory.shape(host.node, self._nodes[target.host].host.node)
-            if shape is not None:
-                arguments = _shaper(
-                    self._nodes[host.name], server, target.endpoint, shape, self._inventory.seed
-                )
-                self._nodes[host.name].start(f"link-to-{server}", arguments)
-                started.append((host, f"link-to-{server}"))
-        self._wait(started)
+            link = self._link_of(host, server)
+            if link is not None and (host.name, f"link-to-{server}") not in there:
+                (onwards if link.via else direct).append((host, server, link))
+        for links in (direct, onwards):
+            for host, server, link in links:
+                # It stands for the network, and takes nothing from the node's processor.
+                arguments = self._shaper(host, server, link)
+                self._nodes[host.name].start(f"link-to-{server}", arguments, limited=False)
+            self._wait([(host, f"link-to-{server}") for host, server, _ in links])
+
+    def _shaper(self, host: Host, server: str, link: LinkSpec) -> list[str]:
+        gateways = {one.via for one in self._inventory.links if one.target == link.target}
+        upstream = (
+            self._state.endpoint(self._inventory.hosts_of(link.via)[0].name, server)
+            if link.via
+            else self._daemon(server).endpoint
+        )
+        return shaper_arguments(
+            upstream,
+            link.shape,
+            seed=self._inventory.seed,
+            stats=self._nodes[host.name].path(f"counters-to-{server}.json"),
+            listen=self._listen(host, 0) if host.node in gateways else "tcp://127.0.0.1:0",
+        )
 
     def _wait(self, daemons: Sequence[tuple[Host, str]]) -> None:
         """Wait until daemons serve, and note where."""
@@ -289,17 +329,6 @@ def assignments(settings: Mapping[str, object]) -> list[str]:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _shaper(node: Node, server: str, upstream: str, shape: LinkShape, seed: int) -> list[str]:
-    return [
-        *("-m", "nearsight.experiments.testbed.shaper", "--upstream", upstream, "--seed", str(seed)),
-        *("--rtt-ms", str(shape.rtt_ms), "--jitter-ms", str(shape.jitter_ms)),
-        *("--up-mbps", str(shape.up_mbps), "--down-mbps", str(shape.down_mbps)),
-        *("--loss-per-minute", str(shape.loss_per_minute)),
-        *("--stats", node.path(f"counters-to-{server}.json")),
-        *("--control", node.path(f"shape-to-{server}.json")),
-    ]
 
 
 def status(state: TestbedState, folder: Path) -> tuple[HostStatus, ...]:

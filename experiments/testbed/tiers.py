@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nearsight.common.errors import InternalError
+from nearsight.common.errors import InternalError, Unavailable
 from nearsight.experiments.testbed.link import LinkShape
 from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.testbed.shaper import write_json
+from nearsight.experiments.testbed.shaper import shaper_arguments, write_json
 
 CATALOGUE = "museum"
 START_TIMEOUT_S = 90.0
+_COUNT_TIMEOUT_S, _COUNT_POLL_S = 15.0, 0.05
 _ANY_PORT = "tcp://127.0.0.1:0"
 
 
@@ -59,6 +61,23 @@ class RunningLink:
         """Give the link another shape from now on, without breaking connections."""
         write_json(self.shape_path, asdict(shape))
         self.process.send_signal(signal.SIGHUP)
+
+    def passed_bytes(self) -> tuple[int, int]:
+        """Bytes that went up and down so far; waits for the link to count anew, about a second.
+
+        Raises
+        ------
+        Unavailable
+            If it does not.
+        """
+        asked_ns, deadline_s = time.time_ns(), time.monotonic() + _COUNT_TIMEOUT_S
+        while not (self.stats_path.exists() and self.stats_path.stat().st_mtime_ns > asked_ns):
+            self.process.check_alive()
+            if time.monotonic() > deadline_s:
+                raise Unavailable(f"{self.process.name} wrote no counters for {_COUNT_TIMEOUT_S:.0f} s")
+            time.sleep(_COUNT_POLL_S)
+        counters = json.loads(self.stats_path.read_text())
+        return int(counters["up"]["bytes"]), int(counters["down"]["bytes"])
 
     def stop(self) -> dict[str, object]:
         """Stop the link and return its final counters and calibration."""
@@ -103,15 +122,7 @@ def start_link(group: ProcessGroup, server: str, shape: LinkShape, *, seed: int)
     """Start a shaped link before a server, and wait until it has calibrated itself."""
     stats = group.folder / "link-counters.json"
     control = group.folder / "link-shape.json"
-    process = group.start(
-        "link",
-        [
-            *("-m", "nearsight.experiments.testbed.shaper", "--upstream", server),
-            *("--rtt-ms", str(shape.rtt_ms), "--jitter-ms", str(shape.jitter_ms)),
-            *("--up-mbps", str(shape.up_mbps), "--down-mbps", str(shape.down_mbps)),
-            *("--seed", str(seed), "--stats", str(stats), "--control", str(control)),
-        ],
-    )
+    process = group.start("link", shaper_arguments(server, shape, seed=seed, stats=stats, control=control))
     calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
     return RunningLink(process, endpoint_of(process), calibration, control, stats)
 

@@ -12,11 +12,13 @@ from nearsight.__main__ import main
 from nearsight.common.errors import ConfigurationError
 from nearsight.experiments.testbed import campaign_run
 from nearsight.experiments.testbed.campaign import cells
-from nearsight.experiments.testbed.campaign_run import FACTS, ROWS, missing
+from nearsight.experiments.testbed.campaign_run import missing
 from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.material import digest_of
 from nearsight.experiments.testbed.metrics import summarise
 from nearsight.experiments.testbed.rows import read_request_rows
 from nearsight.experiments.testbed.state import load_state
+from nearsight.experiments.testbed.summary import FACTS, ROWS
 from support.pictures import photo_jpeg, picture_jpeg
 from support.sshd import Sshd
 from support.testbeds import processes_with, write_inventory
@@ -88,17 +90,18 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     inventory = read_inventory(path)
     out, state = tmp_path / "results", tmp_path / "lab.testbed"
     (cell,) = cells(inventory)
+    contents = digest_of(inventory)
     command = ["testbed", "run", str(path), "--state", str(state), "--out", str(out)]
 
     with monkeypatch.context() as broken:
         broken.setattr(campaign_run, "accounting_errors", lambda _rows: ["one was lost"])
         assert main(command) == 1
-    assert missing(inventory, out) == [cell]
+    assert missing(inventory, out, contents) == [cell]
     assert load_state(state) is None
     assert processes_with(str(remote)) == []
 
     assert main(command) == 0
-    assert missing(inventory, out) == []
+    assert missing(inventory, out, contents) == []
     rows = read_request_rows(out / cell.name / ROWS)
     assert {(row.visitor, row.number) for row in rows} == {(v, n) for v in ("ann", "bob") for n in range(3)}
     summary = summarise(rows)
@@ -106,7 +109,8 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     assert summary.answered_by["edge"] >= 4  # it has heard of zoe
     kept = (out / cell.name / FACTS).read_text()
     facts = json.loads(kept)
-    assert facts["links"]["lab/link-to-edge-main"]["up"]["bytes"] > 1000
+    assert facts["links"]["lab/link-to-edge-main"]["up_bytes"] > 1000
+    assert (out / "summary.png").stat().st_size > 10_000
     assert set(facts["cpu_s"]) == {
         "here/cloud",
         "here/edge-main",
@@ -118,4 +122,4 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     assert (out / cell.name / FACTS).read_text() == kept
     other = inventory.model_copy(update={"seed": 2})
     with pytest.raises(ConfigurationError, match="measured with another inventory"):
-        missing(other, out)
+        missing(other, out, contents)

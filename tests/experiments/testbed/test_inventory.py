@@ -58,10 +58,10 @@ def test_a_device_asks_the_only_edge(tmp_path: Path) -> None:
 
 def test_a_link_is_found_in_its_direction_alone(tmp_path: Path) -> None:
     inventory = read(tmp_path, GOOD)
-    shape = inventory.shape("box", "server")
-    assert shape is not None
-    assert (shape.rtt_ms, shape.up_mbps, shape.down_mbps) == (30.0, 15.0, 0.0)
-    assert inventory.shape("server", "box") is None
+    link = inventory.link("box", "server")
+    assert link is not None
+    assert (link.rtt_ms, link.up_mbps, link.down_mbps) == (30.0, 15.0, 0.0)
+    assert inventory.link("server", "box") is None
 
 
 def test_keys_are_needed_as_soon_as_daemons_leave_loopback(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_what_a_killed_up_left_is_taken_down(folder: Path, tmp_path: Path) -> No
     ) as up:
         assert up.stderr is not None
         for line in up.stderr:
-            if "edges" in line:  # the cloud runs
+            if "edges: main" in line:  # the cloud runs
                 break
         up.kill()
         up.communicate()

@@ -1,0 +1,67 @@
+"""What a sweep found, from the files of its parts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearsight.experiments.testbed.campaign import Cell
+from nearsight.experiments.testbed.points import Point
+from nearsight.experiments.testbed.rows import RECOGNIZED, RequestRow, write_rows
+from nearsight.experiments.testbed.summary import FACTS, ROWS, summarise_sweep, table
+from nearsight.experiments.testbed.summary_picture import draw
+
+ROW = RequestRow(
+    *("edge-cache", "ann", 0, 0.0, 1.0, "mona", "mona", RECOGNIZED, 1, "cloud", 100.0),
+    edge_queue_ms=5.0,
+    edge_compute_ms=10.0,
+    edge_next_tier_ms=80.0,
+    cloud_queue_ms=3.0,
+    cloud_compute_ms=12.0,
+)
+FACTS_OF_A_RUN = {
+    "seconds": 10.0,
+    "cpu_s": {"box/edge-main": 1.0, "box/link-to-cloud": 9.0, "server/cloud": 0.5},
+    "links": {
+        "box/link-to-cloud": {"up_bytes": 1500, "down_bytes": 500, "via": ""},
+        "phone/link-to-cloud": {"up_bytes": 700, "down_bytes": 100, "via": "box"},
+        "phone/link-to-edge-main": {"up_bytes": 9000, "down_bytes": 900, "via": ""},
+    },
+}
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[Cell]:
+    made = [Cell(name, Point(), run) for name in ("bounded", "none answered") for run in (1, 2)]
+    for cell in made:
+        folder = tmp_path / cell.name
+        folder.mkdir(parents=True)
+        row = replace(ROW, latency_ms=ROW.latency_ms * cell.run)
+        if cell.configuration != "bounded":
+            row = replace(row, answered="", outcome="Overloaded", answered_by="")
+        write_rows(folder / ROWS, [row, row])
+        (folder / FACTS).write_text(json.dumps(FACTS_OF_A_RUN))
+    return made
+
+
+def test_latency_is_told_run_by_run_and_bytes_to_the_cloud_once(cells: list[Cell], tmp_path: Path) -> None:
+    bounded, silent = summarise_sweep(cells, tmp_path)
+    assert bounded.each_run_ms == {"p50": (100.0, 200.0), "p95": (100.0, 200.0)}
+    assert bounded.split_ms == {"compute": 22.0, "queue": 8.0, "rest": 120.0}
+    assert bounded.cpu_percent == {"edge": 10.0, "cloud": 5.0}
+    assert bounded.cloud_bytes == 1000.0
+    assert silent.each_run_ms == {"p50": (), "p95": ()}
+
+
+def test_the_table_has_a_line_for_each_also_without_answers(cells: list[Cell], tmp_path: Path) -> None:
+    columns, lines = table(summarise_sweep(cells, tmp_path))
+    assert {len(line) for line in lines} == {len(columns)}
+    assert lines[0][4] == "150 (100 to 200)"
+    assert lines[1][3:6] == (0, "-", "-")
+
+
+def test_the_picture_can_be_drawn(cells: list[Cell], tmp_path: Path) -> None:
+    assert draw(summarise_sweep(cells, tmp_path), tmp_path / "summary.png").stat().st_size > 5_000
