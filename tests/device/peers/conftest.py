@@ -2,9 +2,7 @@
 
 import pytest
 
-from support.driven_membership import (
-    Driven,
-)
+from support.driven_membership import Driven
 
 
 @pytest.fixture

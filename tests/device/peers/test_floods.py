@@ -1,0 +1,74 @@
+"""More than a device can hold or serve: limits hold, and what is refused is an error."""
+
+from __future__ import annotations
+
+from nearsight.common.errors import (
+    NearsightError,
+    Overloaded,
+)
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.protos import peers_pb2
+from nearsight.protos.peers_pb2 import (
+    EntryMessage,
+    RegisterMessage,
+    StampMessage,
+    WriteRequest,
+)
+from support.peer_nodes import group
+from support.waiting import wait_until
+
+S = 5.0
+STORE = peers_pb2.DESCRIPTOR.services_by_name["Store"]
+
+
+STAMP = StampMessage(counter=1, writer=9)
+
+
+def test_a_flood_of_puts_is_bounded_and_ends_in_values_or_errors() -> None:
+    with group(3, max_keys=200, memory_bytes=200_000) as nodes:
+        node = nodes.nodes[0]
+        puts = [node.store.put(f"flood {number}", bytes(500)) for number in range(2000)]
+        outcomes = [put.exception(30) for put in puts]
+        assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
+        assert any(error is None for error in outcomes)
+        for each in nodes.nodes:
+            assert len(each._shared) <= 200
+            assert each._shared.size_bytes <= 200_000
+        nodes.settle()
+        node.store.put("after", b"v").result(S)
+        assert nodes.nodes[2].store.get_now("after") == b"v"
+
+
+def test_keeping_full_devices_alike_moves_nothing_to_and_fro() -> None:
+    with group(3, max_keys=100) as nodes:
+        puts = [nodes.nodes[0].store.put(f"k {number}", bytes(50)) for number in range(400)]
+        for put in puts:
+            put.exception(S)
+        before = [node._shared.counts.evicted for node in nodes.nodes]
+        for _ in range(4):
+            for node in nodes.nodes:
+                node._handover._sweep()
+        assert [node._shared.counts.evicted for node in nodes.nodes] == before
+
+
+def test_what_a_full_device_let_go_is_read_from_the_other_replica() -> None:
+    with group(3, max_keys=200) as nodes:
+        a, b, c = nodes.nodes
+        key = nodes.key_of(a, b)
+        c.store.put(key, b"v").result(S)
+        a._shared.drop(a._shared.digests([key]))
+        a._shared.lossy = True
+        assert c.store.get_now(key) == b"v"
+
+
+def test_more_calls_than_a_device_can_queue_are_answered_overloaded() -> None:
+    with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="flood") as channel:
+        entry = EntryMessage(key="k", register=RegisterMessage(value=b"v", stamp=STAMP))
+        write = Stub(channel, STORE).write
+        with nodes.nodes[0]._shared.lock:  # nothing is served meanwhile
+            calls = [write.future(WriteRequest(entries=[entry]), timeout_s=S) for _ in range(1000)]
+            wait_until(lambda: sum(call.done() for call in calls) > 700, what="most are refused")
+        errors = [call.exception(2 * S) for call in calls]
+        assert all(error is None or isinstance(error, Overloaded) for error in errors)
+        assert sum(error is None for error in errors) > 200
+        assert nodes.nodes[0].store.get_now("k") == b"v"

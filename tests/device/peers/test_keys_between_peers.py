@@ -1,0 +1,118 @@
+"""With keys, a device is who it proves to be, and strangers stay out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import (
+    ConfigurationError,
+    Unauthenticated,
+)
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import ClientSecurity, allow_client, generate_keys
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.node_id import node_id_of_key, shown
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.protos import peers_pb2
+from nearsight.protos.peers_pb2 import (
+    OfferRequest,
+    PingRequest,
+)
+from support.peer_nodes import fast_settings
+from support.waiting import wait_until
+
+S = 5.0
+STORE = peers_pb2.DESCRIPTOR.services_by_name["Store"]
+
+
+@pytest.fixture
+def identities(tmp_path: Path) -> Path:
+    for name in ("a", "b", "stranger"):
+        generate_keys(tmp_path, name)
+    for name in ("a", "b"):
+        allow_client(tmp_path / f"{name}.key", tmp_path / "allowed")
+    return tmp_path
+
+
+def with_keys(folder: Path, name: str, static: tuple[str, ...] = ()) -> PeerSettings:
+    return fast_settings(
+        secret_key_file=folder / f"{name}.key_secret", allowed=folder / "allowed", static=static
+    )
+
+
+def test_with_keys_ids_follow_from_them_and_strangers_stay_out(identities: Path) -> None:
+    a = PeerNode(with_keys(identities, "a"), device_id="a")
+    a.start()
+    b = PeerNode(with_keys(identities, "b", (f"a@{a.endpoint}",)), device_id="b")
+    b.start()
+    stranger = PeerNode(with_keys(identities, "stranger", (f"a@{a.endpoint}",)), device_id="s")
+    stranger.start()
+    try:
+        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
+        a.store.put("k", b"v").result(S)
+        assert b.store.get_now("k") == b"v"
+        assert [peer.node_id for peer in a.peers()] == [b.node_id]
+        assert stranger.store.get_now("k") is None
+        assert not stranger.peers()
+    finally:
+        for node in (a, b, stranger):
+            node.stop(0)
+
+
+def test_a_device_that_restarts_under_the_same_id_is_given_everything_again(identities: Path) -> None:
+    a = PeerNode(with_keys(identities, "a"), device_id="a")
+    a.start()
+    static = (f"a@{a.endpoint}",)
+    b = PeerNode(with_keys(identities, "b", static), device_id="b")
+    b.start()
+    try:
+        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
+        for number in range(50):
+            b.store.put(f"k {number}", b"v").result(S)
+        b.store.merge("c", {"x": 5}).result(S)
+        endpoint, node_id, incarnation = b.endpoint, b.node_id, b.incarnation
+        b.stop(0)
+        again = with_keys(identities, "b", static).model_copy(update={"listen": endpoint})
+        b = PeerNode(again, device_id="b")
+        b.start()
+        assert b.node_id == node_id and b.incarnation != incarnation
+        wait_until(lambda: len(b.held_keys()) == 51 and b.settled() and a.settled())
+        b.store.merge("c", {"x": 1}).result(S)
+        a.store.put("k 0", b"later").result(S)
+        assert a.store.counts_now("c") == b.store.counts_now("c") == {"x": 6}
+        assert b.store.get_now("k 0") == b"later"
+    finally:
+        a.stop(0)
+        b.stop(0)
+
+
+def test_a_peer_cannot_speak_for_another(identities: Path) -> None:
+    a = PeerNode(with_keys(identities, "a"), device_id="a")
+    a.start()
+    security = ClientSecurity(identities / "b.key_secret", identities / "a.key")
+    try:
+        with Channel(a.endpoint, client_id="liar", security=security) as channel:
+            peers = Stub(channel, peers_pb2.DESCRIPTOR.services_by_name["Peers"])
+            with pytest.raises(Unauthenticated, match=shown(123)):
+                peers.ping(PingRequest(node_id=123, endpoint="tcp://127.0.0.1:1"), timeout_s=S)
+            with pytest.raises(Unauthenticated):
+                peers.leave(peers_pb2.LeaveRequest(node_id=int(a.node_id)), timeout_s=S)
+            with pytest.raises(Unauthenticated):
+                Stub(channel, STORE).offer(OfferRequest(node_id=123, complete=True), timeout_s=S)
+            own = node_id_of_key((identities / "b.key").read_text().split('"')[1])
+            assert peers.ping(PingRequest(node_id=int(own)), timeout_s=S).message.node_id == a.node_id
+    finally:
+        a.stop(0)
+
+
+def test_keys_need_both_halves(identities: Path) -> None:
+    settings = fast_settings().model_copy(update={"allowed": identities / "allowed"})
+    with pytest.raises(ConfigurationError, match="no key of its own"):
+        PeerNode(settings, device_id="x")
+
+
+def test_beyond_loopback_needs_keys() -> None:
+    with pytest.raises(ConfigurationError, match="needs keys"):
+        PeerNode(fast_settings(listen="tcp://0.0.0.0:0"), device_id="x")
