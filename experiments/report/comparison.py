@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nearsight.experiments.report.settings_of_runs import COSTS, MARK, ON, PAPER, TESTBED, TWIN
+from nearsight.experiments.report.settings_of_runs import COSTS, MARK, ON, TESTBED, TWIN
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 """Columns and rows, as of `Experiment.table`."""
@@ -81,14 +81,17 @@ class Comparison:
 
 
 def paired(configurations: Sequence[Mapping[str, object]]) -> list[tuple[int, int]]:
-    """Places of runs that measured the same on the testbed and on the twin with costs measured here."""
+    """Places of runs that measured the same on the testbed and on a twin of just its machines.
+
+    A twin of other machines, such as those of table 6.1, would show how the machines differ.
+    """
     return [
         (real, twin)
         for real, first in enumerate(configurations)
         for twin, second in enumerate(configurations)
         if first.get(ON) == TESTBED
-        and second.get(ON, TWIN) == TWIN
-        and second.get(COSTS) != PAPER
+        and second.get(ON) == TWIN
+        and second.get(COSTS) == TESTBED
         and _shared(first) == _shared(second)
     ]
 

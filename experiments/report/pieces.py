@@ -73,6 +73,11 @@ def shell(command: str) -> Markup:
     return tag("code", command, class_="command")
 
 
+def notice(text: str, typed: str = "") -> Markup:
+    """A line that asks for attention, with the command that helps."""
+    return tag("p", text, " " if typed else "", shell(typed) if typed else "", class_="notice")
+
+
 def paragraphs(text: str) -> Markup:
     """Plain text with empty lines between paragraphs; what stands in backquotes is code."""
     found = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))

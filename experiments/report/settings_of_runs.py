@@ -14,6 +14,7 @@ _IN_WORDS = {
     (ON, TESTBED): "testbed",
     (ON, TWIN): "twin",
     (COSTS, "measured"): "costs measured",
+    (COSTS, TESTBED): "the testbed's machines",
     (COSTS, PAPER): "the paper's costs",
 }
 _FILES = {"visits": "visitors", "data": "data set"}

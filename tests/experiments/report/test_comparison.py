@@ -46,10 +46,10 @@ def test_an_error_over_nothing_is_none() -> None:
     assert [pair.error for pair in found.rows[0][1]] == [None, 0.0]
 
 
-def test_only_runs_with_the_same_options_are_paired_and_the_papers_costs_with_none() -> None:
+def test_a_testbed_is_paired_with_the_twin_of_its_machines_and_with_the_same_options() -> None:
     testbed = {"on": "testbed", "seed": 1}
-    twin = {"on": "twin", "costs": "measured", "costs_mark": "3f", "seed": 1}
-    others = ({**twin, "costs": "paper"}, {**twin, "seed": 2}, {**twin, "smoke": True})
+    twin = {"on": "twin", "costs": "testbed", "costs_mark": "3f", "seed": 1}
+    others = ({**twin, "costs": "measured"}, {**twin, "seed": 2}, {**twin, "smoke": True})
     assert paired([twin, *others, testbed]) == [(4, 0)]
 
 

@@ -126,10 +126,18 @@ def test_numbers_of_another_version_are_no_traceback(tmp_path: Path) -> None:
 
 
 def test_testbed_and_twin_stand_beside_each_other_with_the_error(tmp_path: Path) -> None:
-    write_result(tmp_path / "queue", options={"on": "twin", "costs": "measured"}, p50_ms={"1": 11.0})
+    write_result(tmp_path / "queue", options={"on": "twin", "costs": "testbed"}, p50_ms={"1": 11.0})
     write_result(tmp_path / "queue-testbed", options={"on": "testbed"}, p50_ms={"1": 10.0})
     page = page_of(tmp_path)
     assert "10.0 → 11.0 +10 %" in section(page, "Testbed and twin")
+    assert len(page.sources) == 2
+
+
+def test_a_testbed_stands_alone_beside_a_twin_of_other_machines(tmp_path: Path) -> None:
+    write_result(tmp_path / "queue", options={"on": "twin", "costs": "measured"})
+    write_result(tmp_path / "queue-testbed", options={"on": "testbed"})
+    page = page_of(tmp_path)
+    assert "not compared cell by cell" in page.text
     assert len(page.sources) == 2
 
 
