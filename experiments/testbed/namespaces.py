@@ -14,20 +14,18 @@ import ipaddress
 import itertools
 import os
 import re
-import signal
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from nearsight.common.errors import SetupError
+from nearsight.experiments.testbed.iproute import NAMESPACES, batch, delete_namespaces, ip
 
 _PREFIX = "nearsight"
 _OURS = re.compile(rf"{_PREFIX}-(?P<pid>\d+)-(?P<started>\d+)-")
 INTERFACE = "eth0"
 _BRIDGE = "switch"
-_RUNS_FOLDER = Path("/run/netns")
 _IPV6 = Path("/proc/net/if_inet6")
 _MTU_BYTES = 1514
 _BURST_S = 0.004
@@ -77,7 +75,7 @@ class Namespace:
     @property
     def file(self) -> Path:
         """What ``setns`` takes."""
-        return _RUNS_FOLDER / self.name
+        return NAMESPACES / self.name
 
 
 class NamespaceNetwork:
@@ -132,7 +130,7 @@ class NamespaceNetwork:
     def readdress(self, node: Namespace) -> Namespace:
         """Give a host another address, as a DHCP server may; what is bound to the old one is cut off."""
         address = str(next(self._free))
-        _ip(
+        ip(
             [
                 f"addr flush dev {INTERFACE}",
                 f"addr add {address}/{self._network.prefixlen} dev {INTERFACE}",
@@ -158,10 +156,10 @@ class NamespaceNetwork:
         self._switch([f"link set {node.port} master {_BRIDGE}" for node in self.nodes])
 
     def _switch(self, commands: Sequence[str]) -> None:
-        _ip(commands, inside=self._hub)
+        ip(commands, inside=self._hub)
 
     def _build(self) -> None:
-        _ip([f"netns add {name}" for name in (self._hub, *(node.name for node in self.nodes))])
+        ip([f"netns add {name}" for name in (self._hub, *(node.name for node in self.nodes))])
         self._connect()
         for node in self.nodes:
             address = f"{node.address}/{self._network.prefixlen}"
@@ -171,7 +169,7 @@ class NamespaceNetwork:
                 for other in self.nodes
                 if other is not node
             ]
-            _ip(
+            ip(
                 [
                     f"addr add {address} dev {INTERFACE}",
                     *_without_ipv6(INTERFACE),
@@ -201,12 +199,12 @@ class NamespaceNetwork:
         )
 
     def _shape(self, rate: Rate) -> None:
-        _tc([_limit(node.port, rate.down_mbps, rate.queue_ms) for node in self.nodes], inside=self._hub)
+        batch("tc", [_limit(node.port, rate.down_mbps, rate.queue_ms) for node in self.nodes], self._hub)
         for node in self.nodes:
-            _tc([_limit(INTERFACE, rate.up_mbps, rate.queue_ms)], inside=node.name)
+            batch("tc", [_limit(INTERFACE, rate.up_mbps, rate.queue_ms)], inside=node.name)
 
     def _remove(self) -> None:
-        _delete([self._hub, *(node.name for node in self.nodes)])
+        delete_namespaces([self._hub, *(node.name for node in self.nodes)])
 
 
 def namespaces_allowed() -> bool:
@@ -226,28 +224,14 @@ def why_not() -> str:
 
 def remove_leftovers() -> None:
     """Delete the namespaces of runs that no longer exist."""
-    if not _RUNS_FOLDER.is_dir():
+    if not NAMESPACES.is_dir():
         return
     dead = []
-    for path in _RUNS_FOLDER.iterdir():
+    for path in NAMESPACES.iterdir():
         match = _OURS.match(path.name)
         if match and _started(int(match["pid"])) != int(match["started"]):
             dead.append(path.name)
-    _delete(dead)
-
-
-def _delete(names: Iterable[str]) -> None:
-    for name in names:
-        if not (_RUNS_FOLDER / name).exists():
-            continue
-        left = subprocess.run(
-            ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
-        ).stdout.split()
-        for pid in left:
-            if int(pid) != os.getpid():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    delete_namespaces(dead)
 
 
 def _started(pid: int) -> int:
@@ -282,33 +266,3 @@ def _without_ipv6(interface: str) -> list[str]:
 def _limit(interface: str, mbps: float, queue_ms: float) -> str:
     burst_bytes = max(2 * _MTU_BYTES, int(mbps * 1e6 / 8 * _BURST_S))
     return f"qdisc add dev {interface} root tbf rate {mbps:g}mbit burst {burst_bytes} latency {queue_ms:g}ms"
-
-
-def _ip(commands: Sequence[str], *, inside: str = "") -> None:
-    _batch("ip", commands, inside)
-
-
-def _tc(commands: Sequence[str], *, inside: str) -> None:
-    _batch("tc", commands, inside)
-
-
-def _batch(program: str, commands: Sequence[str], inside: str) -> None:
-    """Run the commands of iproute2 in one process, the first that fails ends it."""
-    where = ["-netns", inside] if inside else []
-    try:
-        done = subprocess.run(
-            [program, *where, "-batch", "-"],
-            input="\n".join(commands) + "\n",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise SetupError(
-            f"network namespaces need the command {program!r}", advice="on Debian: apt-get install iproute2"
-        ) from error
-    if done.returncode != 0:
-        reason = " ".join(done.stderr.split()[:30])
-        raise SetupError(
-            f"network namespaces cannot be made: {reason}", advice="run as root on Linux, or use loopback"
-        )
