@@ -1,0 +1,129 @@
+"""Whole devices among strangers that hand out what is wrong, old, cut off, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.codec import object_model_to_proto
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.cooperation.keys import holder_item, model_key
+from nearsight.protos import catalogue_pb2
+from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
+from support.gallery import exhibit_model, photo_features
+from support.sharing_devices import Scene, account, holds, name
+from support.waiting import wait_until
+
+
+class _Peer(Service):
+    """Hands out what the test says."""
+
+    descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
+
+    def __init__(self, answer: Callable[[str, CallContext], object]) -> None:
+        self._answer = answer
+        self.asked: list[str] = []
+
+    def get_object_models(self, request: GetObjectModelsRequest, context: CallContext) -> object:
+        (object_id,) = request.object_ids
+        self.asked.append(object_id)
+        return self._answer(object_id, context)
+
+    def _refuse(self, request: object, context: CallContext) -> object:
+        raise InvalidArgument("not here")
+
+    list_objects = list_catalogues = add_objects = remove_objects = _refuse
+
+
+def _hand_out(model: ObjectModel, context: CallContext) -> GetObjectModelsResponse:
+    message, blobs = object_model_to_proto(model, 0)
+    context.response_blobs.extend(blobs)
+    return GetObjectModelsResponse(models=[message], revision=10**6)
+
+
+def _wrong(object_id: str, context: CallContext) -> GetObjectModelsResponse:
+    """The next picture under this one's name."""
+    other = exhibit_model((int(object_id.removeprefix("exhibit-")) + 1) % 5)
+    return _hand_out(replace(other, object_id=object_id), context)
+
+
+def _older(object_id: str, context: CallContext) -> GetObjectModelsResponse:
+    number = int(object_id.removeprefix("exhibit-"))
+    return _hand_out(replace(exhibit_model(number), version=7), context)
+
+
+def _truncated(object_id: str, context: CallContext) -> GetObjectModelsResponse:
+    response = _hand_out(exhibit_model(int(object_id.removeprefix("exhibit-"))), context)
+    context.response_blobs[-1] = bytes(context.response_blobs[-1])[:-2]
+    return response
+
+
+def _huge(object_id: str, context: CallContext) -> GetObjectModelsResponse:
+    response = _hand_out(exhibit_model(int(object_id.removeprefix("exhibit-"))), context)
+    context.response_blobs.append(bytes(8 * 2**20))
+    return response
+
+
+def _never(object_id: str, context: CallContext) -> Future[GetObjectModelsResponse]:
+    del object_id, context
+    return Future()
+
+
+@pytest.mark.parametrize("lie", [_wrong, _older, _truncated, _huge, _never])
+def test_a_bad_peer_makes_nobody_recognise_wrongly_and_holds_up_nobody(
+    scene: Scene, lie: Callable[[str, CallContext], object]
+) -> None:
+    service = _Peer(lie)
+    bad = scene.stranger(service)
+    devices = [scene.device(), scene.device()]
+    scene.meet()
+    for number in range(5):
+        key = model_key("museum", name(number), 1)
+        bad.store.append(key, holder_item(bad.node_id)).result(5)
+    for device in devices:
+        device.recognize_blocking(photo_features(0))
+    for device in devices:
+        holds(device, 0, 1, 2, 3, 4)
+        for number in range(5):
+            found = device.recognize_blocking(photo_features(number))
+            assert (found.object_id, found.answered_by) == (name(number), "device")
+        blamed = account(device).rejected_models + account(device).silent_peers
+        # Up to four models are asked for at a time; after the first bad answer no more.
+        assert blamed <= 4
+    assert 1 <= len(service.asked) <= 8
+    if lie is _wrong:
+        assert sum(account(device).rejected_models for device in devices) == len(service.asked)
+
+
+def test_a_store_full_of_nonsense_leads_to_the_edge(scene: Scene) -> None:
+    bad = scene.stranger()
+    device = scene.device()
+    scene.meet()
+    for number in range(5):
+        for item in (b"", b"M" + bytes(1000), b"H" + bytes(8), holder_item(bad.node_id)):
+            bad.store.append(model_key("museum", name(number), 1), item).result(5)
+    device.recognize_blocking(photo_features(0))
+    holds(device, 0, 1, 2, 3, 4)
+    assert account(device).edge_models == 5
+
+
+def test_photos_are_answered_while_a_peer_keeps_models_back(scene: Scene) -> None:
+    service = _Peer(_never)
+    bad = scene.stranger(service)
+    device = scene.device()
+    scene.meet()
+    for number in range(1, 5):
+        bad.store.append(model_key("museum", name(number), 1), holder_item(bad.node_id)).result(5)
+    device.recognize_blocking(photo_features(0))
+    wait_until(lambda: len(service.asked) >= 1, what="a question to the silent peer")
+    latencies_ms = [device.recognize_blocking(photo_features(0)).latency_ms for _ in range(5)]
+    assert account(device).silent_peers == 0  # still waiting
+    assert sorted(latencies_ms)[2] < 500
+    holds(device, 0, 1, 2, 3, 4)

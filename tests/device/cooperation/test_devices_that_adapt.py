@@ -1,0 +1,64 @@
+"""Whole devices that share what they learned of how objects look."""
+
+from __future__ import annotations
+
+from nearsight import Recognizer
+from nearsight.device.adaptation.adapter import AdaptationCounts
+from nearsight.device.cooperation.keys import adapt_key
+from support.gallery import photo_features
+from support.sharing_devices import Scene, holds, name
+from support.waiting import wait_until
+
+
+def _adaptation(device: Recognizer) -> AdaptationCounts:
+    state = device.cooperation_state
+    assert state is not None
+    assert state.adaptation is not None
+    return state.adaptation
+
+
+def test_what_one_device_learned_of_an_object_comes_to_those_who_fetch_its_model(scene: Scene) -> None:
+    first, second = scene.device(adapt=True), scene.device(adapt=True)
+    bystander = scene.stranger()
+    scene.meet()
+    first.recognize_blocking(photo_features(0))
+    holds(first, 0, 1, 2, 3, 4)
+    key = adapt_key("museum", name(0), 1)
+
+    def learns() -> bool:
+        first.recognize_blocking(photo_features(0))
+        return len(bystander.store.items_now(key).items) > 0
+
+    wait_until(learns, what="a shared view")
+    second.recognize_blocking(photo_features(1))
+    holds(second, 0, 1, 2, 3, 4)
+    wait_until(lambda: _adaptation(second).views > _adaptation(second).learned, what="the view of another")
+
+
+def test_devices_that_do_not_adapt_learn_and_share_nothing(scene: Scene) -> None:
+    bystander, device = scene.stranger(), scene.device()
+    scene.meet()
+    for number in (0, 1, 0):
+        device.recognize_blocking(photo_features(number))
+    holds(device, 0, 1, 2, 3, 4)
+    device.recognize_blocking(photo_features(0))
+    assert device.cooperation_state is not None
+    assert device.cooperation_state.adaptation is None
+    assert all(not bystander.store.items_now(adapt_key("museum", name(n), 1)).items for n in range(5))
+
+
+def test_views_of_strangers_that_fit_no_model_are_not_kept(scene: Scene) -> None:
+    bad = scene.stranger()
+    device = scene.device(adapt=True)
+    scene.meet()
+    for number in range(5):
+        for item in (b"", bytes(100), bytes(100_000)):
+            bad.store.append(adapt_key("museum", name(number), 1), item).result(5)
+    device.recognize_blocking(photo_features(1))
+    holds(device, 0, 1, 2, 3, 4)
+
+    def refused() -> bool:
+        return _adaptation(device).refused >= 5
+
+    wait_until(refused, what="the refusals")
+    assert device.recognize_blocking(photo_features(2)).object_id == name(2)
