@@ -161,15 +161,25 @@ class TwinCloudClient:
     link : TwinLink
         The way there.
     way_s : float
-        What each way takes besides.
+        What each way typically takes besides.
+    stretch : callable
+        How much longer than typically it takes this time.
     """
 
-    def __init__(self, events: EventQueue, cloud: TwinCloud, link: TwinLink, way_s: float) -> None:
+    def __init__(
+        self,
+        events: EventQueue,
+        cloud: TwinCloud,
+        link: TwinLink,
+        way_s: float,
+        stretch: Callable[[], float],
+    ) -> None:
         self._events = events
         self._clock = events.clock
         self._cloud = cloud
         self._link = link
         self._way_s = way_s
+        self._stretch = stretch
 
     @property
     def listing(self) -> Listing:
@@ -178,7 +188,7 @@ class TwinCloudClient:
 
     def ask(self, question: Question, deadline_s: float, answered: Answered) -> None:
         """Ask what a photo shows."""
-        way_s = self._way_s
+        way_s = self._way_s * self._stretch()
 
         def back(outcome: Reply | NearsightError) -> None:
             size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES

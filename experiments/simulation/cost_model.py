@@ -21,7 +21,7 @@ from nearsight.common.caching.profile import (
     save_profile_file,
 )
 
-COSTS_VERSION = 1
+COSTS_VERSION = 2
 BYTES_PER_FEATURE = 38
 ANSWER_BYTES = 230
 BYTES_PER_PREDICTION = 20
@@ -69,10 +69,14 @@ class CostModel(BaseModel):
         What a device spends on a photo that it sends.
     small_ms : float
         Computing time of a tier for a request without a photo.
-    build_ms_per_model : float
-        Building a snapshot.
+    call_work : Scatter
+        Of ``call_ms``: messages of busy daemons are late now and then.
+    build_ms : tuple of (models, ms)
+        Building a snapshot, by its size; between the sizes on a straight line, beyond the last as there.
     model_features : int
         Features of one object model.
+    pace_ms : float
+        Of the machine when these costs were fitted; see `testbed.conditions`. 0: not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,8 +93,10 @@ class CostModel(BaseModel):
     call_ms: float = 1.5
     prepare_ms: float = 0.3
     small_ms: float = 0.4
-    build_ms_per_model: float = 3.5
+    call_work: Scatter = Scatter(ratios=(1.0,))
+    build_ms: tuple[tuple[int, float], ...] = ((4, 0.0), (10, 28.0), (40, 110.0), (132, 135.0))
     model_features: int = 1000
+    pace_ms: float = Field(default=0.0, ge=0)
     fitted_to: str = ""
 
     @classmethod
@@ -152,6 +158,8 @@ class Costs:
         self._device_draws = Draws(model.device_work, rng)
         self._cloud_draws = Draws(model.cloud_work, rng)
         self._second_draws = Draws(model.second_look, rng)
+        self._call_draws = Draws(model.call_work, rng)
+        self._build_sizes, self._build_ms = zip(*model.build_ms, strict=True)
         self._full_ms = self._edge_ms[-1]
 
     def edge_lookup_s(self, k: int, *, found: bool) -> float:
@@ -186,11 +194,15 @@ class Costs:
 
     def build_s(self, models: int) -> float:
         """A snapshot of so many models."""
-        return models * self.model.build_ms_per_model / 1e3
+        return float(np.interp(models, self._build_sizes, self._build_ms)) / 1e3
 
     def one_way_s(self, *slowness: float) -> float:
-        """Half of what a call costs besides link and computing, between machines that are so slow."""
+        """Half of what a call typically costs besides link and computing; machines are so slow."""
         return self.model.call_ms / 2e3 * sum(slowness) / len(slowness)
+
+    def call_stretch(self) -> float:
+        """How much longer than typically both ways of a call take this time."""
+        return self._call_draws.of(1.0)
 
     def edge_profile(self, slowness: float) -> CacheProfile:
         """What an edge believes of itself at first."""

@@ -332,14 +332,16 @@ _NO_FEATURES = cast("Features", None)
 """Nobody nearby learns from the twin's photos."""
 
 
-def over(link: TwinLink, way_s: float, ask: Asks) -> Asks:
-    """A tier at the other end of a link; ``way_s`` passes in daemons, each way."""
+def over(link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks) -> Asks:
+    """A tier at the other end of a link; in daemons each way takes ``way_s``, this time so much longer."""
 
     def put(question: Question, deadline_s: float, answered: Answered) -> None:
+        this_s = way_s * stretch()
+
         def back(outcome: Reply | NearsightError) -> None:
             size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES
-            link.down(size, lambda: answered(outcome), way_s)
+            link.down(size, lambda: answered(outcome), this_s)
 
-        link.up(question.size_bytes, lambda: ask(question, deadline_s, back), way_s)
+        link.up(question.size_bytes, lambda: ask(question, deadline_s, back), this_s)
 
     return put

@@ -1,10 +1,10 @@
 """Fitting the twin's costs to one short run of the real daemons.
 
-The twin runs the same traces without scatter, and each of its requests is compared with the measured one:
-what a tier computed for the same photo, sent in the same form. Computing times are scaled by the median of
-these ratios, a few times, and scatter as the ratios do in the end. So what is fitted are a handful of numbers
-per tier; how costs grow with caches, users, bytes and networks is the model's, and validation is at other
-points.
+The twin runs the same traces without scatter, and each of its requests is compared with the measured ones of
+all repetitions: what a tier computed for the same photo, sent in the same form. Computing times are scaled by
+the median of these ratios, a few times, and scatter as the ratios do in the end. So what is fitted are a
+handful of numbers per tier; how costs grow with caches, users, bytes and networks is the model's, and
+validation is at other points.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fit(
     costs : CostModel
         With the profiles of this machine.
     measured : mapping of str to rows
-        Of only-cloud, load-balanced and prefetching-adaptive on the testbed.
+        Of only-cloud, load-balanced and prefetching-adaptive on the testbed, all repetitions together.
     simulate : callable
         The same in the twin, with given costs.
     rounds : int
@@ -51,9 +51,8 @@ def fit(
     origin : str
         For a person: what they are fitted to.
     """
-    call_ms = _call_ms(measured, costs.call_ms + costs.prepare_ms) - costs.prepare_ms
-    steady = dict.fromkeys(_WORK, Scatter(ratios=(1.0,)))
-    fitted = costs.model_copy(update={**steady, "call_ms": max(0.1, call_ms), "fitted_to": origin})
+    steady = dict.fromkeys((*_WORK, "call_work"), Scatter(ratios=(1.0,)))
+    fitted = _with_calls(costs.model_copy(update={**steady, "fitted_to": origin}), measured)
     for last in (*(False,) * (rounds - 1), True):
         modelled = simulate(fitted)
         fitted = fitted.model_copy(
@@ -129,10 +128,15 @@ def _corrected(scatter: Scatter, ratios: Sequence[float], *, last: bool) -> Scat
     return Scatter(scale=scatter.scale * median, ratios=tuple(quantiles))
 
 
-def _call_ms(rows: Rows, otherwise: float) -> float:
+def _with_calls(costs: CostModel, rows: Rows) -> CostModel:
+    """What calls to the edge take besides its queue and its work, and how that scatters."""
     values = [
-        row.latency_ms - row.edge_queue_ms - row.edge_compute_ms
+        max(0.1, row.latency_ms - row.edge_queue_ms - row.edge_compute_ms - costs.prepare_ms)
         for row in rows.get(LOAD_BALANCED, ())
         if row.answered_by == "edge"
     ]
-    return float(np.median(values)) if len(values) >= _LEAST_ROWS else otherwise
+    if len(values) < _LEAST_ROWS:
+        return costs
+    found = _corrected(Scatter(), values, last=True)
+    update = {"call_ms": found.scale, "call_work": found.model_copy(update={"scale": 1.0})}
+    return costs.model_copy(update=update)

@@ -248,7 +248,7 @@ class _Run:
             TwinEdge(
                 self._events,
                 self._processor(hardware.edge, hardware.edge_slowness),
-                TwinCloudClient(self._events, self._cloud, link, way_s),
+                TwinCloudClient(self._events, self._cloud, link, way_s, self._costs.call_stretch),
                 self._costs,
                 settings,
             )
@@ -259,7 +259,9 @@ class _Run:
         events, session, hardware = self._events, self._session, self._session.hardware
         link, way_s = self._links[visitor.edge], self._costs.one_way_s
         slowness = hardware.device_slowness
-        tiers = {CLOUD: over(link, way_s(slowness, hardware.cloud_slowness), self._cloud.recognize)}
+        stretch = self._costs.call_stretch
+        to_cloud_s = way_s(slowness, hardware.cloud_slowness)
+        tiers = {CLOUD: over(link, to_cloud_s, stretch, self._cloud.recognize)}
         if not self._edges:
             return self._bare(visitor, tiers)
         edge = self._edges[visitor.edge]
@@ -269,6 +271,7 @@ class _Run:
             EDGE: over(
                 air,
                 way_s(slowness, hardware.edge_slowness),
+                stretch,
                 lambda question, deadline_s, answered: edge.recognize(
                     question, device_id, deadline_s, answered
                 ),

@@ -1,0 +1,202 @@
+"""Conditions of a measurement: whether the machine is as fast as before, and alone with its work.
+
+The pace is the time of a reference computation, features out of one photo, on all cores at once. It is taken
+before and after a measurement; the rest is what other processes computed meanwhile. Processes that yield to
+ours (idle class, or far nicer) do not count: what they cost shows in the pace.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import psutil
+
+from nearsight.common.errors import Unavailable
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.museum.art.exhibit import render_reference
+
+T = TypeVar("T")
+
+MOST_SLOWER = 1.15
+"""Of the best pace that was seen."""
+MOST_OTHERS = 0.1
+"""Of all cores' time."""
+_TIMES = 40
+_FEATURES = 800
+_YIELDS = 10
+"""So much nicer than we are: it gets about a tenth of what we get."""
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under which something was measured.
+
+    Attributes
+    ----------
+    before_ms, after_ms : float
+        Pace.
+    others : float
+        Share of all cores' time that other processes took, or the host of a virtual machine.
+    names : tuple of str
+        Of those that took most.
+    """
+
+    before_ms: float
+    after_ms: float
+    others: float
+    names: tuple[str, ...] = ()
+
+    @property
+    def pace_ms(self) -> float:
+        """Of the whole measurement."""
+        return (self.before_ms + self.after_ms) / 2
+
+    def disturbance(self, best_ms: float) -> str:
+        """What is wrong, for a person; empty if nothing is. ``best_ms``: the best pace that was seen."""
+        slowest_ms = max(self.before_ms, self.after_ms)
+        if self.others > MOST_OTHERS:
+            who = f" ({', '.join(self.names)})" if self.names else ""
+            return f"other processes took {100 * self.others:.0f} % of the cores{who}"
+        if slowest_ms > MOST_SLOWER * best_ms:
+            return f"the cores were {100 * (slowest_ms / best_ms - 1):.0f} % slower than at their best"
+        return ""
+
+
+class Watch:
+    """Measures again what was disturbed, and gives up in the end.
+
+    Parameters
+    ----------
+    tries : int
+        For each measurement.
+    pace : callable
+        Takes the pace [ms].
+
+    Attributes
+    ----------
+    best_ms : float
+        Best pace so far.
+    """
+
+    def __init__(self, tries: int = 3, pace: Callable[[], float] | None = None) -> None:
+        self._tries = tries
+        self._pace = pace or pace_ms
+        self.best_ms = self._pace()
+        self._log = get_logger("experiments.conditions")
+
+    def undisturbed(
+        self, what: str, measure: Callable[[], T], objection: Callable[[T], str] = lambda _result: ""
+    ) -> tuple[T, Conditions]:
+        """Measure something under good conditions.
+
+        Parameters
+        ----------
+        what : str
+            For a person.
+        measure : callable
+            May be called several times.
+        objection : callable, optional
+            What speaks against a result, such as work that was not begun in time; empty: nothing.
+
+        Raises
+        ------
+        Unavailable
+            If it was disturbed each time.
+        """
+        reason = ""
+        for number in range(1, self._tries + 1):
+            result, conditions = observed(measure, self._pace)
+            self.best_ms = min(self.best_ms, conditions.before_ms, conditions.after_ms)
+            reason = conditions.disturbance(self.best_ms) or objection(result)
+            if not reason:
+                return result, conditions
+            self._log.warning("disturbed", what=what, time=number, reason=reason)
+        raise Unavailable(
+            f"{what} was disturbed {self._tries} times, the last time: {reason}",
+            advice="let the machine do nothing else and run this again: what is finished is kept",
+        )
+
+
+def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Conditions]:
+    """Measure something, and watch the machine."""
+    before_ms = pace()
+    others = _Others()
+    result = measure()
+    share, names = others.share()
+    return result, Conditions(before_ms, pace(), share, names)
+
+
+def pace_ms(times: int = _TIMES) -> float:
+    """Time of the reference computation, typically, on all cores at once [ms]."""
+    image = load_image(render_reference(1, 0))
+    extractor = OrbExtractor(RecognitionSettings().fast_threshold)
+    found: list[float] = []
+
+    def work() -> None:
+        for number in range(times + 2):
+            started_s = time.perf_counter()
+            extractor.extract(image, _FEATURES)
+            if number > 1:  # the first ones warm up
+                found.append((time.perf_counter() - started_s) * 1e3)
+
+    threads = [threading.Thread(target=work) for _ in range(os.cpu_count() or 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statistics.median(found)
+
+
+class _Others:
+    """CPU time of processes that are not ours, from now on."""
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self._before = _cpu_seconds()
+        self._stolen_s = _stolen_s()
+
+    def share(self) -> tuple[float, tuple[str, ...]]:
+        """Of all cores' time, and the names of who took most. Processes that have ended are not seen."""
+        passed_s = (time.monotonic() - self._started_s) * (os.cpu_count() or 1)
+        used = {who: spent_s - self._before.get(who, 0.0) for who, spent_s in _cpu_seconds().items()}
+        total_s = sum(used.values()) + _stolen_s() - self._stolen_s
+        most = sorted(used, key=lambda who: -used[who])[:_NAMED]
+        names = tuple(f"{name} {pid}" for pid, name in most if used[pid, name] > 0.01 * passed_s)
+        return total_s / passed_s if passed_s else 0.0, names
+
+
+def _cpu_seconds() -> dict[tuple[int, str], float]:
+    """Of every process that does not yield to us, by id and name."""
+    me = psutil.Process()
+    own, most_nice = me.pid, me.nice() + _YIELDS
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            if process.pid == own or process.nice() >= most_nice or _is_idle_class(process.pid):
+                continue
+            times = process.cpu_times()
+            found[process.pid, process.name()] = times.user + times.system
+        except psutil.Error:
+            continue  # it has ended
+    return found
+
+
+def _is_idle_class(pid: int) -> bool:
+    try:
+        return os.sched_getscheduler(pid) == os.SCHED_IDLE
+    except (AttributeError, OSError):
+        return False  # not Linux, or it has ended
+
+
+def _stolen_s() -> float:
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
