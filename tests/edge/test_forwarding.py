@@ -6,6 +6,7 @@ from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
+from nearsight.edge.uplink import Uplink
 from support.edge import (
     EdgeClient,
     ScriptedCloud,
@@ -71,6 +72,26 @@ def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
         assert answer_of(device.send(photo(0), features_unknown=True).result(10)) == ("00", "cloud")
         assert cloud.received[-1] == "image"
         assert cache_of(edge).regret.report().requests == lookups, "the cache was asked already"
+
+
+def test_an_unknown_photo_counts_once_however_many_messages_it_took(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[bool] = []
+    monkeypatch.setattr(Uplink, "observe_outcome", lambda _, *, unknown: outcomes.append(unknown))
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        warm(edge, device, [0])
+        outcomes.clear()
+        device.ask(photo(77))
+        assert outcomes == [True], "features, then the photo"
+        device.ask(features_of(photo(77)))
+        device.send(photo(77), features_unknown=True).result(10)
+        assert outcomes == [True], "there was no choice"
+        device.ask(photo(1))
+        assert outcomes == [True, False]
 
 
 def test_where_photos_are_mostly_unknown_the_cloud_gets_each_once(

@@ -176,6 +176,8 @@ def test_a_removed_object_is_never_handed_out_after_the_next_sync(
     assert ids_of(fetched) == ALL[1:-1]
     assert sorted(fetched.missing) == [ALL[0], ALL[-1]]
     assert fetched.revision == 2
+    library = cache_of(edge).supply.library
+    wait_until(lambda: library.get(ALL[-1]) is None, what="no memory spent on it")
 
 
 def test_after_a_replacement_devices_get_the_new_version(

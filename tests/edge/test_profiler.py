@@ -68,6 +68,19 @@ def test_what_was_measured_gives_a_later_run_the_same_costs() -> None:
     assert after.miss_ms == before.miss_ms
 
 
+def test_a_correction_of_another_profile_is_not_taken_over() -> None:
+    earlier, later = new_profiler(), new_profiler()
+    earlier.observe_miss(60.0)
+    earlier.use(profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.1)}))
+    earlier.observe_lookup(10, 1000.0)
+    measured = earlier.measured()
+    assert measured is not None
+    later.restore(measured, keep_profile=True)
+    assert later.correction == 1.0
+    later.restore(measured, keep_profile=False)
+    assert (later.correction, later.profile) == (earlier.correction, earlier.profile)
+
+
 def test_a_new_profile_starts_with_a_new_correction() -> None:
     profiler = new_profiler()
     profiler.observe_lookup(10, 1000.0)

@@ -27,6 +27,14 @@ def test_over_a_slow_link_features_are_extracted_only_to_send_less() -> None:
     assert "Mbit/s" in uplink.why()
 
 
+def test_what_the_cloud_computes_is_no_part_of_the_link() -> None:
+    uplink = Uplink("auto", 800)
+    learn(uplink, latency_ms=40.0, mbps=5.0, cloud_ms={"image": 300.0, "features": 300.0})
+    uplink.sends_features(IMAGE, FEATURES, None)
+    latency_ms = float(uplink.why().split("link ")[1].split(" ms")[0])
+    assert latency_ms == pytest.approx(40.0, rel=0.05)
+
+
 def test_over_a_fast_link_a_fast_cloud_extracts_the_features() -> None:
     uplink = Uplink("auto", 800)
     learn(uplink, latency_ms=1.0, mbps=1000.0, cloud_ms={"image": 8.0, "features": 5.0})

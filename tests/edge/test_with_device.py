@@ -16,6 +16,7 @@ from nearsight.device.recognizer_settings import PrefetchSettings
 from nearsight.device.remote_tier import RemoteTier
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
+from nearsight.edge.uplink import Surplus, Uplink
 from support.edge import (
     CATALOGUE,
     RECOGNITION,
@@ -28,6 +29,7 @@ from support.edge import (
     make_misses_costly,
     photo,
     running_edge,
+    warm,
 )
 from support.waiting import wait_until
 
@@ -74,6 +76,26 @@ def test_the_miss_latency_is_the_time_to_the_first_answer(
         wait_until(lambda: cache_of(edge).misses == 2, what="two misses")
         assert len(measured) == 1, "the other was a second trip alone"
         assert measured[0] <= first_ms
+
+
+def test_the_surplus_of_an_empty_cache_is_no_part_of_the_miss_latency(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
+        EdgeClient(edge.endpoint) as device,
+    ):
+        device.ask(photo(0))
+        cache, measured = cache_of(edge), list[float]()
+        monkeypatch.setattr(Uplink, "surplus", lambda *_: Surplus(first_ms=60_000.0))
+        monkeypatch.setattr(cache.profiler, "observe_miss", measured.append)
+        device.ask(photo(0))
+        wait_until(lambda: measured == [0.0], what="all of it is surplus")
+        warm(edge, device, [0])
+        measured.clear()
+        device.ask(photo(1))
+        wait_until(lambda: bool(measured), what="a miss")
+        assert measured[0] > 0.0, "the look into the cache had made the features"
 
 
 @pytest.mark.parametrize("forward", ["auto", "features", "image"])

@@ -31,7 +31,7 @@ class ManualBackground(BackgroundWorker):
         """Let time pass, job by job."""
         end_s = self._time.monotonic() + seconds
         self._run_until(end_s)
-        self._time.advance(end_s - self._time.monotonic())
+        self._time.advance(max(0.0, end_s - self._time.monotonic()))  # a job may have taken longer
 
     def _run_until(self, end_s: float) -> None:
         while self._due and self._due[0][0] <= end_s:

@@ -1,0 +1,168 @@
+"""What the cache of a catalogue decides, without network and threads: time passes when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.clock import ManualClock
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.edge.catalogue_cache import CatalogueCache, Known
+from nearsight.edge.cloud_client import CloudClient
+from nearsight.edge.load import RECOGNIZE, LoadControl
+from nearsight.edge.metrics import EdgeMetrics
+from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.services import EdgeServices
+from nearsight.edge.settings import CacheSettings, EdgeSettings, LoadSettings, MultiUser, PrefetchSettings
+from support.caching import profile_of_table_3_2
+from support.manual_background import ManualBackground
+from support.objects import random_model
+
+NAMES = tuple(f"{number:03d}" for number in range(100))
+MODELS = {name: random_model(name, number, count=10) for number, name in enumerate(NAMES)}
+PROFILE = profile_of_table_3_2().model_copy(update={"lookup_ms": (10.0, 0.1)})
+
+
+class Cloud:
+    """Sends models at once."""
+
+    def get_models(
+        self, catalogue: str, object_ids: Sequence[str], timeout_s: float
+    ) -> Future[FetchedModels]:
+        del catalogue, timeout_s
+        done: Future[FetchedModels] = Future()
+        done.set_result(FetchedModels(tuple(MODELS[name] for name in object_ids), (), {}, (), 1, 1000))
+        return done
+
+
+class SlowRecognizer(Recognizer):
+    """Takes its time to build."""
+
+    def __init__(self, settings: RecognitionSettings, clock: ManualClock, build_s: float) -> None:
+        super().__init__(settings)
+        self._clock = clock
+        self._build_s = build_s
+
+    def build(self, models: Iterable[ObjectModel]) -> ObjectRecognizer:
+        built = super().build(models)
+        if len(built):
+            self._clock.advance(self._build_s)
+        return built
+
+
+class Scene:
+    """A cache, and the time in the hands of the test."""
+
+    def __init__(
+        self,
+        multi_user: MultiUser = "none",
+        load: LoadSettings | None = None,
+        build_share: float = 1.0,
+        build_s: float = 0.0,
+    ) -> None:
+        self.clock = ManualClock(1000.0)
+        self.background = ManualBackground(self.clock)
+        self.load = LoadControl(multi_user, load or LoadSettings(), 1, self.clock)
+        services = EdgeServices(
+            cast("CloudClient", Cloud()),
+            self.background,
+            EdgeMetrics(CollectorRegistry()),
+            self.clock,
+            PROFILE,
+            self.load,
+        )
+        listing = Listing({name: MODELS[name].version for name in NAMES}, 1)
+        settings = EdgeSettings(
+            cloud="tcp://127.0.0.1:9",
+            cache=CacheSettings(build_share=build_share),
+            prefetch=PrefetchSettings(idle_s=1.0),
+        )
+        recognizer = SlowRecognizer(settings.recognition, self.clock, build_s)
+        self.cache = CatalogueCache("museum", listing, settings, services, recognizer)
+        self.cache.start()
+
+    def walk(self, path: Sequence[str], visitors: int = 10) -> None:
+        """Former visitors take this path; how popular it is, nobody counted."""
+        for visitor in range(visitors):
+            for name in path:
+                self.cache.markov.observe(f"visitor {visitor}", name)
+
+    def miss(self, name: str) -> None:
+        """A photo that the cloud recognises, in 100 ms."""
+        self.load.arrived(RECOGNIZE)
+        self.cache.observe("today", name)
+        self.cache.note_miss(Known(name, MODELS[name].version), 100.0)
+
+    def wait(self, seconds: float) -> None:
+        """Nobody asks for so long."""
+        self.background.advance(seconds)
+
+    @property
+    def held(self) -> set[str]:
+        return set(self.cache.recognizer.snapshot.object_ids)
+
+
+def test_an_empty_cache_forgets_that_lookups_were_slow() -> None:
+    scene = Scene()
+    for _ in range(100):
+        scene.cache.profiler.observe_lookup(1, 1000.0)
+    slow = scene.cache.profiler.correction
+    for _ in range(20):
+        scene.miss(NAMES[0])
+        scene.background.run()
+    assert scene.held == set()
+    assert scene.cache.profiler.correction == pytest.approx(slow**0.5), "half of the way, after 20 requests"
+
+
+def test_after_a_build_the_next_one_waits_for_four_times_as_long() -> None:
+    scene = Scene(build_share=0.2, build_s=1.0)
+    for name in NAMES[:2]:
+        for _ in range(60):
+            scene.miss(name)
+        scene.background.run()
+    assert scene.held == {NAMES[0]}
+    scene.wait(3.9)
+    assert NAMES[1] not in scene.held
+    scene.wait(0.2)
+    assert NAMES[1] in scene.held
+
+
+def test_guests_alone_stay_when_a_decision_finds_no_resident_worth_it() -> None:
+    scene = Scene()
+    scene.walk(NAMES[:2])
+    scene.cache.markov.observe("today", NAMES[0])
+    scene.wait(2.0)
+    guests = scene.held
+    assert guests == scene.cache.prefetch.guests != set()
+    scene.cache.improve()
+    decision = scene.cache.optimizer.decision
+    assert decision is not None
+    assert decision.k == 0
+    assert scene.held == guests, "guests are none of its business"
+
+
+def test_guests_are_no_more_than_keep_up_with_the_requests() -> None:
+    """A lookup among k objects takes 10 + 0.1 k ms; the requests leave time for 10.35 ms."""
+    scene = Scene("bounded", LoadSettings(share=1.0, interarrival_seed_ms=10.35, window=10_000))
+    for name in NAMES[1:9]:
+        scene.walk([NAMES[0], name])
+    scene.miss(NAMES[0])
+    scene.wait(3.0)
+    assert NAMES[0] in scene.held
+    assert len(scene.held) == 3
+
+
+def test_only_devices_that_were_heard_of_lately_are_expected_anywhere() -> None:
+    scene = Scene()
+    scene.walk(NAMES[:2])
+    scene.cache.markov.observe("today", NAMES[0])
+    assert NAMES[1] in scene.cache.markov.expected_next(within_s=300.0, most=1)
+    scene.clock.advance(301.0)
+    assert scene.cache.markov.expected_next(within_s=300.0, most=1) == {}
