@@ -388,7 +388,7 @@ def _by_configuration(played: Sequence[_Played]) -> dict[str, list[RequestRow]]:
 def _rows(point: str, source: str, one: _Played) -> list[Row]:
     labels: Row = {"point": point, "source": source, "tiers": one.tiers, "repetition": one.repetition}
     under: Row = {"pace_ms": round(one.conditions.pace_ms, 3), "others": round(one.conditions.others, 4)}
-    found = []
+    found: list[Row] = []
     for row in one.rows:
         values = asdict(row)
         found.append({**labels, **{name: values[name] for name in _COLUMNS}, **under})
