@@ -21,10 +21,23 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 _RESULTS = Path("results/experiments")
+_ON, _COSTS = ("twin", "testbed"), ("measured", "paper", "testbed")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help=f"Folder for results; default: {_RESULTS}/NAME."),
+]
+OnOption = Annotated[
+    str, typer.Option("--on", metavar="twin|testbed", help="Simulated or with real daemons; default: twin.")
+]
+CostsOption = Annotated[
+    str,
+    typer.Option(
+        "--costs",
+        metavar="measured|paper|testbed",
+        help="The twin's machines: table 6.1's with costs measured here; with the dissertation's own; "
+        "or this one, as on the testbed.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
@@ -57,6 +70,8 @@ def run(
         Path | None,
         typer.Option("--data", metavar="DIR", help="Data set to measure on, instead of a generated museum."),
     ] = None,
+    on: OnOption = "",
+    costs: CostsOption = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +85,9 @@ def run(
     from nearsight.experiments.figures.experiment import RunOptions
     from nearsight.experiments.figures.registry import find_experiment
     from nearsight.experiments.figures.running import (
+        adopt_cells,
         adopt_rows,
+        check,
         conclude,
         missing_cells,
         prepare,
@@ -79,13 +96,23 @@ def run(
 
     pin_threads()
     found = find_experiment(name)
-    options = RunOptions(seed, smoke, visits, data)
-    folder = out or _default_folder(name, smoke)
+    options = RunOptions(
+        seed, smoke, visits, data, on=_one_of(on, "--on", _ON), costs=_one_of(costs, "--costs", _COSTS)
+    )
+    check(found, options)
+    options = found.completed(options, lambda text: typer.echo(text, err=True))
+    variant = _variant(options.on, options.costs)
+    folder = out or _default_folder(name, smoke, variant)
     prepare(found, options, folder, fresh=fresh)
     if found.same_rows_as and out is None and not fresh:
-        other = _default_folder(found.same_rows_as, smoke)
+        other = _default_folder(found.same_rows_as, smoke, variant)
         if adopt_rows(found, folder, other):
             typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
+    if out is None and not fresh:
+        for sibling in found.shares_cells_with:
+            other = _default_folder(sibling, smoke, variant)
+            if adopted := adopt_cells(found, options, folder, other):
+                typer.echo(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
     cells, missing = found.cells(options), missing_cells(found, options, folder)
     if not missing:
         typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
@@ -101,22 +128,42 @@ def run(
 
 
 @app.command()
-def plot(name: NameArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
+def plot(
+    name: NameArgument,
+    out: OutOption = None,
+    on: OnOption = "",
+    costs: CostsOption = "",
+    as_json: JsonOption = False,
+) -> None:
     """Compute the numbers and draw the figure again, from the rows of an earlier run."""
     require_experiments("experiment")
     from nearsight.experiments.figures.registry import find_experiment
     from nearsight.experiments.figures.running import conclude
 
     found = find_experiment(name)
-    folder = out or _default_folder(name, smoke=False)
+    variant = _variant(_one_of(on, "--on", _ON), _one_of(costs, "--costs", _COSTS))
+    folder = out or _default_folder(name, smoke=False, variant=variant)
     _show(found, conclude(found, folder), folder, as_json)
 
 
 app.command()(report)
 
 
-def _default_folder(name: str, smoke: bool) -> Path:
-    return _RESULTS / (f"{name}-smoke" if smoke else name)
+def _one_of(value: str, option: str, choices: Sequence[str]) -> str:
+    if value and value not in choices:
+        raise typer.BadParameter(f"{value!r} is none of: {', '.join(choices)}", param_hint=option)
+    return value
+
+
+def _variant(on: str, costs: str) -> str:
+    """What is added to a folder's name: a measurement in another way does not replace this one."""
+    if on == "testbed":
+        return "-testbed"
+    return {"paper": "-paper", "testbed": "-twin"}.get(costs, "")
+
+
+def _default_folder(name: str, smoke: bool, variant: str) -> Path:
+    return _RESULTS / f"{name}{variant}{'-smoke' if smoke else ''}"
 
 
 def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> None:
@@ -136,6 +183,8 @@ def _show_targets(targets: Sequence[Target]) -> None:
     for target in sorted(targets, key=lambda target: not target.reached):
         verdict = typer.style("reached", fg="green") if target.reached else typer.style("MISSED ", fg="red")
         typer.echo(f"{verdict}  {target.text}: {target.value:.3f}")
+        if target.note:
+            typer.echo(f"         {target.note}")
     if targets:
         reached = sum(target.reached for target in targets)
         typer.echo(f"Targets: {reached} of {len(targets)} reached")

@@ -7,7 +7,7 @@ from files. So a figure can be improved, and a number recomputed, without measur
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,6 +40,12 @@ class RunOptions:
         Folder of a data set, for experiments that take one; without it a museum is generated.
     museums : Path
         Where generated museums are kept; does not identify a run.
+    on : str
+        "twin" or "testbed", for experiments that run on both; else empty.
+    costs : str
+        The twin's: "measured" on this machine, or the "paper"'s.
+    costs_mark : str
+        Tells such costs apart.
     """
 
     seed: int = 1
@@ -47,6 +53,9 @@ class RunOptions:
     visits: Path | None = None
     data: Path | None = None
     museums: Path = Path("results/museums")
+    on: str = ""
+    costs: str = ""
+    costs_mark: str = ""
 
     def configuration(self) -> dict[str, Any]:
         """What identifies a run: results of different configurations are never mixed.
@@ -61,6 +70,7 @@ class RunOptions:
             "smoke": self.smoke,
             "visits": _fingerprint(self.visits),
             "data": _fingerprint_of_folder(self.data),
+            **{name: value for name in ("on", "costs", "costs_mark") if (value := getattr(self, name))},
         }
 
     def rng(self, *parts: str | int) -> np.random.Generator:
@@ -97,11 +107,14 @@ class Target:
         What was measured.
     reached : bool
         Whether that is enough.
+    note : str
+        What is to be known about it, such as why it was missed.
     """
 
     text: str
     value: float
     reached: bool
+    note: str = ""
 
 
 class Experiment(ABC):
@@ -115,18 +128,33 @@ class Experiment(ABC):
         Whether ``--visits`` means anything to it.
     takes_data : bool
         Whether ``--data`` does.
+    takes_machines : bool
+        Whether ``--on`` and ``--costs`` do: it runs on the twin or on the testbed.
     same_rows_as : str
         Another experiment that measures the same; its rows are used if they are there. Empty: none.
+    shares_cells_with : tuple of str
+        Others that have some cells in common with it: of those that are there the rows are used.
     """
 
     name: ClassVar[str]
     takes_visits: ClassVar[bool] = False
     takes_data: ClassVar[bool] = False
+    takes_machines: ClassVar[bool] = False
     same_rows_as: ClassVar[str] = ""
+    shares_cells_with: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """The parts of a run, in the order in which they are run."""
+
+    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
+        """What the options leave open, decided once before a run; ``say`` tells a person what takes long."""
+        del say
+        return options
+
+    def cell_of(self, row: StoredRow) -> str:
+        """The key of the cell that a row is from, for experiments that share cells."""
+        raise NotImplementedError(f"{self.name} shares no cells: it has none of {dict(row)}")
 
     def processes(self, options: RunOptions) -> int:
         """How many cells are run at a time; more than one only where no time is measured."""

@@ -18,16 +18,19 @@ class Entry:
     Attributes
     ----------
     module : str
-        Has a class ``Figure``, an `Experiment`.
+        Where it is.
     shows : str
         What, in one line.
     source : str
         Where in the papers it is from.
+    figure : str
+        Its class there, an `Experiment`.
     """
 
     module: str
     shows: str
     source: str
+    figure: str = "Figure"
 
 
 EXPERIMENTS = MappingProxyType(
@@ -66,6 +69,77 @@ EXPERIMENTS = MappingProxyType(
             "nearsight.experiments.figures.fig6_3",
             "How well Markov models of order 0 to 3 predict a visitor's next exhibit.",
             "Cachier dissertation, 6.2.5.2",
+        ),
+        "fig6.4": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of visitors: latency, its parts, and bandwidth; six configurations.",
+            "Cachier dissertation, 6.3",
+            "Figure6x4",
+        ),
+        "fig6.5": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of visitors: CPU of edge and cloud; uses the rows of fig6.4.",
+            "Cachier dissertation, 6.3",
+            "Figure6x5",
+        ),
+        "fig6.6": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of visitors: recall, precision, and who answers; uses the rows of fig6.4.",
+            "Cachier dissertation, 6.3",
+            "Figure6x6",
+        ),
+        "fig6.7": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of sections: latency, its parts, and bandwidth; six configurations.",
+            "Cachier dissertation, 6.4",
+            "Figure6x7",
+        ),
+        "fig6.8": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of sections: CPU of edge and cloud; uses the rows of fig6.7.",
+            "Cachier dissertation, 6.4",
+            "Figure6x8",
+        ),
+        "fig6.9": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of sections: recall, precision, and who answers; uses the rows of fig6.7.",
+            "Cachier dissertation, 6.4",
+            "Figure6x9",
+        ),
+        "fig6.10": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of classes: latency, its parts, and bandwidth; six configurations.",
+            "Cachier dissertation, 6.5",
+            "Figure6x10",
+        ),
+        "fig6.11": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over the number of classes: CPU of edge and cloud; uses the rows of fig6.10.",
+            "Cachier dissertation, 6.5",
+            "Figure6x11",
+        ),
+        "fig6.12": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over networks to the cloud: latency, its parts, and bandwidth; six configurations.",
+            "Cachier dissertation, 6.6",
+            "Figure6x12",
+        ),
+        "fig6.13": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over networks to the cloud: CPU of edge and cloud; uses the rows of fig6.12.",
+            "Cachier dissertation, 6.6",
+            "Figure6x13",
+        ),
+        "fig6.14": Entry(
+            "nearsight.experiments.scale.figures",
+            "Over networks to the cloud: recall, precision, and who answers; uses the rows of fig6.12.",
+            "Cachier dissertation, 6.6",
+            "Figure6x14",
+        ),
+        "table6.4": Entry(
+            "nearsight.experiments.scale.table6_4",
+            "What grows with which variable, and the full system against only-cloud; uses figures' rows.",
+            "Cachier dissertation, 6.7",
         ),
         "fig6.15": Entry(
             "nearsight.experiments.figures.fig6_15",
@@ -122,7 +196,7 @@ def find_experiment(name: str, entries: Mapping[str, Entry] = EXPERIMENTS) -> Ex
     entry = entries.get(name)
     if entry is None:
         raise NotFound(f"there is no experiment {name!r}", advice=f"choose one of: {', '.join(entries)}")
-    figure = importlib.import_module(entry.module).Figure()
+    figure = getattr(importlib.import_module(entry.module), entry.figure)()
     if not isinstance(figure, Experiment):
-        raise NotFound(f"{entry.module}.Figure is no experiment")
+        raise NotFound(f"{entry.module}.{entry.figure} is no experiment")
     return figure

@@ -21,6 +21,7 @@ from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
 from nearsight.experiments.testbed.served_bytes import served_bytes, since
 from nearsight.experiments.testbed.tiers import (
     DevicePlan,
+    RunningLink,
     Trace,
     account_path,
     child_environment,
@@ -74,12 +75,20 @@ class Played:
         Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics.
     models : mapping of str to int
         Models that all devices fetched together, and from where; see `CooperationAccount`.
+    cpu_s : mapping of str to float
+        CPU seconds of "cloud" and "edge" during the replay; the cloud's are for all configurations that were
+        run side by side.
+    up_bytes, down_bytes : int
+        That the link passed during the replay, for all of them; 0 unless the session counts them.
     """
 
     rows: tuple[RequestRow, ...]
     guests: GuestCount | None
     edge_sent: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[str, int] = field(default_factory=dict)
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
+    up_bytes: int = 0
+    down_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,8 @@ class Session:
         To the cloud.
     seed : int
         Of the link.
+    counts_bytes : bool
+        Whether what passes the link is counted, which takes two seconds.
     """
 
     folder: Path
@@ -108,6 +119,7 @@ class Session:
     transitions: tuple[tuple[str, str], ...]
     network: LinkShape
     seed: int
+    counts_bytes: bool = False
 
     def play(self, configurations: Mapping[str, Tiers]) -> dict[str, Played]:
         """Run configurations, from the start of their daemons to their end.
@@ -140,16 +152,26 @@ class Session:
                 device.wait_ready()
             link.reshape(self.network)
             before = {name: _served(edge) for name, edge in edges.items()}
+            passed = self._passed(link)
+            worked = {name: one.cpu_s() for name, one in [("", cloud), *edges.items()]}
             replay_devices(devices, [cloud, link.process, *edges.values()], timeout_s=_TIMEOUT_S)
+            cpu_s = {name: one.cpu_s() - worked[name] for name, one in [("", cloud), *edges.items()]}
+            up_bytes, down_bytes = (now - then for now, then in zip(self._passed(link), passed, strict=True))
             return {
                 name: Played(
                     tuple(row for trace in self.traces for row in read_request_rows(rows_path(group, trace))),
                     guest_count(endpoints[name]) if name in endpoints else None,
                     since(before[name], _served(edges[name])) if name in edges else {},
                     self._models(group),
+                    {"cloud": cpu_s[""], **({"edge": cpu_s[name]} if name in edges else {})},
+                    up_bytes,
+                    down_bytes,
                 )
                 for name, group in groups.items()
             }
+
+    def _passed(self, link: RunningLink) -> tuple[int, int]:
+        return link.passed_bytes() if self.counts_bytes else (0, 0)
 
     def _models(self, group: ProcessGroup) -> Mapping[str, int]:
         total: Counter[str] = Counter()

@@ -87,11 +87,12 @@ class ResultFolder:
         return rows
 
     def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
-        """Write ``rows.csv`` in place of the cells."""
+        """Write ``rows.csv`` in place of the cells; rows of another run keep their own provenance."""
         text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, [*rows[0], *PROVENANCE], lineterminator="\n")
+        columns = [name for name in rows[0] if name not in PROVENANCE]
+        writer = csv.DictWriter(text, [*columns, *PROVENANCE], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({**row, **provenance} for row in rows)
+        writer.writerows({**provenance, **row} for row in rows)
         _write(self.rows_path, text.getvalue())
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 

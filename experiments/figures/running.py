@@ -6,6 +6,7 @@ A cell that fails ends the run, and nothing of it is stored; cells that were fin
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.figures.cell_processes import run_in_processes
-from nearsight.experiments.figures.experiment import Cell, Experiment, RunOptions, Target
+from nearsight.experiments.figures.experiment import Cell, Experiment, RunOptions, StoredRow, Target
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.testbed.environment import PACKAGES, describe_environment
 
@@ -47,6 +48,22 @@ def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tup
     return tuple(cell for cell in experiment.cells(options) if folder.finished_cell(cell.key) is None)
 
 
+def check(experiment: Experiment, options: RunOptions) -> None:
+    """Check the options.
+
+    Raises
+    ------
+    InvalidArgument
+        If one means nothing to the experiment.
+    """
+    if options.visits is not None and not experiment.takes_visits:
+        raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
+    if options.data is not None and not experiment.takes_data:
+        raise InvalidArgument(f"{experiment.name} takes no data set", advice="leave out --data")
+    if (options.on or options.costs) and not experiment.takes_machines:
+        raise InvalidArgument(f"{experiment.name} runs in one way only", advice="leave out --on and --costs")
+
+
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:
     """Check the options, and make the folder ready.
 
@@ -55,10 +72,7 @@ def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bo
     InvalidArgument
         If an option means nothing to the experiment, or the folder holds other results.
     """
-    if options.visits is not None and not experiment.takes_visits:
-        raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
-    if options.data is not None and not experiment.takes_data:
-        raise InvalidArgument(f"{experiment.name} takes no data set", advice="leave out --data")
+    check(experiment, options)
     configuration = options.configuration()
     folder = ResultFolder(out)
     if fresh:
@@ -80,6 +94,25 @@ def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
         return False
     mine.adopt(theirs)
     return True
+
+
+def adopt_cells(experiment: Experiment, options: RunOptions, out: Path, other: Path) -> int:
+    """Use cells that another finished run has in common with this one; returns how many.
+
+    Only of the same configuration. Rows keep the provenance with which they were measured.
+    """
+    mine, theirs = ResultFolder(out), ResultFolder(other)
+    if not theirs.rows_path.is_file():
+        return 0
+    if theirs.run_information().get("configuration") != mine.run_information()["configuration"]:
+        return 0
+    by_cell: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in theirs.rows():
+        by_cell[experiment.cell_of(row)].append(row)
+    adopted = [cell for cell in missing_cells(experiment, options, out) if cell.key in by_cell]
+    for cell in adopted:
+        mine.keep_cell(cell.key, by_cell[cell.key])
+    return len(adopted)
 
 
 def run_cells(

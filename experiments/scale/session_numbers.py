@@ -48,7 +48,12 @@ class Usage:
 
 
 def session_row(
-    point: OperatingPoint, configuration: str, run: int, rows: Sequence[RequestRow], usage: Usage
+    point: OperatingPoint,
+    tiers: str,
+    run: int,
+    rows: Sequence[RequestRow],
+    usage: Usage,
+    unknown_share: float = 0.0,
 ) -> Row:
     """All metrics of one configuration; ready for CSV. Numbers that do not exist are empty."""
     return {
@@ -57,7 +62,8 @@ def session_row(
         "classes": point.classes,
         "network": point.network,
         "run": run,
-        "configuration": configuration,
+        "tiers": tiers,
+        "unknown_share": unknown_share,
         "requests": len(rows),
         "failed": sum(not row.is_answered for row in rows),
         **_latency(rows),

@@ -118,7 +118,8 @@ def play_on_twin(  # noqa: PLR0913 - an operating point, and what it is played w
     rows = []
     for name in configurations:
         outcome = session.play(name, _on(hardware, CONFIGURATIONS[name]))
-        rows.append(session_row(point, name, run, outcome.rows, usage(outcome, hardware, seconds)))
+        used = usage(outcome, hardware, seconds)
+        rows.append(session_row(point, name, run, outcome.rows, used, unknown_share))
     return rows
 
 
@@ -143,7 +144,10 @@ def twin_session(
 
 def usage(outcome: TwinOutcome, hardware: Hardware, seconds: float) -> Usage:
     """What a played session used, in the form of `session_numbers`."""
-    cores: Mapping[str, int] = {"edge": hardware.edge, "cloud": hardware.cloud}
+    cores: Mapping[str, int] = {
+        "edge": hardware.shared or hardware.edge,
+        "cloud": hardware.shared or hardware.cloud,
+    }
     return Usage(seconds, outcome.cpu, cores, outcome.up_bytes, outcome.down_bytes)
 
 

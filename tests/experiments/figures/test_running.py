@@ -37,7 +37,7 @@ def test_a_run_leaves_rows_summary_and_picture_that_say_where_they_are_from(tmp_
     assert "numpy=" in rows[0]["versions"]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["metrics"] == {"sum": 14}
-    assert summary["targets"] == [{"text": "sum over 10", "value": 14, "reached": True}]
+    assert summary["targets"] == [{"text": "sum over 10", "value": 14, "reached": True, "note": ""}]
     assert summary["environment"]["python"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "rows.csv",

@@ -23,7 +23,7 @@ def play(
 
 def test_all_configurations_of_a_run_get_the_same_photos() -> None:
     rows = play(configurations=(ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE))
-    assert [row["configuration"] for row in rows] == [ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE]
+    assert [row["tiers"] for row in rows] == [ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE]
     assert len({row["requests"] for row in rows}) == 1
     assert int(rows[0]["requests"]) > 20
 

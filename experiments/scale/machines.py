@@ -1,0 +1,260 @@
+"""The machines of a twin: what everything costs there, how many cores they have, what photos are like.
+
+Three worlds. *measured*: the costs of this machine, fitted to its testbed by ``twin-validation``; edge and
+cloud are as fast as this machine and have the cores of table 6.1, devices are Nexus 7. *testbed*: the same
+costs, and all processes on this one machine, as on the testbed. *paper*: the dissertation's own polynomials.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+from pydantic import BaseModel, ConfigDict
+
+from nearsight.common.caching.profile import load_profile_file, save_profile_file
+from nearsight.common.errors import NotFound
+from nearsight.experiments.figures.experiment import RunOptions
+from nearsight.experiments.scale.plan import AS_TESTBED, PAPER
+from nearsight.experiments.scale.twin_runs import PhotoKind
+from nearsight.experiments.simulation.cost_model import CostModel
+from nearsight.experiments.simulation.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_BYTES, paper_costs
+from nearsight.experiments.simulation.session import Hardware
+
+if TYPE_CHECKING:
+    from nearsight.common.caching.profile import CacheProfile
+    from nearsight.common.recognition.models import ObjectModel
+    from nearsight.experiments.datasets.dataset import Dataset
+
+NEXUS_7 = 311 / 51.14
+"""How much longer a Nexus 7 takes than the dissertation's PC: both extract features (tables 4.1 and 3.2)."""
+HARDWARE = Hardware(device_slowness=NEXUS_7)
+"""Table 6.1."""
+_EDGE_WORKERS = 2
+"""Of the daemon, unless it is told otherwise."""
+
+_SIZES = (1, 8, 33, 66, 132, 264, 400)
+_SUBSETS, _QUERIES = 4, 12
+_EDGE_OBJECTS = 132
+"""In the edge's cache where costs were fitted (table 6.2): there they stay as they are."""
+_VERSION = 1
+_ADVICE = "delete the file: the next run measures it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """One world.
+
+    Attributes
+    ----------
+    costs : CostModel
+    hardware : Hardware
+    photos : PhotoKind
+    origin : str
+        For a person: where the costs are from.
+    """
+
+    costs: CostModel
+    hardware: Hardware
+    photos: PhotoKind
+    origin: str
+
+    @property
+    def mark(self) -> str:
+        """Tells costs apart: results with others are never mixed with these."""
+        world = f"{self.costs.model_dump_json()} {self.hardware} {self.photos}"
+        return xxhash.xxh64_hexdigest(world.encode())
+
+
+class _PhotoFile(BaseModel):
+    """`PhotoKind` as a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = _VERSION
+    recall: tuple[tuple[int, float], ...]
+    second_look: float
+    median_bytes: float
+    spread: float
+
+
+def machines_of(options: RunOptions) -> Machines:
+    """The world of a run.
+
+    Raises
+    ------
+    NotFound
+        If costs of this machine are wanted, and were not measured; see `measure_machines`.
+    """
+    if options.costs == PAPER:
+        return paper_machines()
+    hardware = _this_machine() if options.costs == AS_TESTBED else HARDWARE
+    if options.smoke:
+        costs = CostModel.assumed()
+        return Machines(costs, hardware, PhotoKind.of(costs), "built-in: a smoke run measures none")
+    costs = CostModel.load(_folder(options) / "costs.json")
+    advice = "run an experiment of chapter 6 on the twin: it measures them"
+    found = load_profile_file(_PhotoFile, _folder(options) / "photos.json", _VERSION, advice)
+    photos = PhotoKind(**found.model_dump(exclude={"version"}))
+    return Machines(costs, hardware, photos, costs.fitted_to)
+
+
+def _this_machine() -> Hardware:
+    cores = os.cpu_count() or 1
+    return Hardware(cloud=cores, edge=_EDGE_WORKERS, shared=cores)
+
+
+def paper_machines() -> Machines:
+    """The dissertation's world."""
+    costs = paper_costs()
+    kind = PhotoKind.of(costs)
+    known = float(costs.edge.curves(_EDGE_OBJECTS).recall[-1])
+    recall = (*kind.recall[:-1], (kind.recall[-1][0], known))
+    median_bytes, spread = PAPER_PHOTO_BYTES
+    photos = replace(kind, recall=recall, second_look=known, median_bytes=median_bytes, spread=spread)
+    return Machines(costs, PAPER_HARDWARE, photos, "the dissertation's tables 3.1, 3.2 and 4.1")
+
+
+def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
+    """Measure what `machines_of` needs and does not find.
+
+    Parameters
+    ----------
+    options : RunOptions
+        Where museums and measurements are kept.
+    say : callable
+        Told what is measured, as it takes minutes.
+    """
+    if options.costs == PAPER or options.smoke:
+        return
+    fitted, ours = _fitted_path(options), _folder(options) / "costs.json"
+    photos = _folder(options) / "photos.json"
+    if ours.is_file() and photos.is_file() and not _is_newer(fitted, ours):
+        return
+    measuring = _Measuring(options, say)
+    measuring.costs(fitted).save(ours)
+    if not photos.is_file():
+        save_profile_file(_PhotoFile(**asdict(measuring.photos())), photos)
+
+
+def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:
+    """Costs that are fitted where few objects were profiled, with a profile of many.
+
+    The fit says what a lookup takes among the objects of an edge and of the whole catalogue; the profile says
+    how it grows between them and beyond. So the edge's f(132) and the cloud's f(400) stay what they were.
+    """
+    if fitted.edge.largest_k >= wide.largest_k:
+        return fitted
+    catalogue = wide.largest_k
+    before, now = (profile.curves(catalogue).lookup_ms for profile in (fitted.edge, wide))
+    at_edge = float(before[_EDGE_OBJECTS] / now[_EDGE_OBJECTS])
+    edge = wide.model_copy(
+        update={
+            "lookup_ms": tuple(at_edge * coefficient for coefficient in wide.lookup_ms),
+            "extraction_ms": fitted.edge.extraction_ms,
+        }
+    )
+    extraction_ms = fitted.edge.extraction_ms
+    at_cloud = float((before[-1] + extraction_ms) / (at_edge * now[-1] + extraction_ms))
+    work = fitted.cloud_work.model_copy(update={"scale": fitted.cloud_work.scale * at_cloud})
+    return fitted.model_copy(update={"edge": edge, "cloud_work": work})
+
+
+class _Measuring:
+    """Measurements on the museum of 400 exhibits."""
+
+    def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
+        from nearsight.experiments.figures.museums import MUSEUM, dataset_of  # noqa: PLC0415
+
+        self._options = options
+        self._say = say
+        say("costs of this machine are measured: a museum of 400 exhibits")
+        self._dataset: Dataset = dataset_of(options, replace(MUSEUM, seed=options.seed))
+
+    def costs(self, fitted: Path) -> CostModel:
+        """As twin-validation fitted them, if it was run here; else from profiles alone."""
+        try:
+            costs = CostModel.load(fitted)
+        except NotFound:
+            self._say("no run of twin-validation is here: costs are profiled, not fitted to the testbed")
+            costs = self._profiled()
+        if costs.edge.largest_k >= _SIZES[-1]:
+            return costs
+        self._say("costs of this machine are measured: lookups among 1 to 400 objects")
+        return widened(costs, self._wide_profile())
+
+    def _profiled(self) -> CostModel:
+        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.experiments.figures.prefetching import FULL, measure_profiles  # noqa: PLC0415
+
+        profiles = measure_profiles(FULL, self._dataset, _folder(self._options))
+        return CostModel(
+            edge=CacheProfile.load(profiles.edge),
+            device=DeviceProfile.load(profiles.adaptive),
+            fitted_to="profiles of this machine alone; twin-validation was not run",
+        )
+
+    def _wide_profile(self) -> CacheProfile:
+        import time  # noqa: PLC0415
+
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.figures.offline_analysis import nothing  # noqa: PLC0415
+        from nearsight.experiments.profiling import (  # noqa: PLC0415
+            ProfilingPlan,
+            fit_profile,
+            measure,
+            prepare,
+        )
+
+        settings = RecognitionSettings()
+        prepared = prepare(self._dataset, settings, nothing)
+        plan = ProfilingPlan(_SIZES, _SUBSETS, _QUERIES, _QUERIES, seed=self._options.seed)
+        return fit_profile(measure(prepared, plan, settings, nothing), prepared, settings, time.time())
+
+    def photos(self) -> PhotoKind:
+        """How hard the museum's photos are, looked at with the real pipeline."""
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.figures.prefetching import FULL  # noqa: PLC0415
+        from nearsight.experiments.simulation.photo_book import measure_photos  # noqa: PLC0415
+
+        self._say("costs of this machine are measured: which photos are recognised with how many features")
+        shown = {Path(query.path): query.object_id for query in self._dataset.queries if query.object_id}
+        settings = RecognitionSettings()
+        seen = measure_photos(shown, self._models(), FULL.feature_counts, settings).values()
+        sizes = np.array([photo.size_bytes for photo in seen], dtype=np.float64)
+        recall = tuple(
+            (count, float(np.mean([photo.least_features <= count for photo in seen])))
+            for count in FULL.feature_counts
+        )
+        second = float(np.mean([photo.at_second_look for photo in seen]))
+        return PhotoKind(recall, second, float(np.median(sizes)), float(np.log(sizes).std()))
+
+    def _models(self) -> list[ObjectModel]:
+        from nearsight.common.recognition.extraction import OrbExtractor  # noqa: PLC0415
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.common.recognition.training import train_object  # noqa: PLC0415
+
+        settings = RecognitionSettings()
+        extractor = OrbExtractor(settings.fast_threshold)
+        return [
+            train_object(one.object_id, one.label, one.paths, settings, extractor=extractor)
+            for one in self._dataset.references
+        ]
+
+
+def _folder(options: RunOptions) -> Path:
+    return options.museums.parent / "testbed" / "scale"
+
+
+def _fitted_path(options: RunOptions) -> Path:
+    return options.museums.parent / "testbed" / "twin" / "costs.json"
+
+
+def _is_newer(one: Path, other: Path) -> bool:
+    return one.is_file() and one.stat().st_mtime > other.stat().st_mtime

@@ -1,0 +1,151 @@
+"""Pictures of figures 6.4 to 6.14: each metric over the variable, a line per configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure as Picture
+
+from nearsight.experiments.figures.result_files import ResultFolder
+from nearsight.experiments.figures.style import STYLE, plain_logarithmic
+from nearsight.experiments.scale.configurations import COLOURS, NAMES
+from nearsight.experiments.scale.operating_point import CLASSES, NETWORK, NETWORKS, SECTIONS, VISITORS
+from nearsight.experiments.scale.plan import AS_TESTBED, MEASURED, PAPER
+from nearsight.experiments.testbed.networks import in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WORLDS = {
+    MEASURED: "machines of table 6.1, costs measured on this machine",
+    AS_TESTBED: "everything on one machine as on the testbed, costs measured there",
+    PAPER: "machines of table 6.1, the dissertation's own costs",
+}
+_AXES = {
+    VISITORS: "visitors",
+    SECTIONS: "sections of 44 exhibits under one edge",
+    CLASSES: "classes in the cloud's catalogue",
+    NETWORK: "network between edge and cloud",
+}
+_PANELS = {
+    "p50_ms": ("Latency: median", "ms"),
+    "up_kbps": ("Bandwidth, building to cloud", "kbit/s"),
+    "edge_cpu": ("CPU of the edge", "% of its cores"),
+    "cloud_cpu": ("CPU of the cloud", "% of its cores"),
+    "recall": ("Recall", ""),
+    "precision": ("Precision", ""),
+}
+_PARTS = {
+    "device": ("#4f7a28", "device, and to the edge"),
+    "edge": ("#1f6f8b", "edge computing"),
+    "cloud": ("#c2571a", "cloud computing"),
+    "queue": ("#777777", "queues"),
+    "link": ("#e0a33a", "link to the cloud"),
+}
+_SHARES = frozenset(("edge_cpu", "cloud_cpu"))
+_LOGARITHMIC = frozenset(("p50_ms", "up_kbps", *_SHARES))
+_PROBABILITIES = frozenset(("recall", "precision"))
+_LEAST = {"up_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
+_BAR = 0.75
+_CLIPPED_FROM = 4.0
+"""Bars that are so many times longer than the middle one are cut off, and say how long they are."""
+
+
+def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
+    """Draw the picture from ``summary.json``; returns its path."""
+    found = ResultFolder(folder).summary()["metrics"]
+    metrics = [metric for metric in _PANELS if metric in shown]
+    stacked = "link_ms" in shown
+    with mpl.rc_context(STYLE):
+        picture = Picture(figsize=(5.2 * (len(metrics) + stacked), 4.3), layout="constrained")
+        panels = picture.subplots(1, len(metrics) + stacked, squeeze=False)[0]
+        for axes, metric in zip(panels, metrics, strict=False):
+            _lines(axes, found, metric)
+        if stacked:
+            _stack(panels[-1], found)
+        handles, labels = panels[0].get_legend_handles_labels()
+        picture.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        picture.suptitle(world_in_words(found), fontsize=8.5, color="#555555")
+        path = folder / name
+        picture.savefig(path, dpi=160)
+    return path
+
+
+def world_in_words(found: Mapping[str, Any]) -> str:
+    """Where it was measured, for a caption."""
+    if found["on"] == "testbed":
+        return "Testbed: real daemons, all on one machine. Lines: medians of the runs; bars: least to most"
+    world = _WORLDS[found["costs"] or MEASURED]
+    return f"Twin: {world}. Lines: medians of the runs; bars: least to most"
+
+
+def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
+    values, title = found["values"], _PANELS[metric]
+    factor = 100.0 if metric in _SHARES else 1.0
+    names = list(dict.fromkeys(tiers for one in values.values() for tiers in one))
+    for number, tiers in enumerate(names):
+        drawn = [
+            (place, one[tiers][metric])
+            for place, one in enumerate(values.values())
+            if one[tiers][metric]["median"] is not None
+        ]
+        places = [place + 0.06 * (number - (len(names) - 1) / 2) for place, _ in drawn]
+        least = _LEAST.get(metric, 0.0)
+        medians = [max(least, factor * one["median"]) for _, one in drawn]
+        colour = COLOURS[tiers]
+        axes.plot(places, medians, "o-", color=colour, label=NAMES[tiers], markersize=4, linewidth=1.4)
+        axes.vlines(
+            places,
+            [max(least, factor * one["min"]) for _, one in drawn],
+            [max(least, factor * one["max"]) for _, one in drawn],
+            color=colour,
+            alpha=0.45,
+        )
+    axes.set_xticks(range(len(values)), [_label(found["variable"], value) for value in values])
+    axes.set(title=title[0], ylabel=title[1], xlabel=_AXES[found["variable"]])
+    if metric in _LOGARITHMIC:
+        axes.set_yscale("log")
+        plain_logarithmic(axes.yaxis)
+    if metric in _PROBABILITIES:
+        axes.set_ylim(-0.03, 1.05)
+
+
+def _label(variable: str, value: str) -> str:
+    if variable != NETWORK:
+        return value
+    return f"{value}\n" + in_words(NETWORKS[value]).replace(", ", "\n").replace(" Mbit/s", "")
+
+
+def _stack(axes: Axes, found: Mapping[str, Any]) -> None:
+    """What the mean latency is made of, at both ends of the variable."""
+    values = found["values"]
+    ends = list(dict.fromkeys((next(iter(values)), next(reversed(values)))))
+    bars = [(value, tiers, one) for value in ends for tiers, one in values[value].items()]
+    places = [number + number // len(values[ends[0]]) for number in range(len(bars))]
+    lefts = [0.0] * len(bars)
+    for part, (colour, label) in _PARTS.items():
+        widths = [one[f"{part}_ms"]["median"] for _, _, one in bars]
+        axes.barh(places, widths, left=lefts, color=colour, label=label, height=_BAR)
+        lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    axes.set_yticks(places, [f"{NAMES[tiers]}, {value}" for value, tiers, _ in bars], fontsize=7)
+    axes.invert_yaxis()
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+    axes.set(title="What the mean is made of", xlabel="ms, of answered photos")
+    most = _CLIPPED_FROM * sorted(lefts)[len(lefts) // 2]
+    axes.set_xlim(0, min(1.15 * max(lefts), most))
+    for place, total in zip(places, lefts, strict=True):
+        beyond = total > most
+        axes.text(
+            0.99 * most if beyond else total,
+            place,
+            f"{total:,.0f} →" if beyond else f" {total:,.0f}",
+            ha="right" if beyond else "left",
+            va="center",
+            fontsize=7,
+            color="white" if beyond else "#333333",
+        )
+    axes.legend(fontsize=7, loc="lower right")

@@ -1,0 +1,145 @@
+"""Sessions at an operating point on the testbed: real daemons and devices, one configuration at a time.
+
+All processes share this machine, so that devices are as fast as the edge, unlike in table 6.1: compare
+configurations here, and times with the twin where it shares a machine, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearsight.experiments.figures.experiment import Row, RunOptions
+from nearsight.experiments.figures.museums import dataset_of, museum_folder
+from nearsight.experiments.figures.replay_session import Session, Tiers
+from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.scale.machines import Machines, machines_of
+from nearsight.experiments.scale.operating_point import OperatingPoint
+from nearsight.experiments.scale.plan import MEASURED
+from nearsight.experiments.scale.session_numbers import Usage, session_row
+from nearsight.experiments.simulation.session import COOPERATIVE, ONLY_CLOUD
+from nearsight.experiments.testbed.configurations import BUILT_IN
+from nearsight.experiments.testbed.material import cut_catalogue
+from nearsight.experiments.testbed.peer_group import free_udp_port
+from nearsight.experiments.testbed.plan import photos_by_object
+from nearsight.experiments.testbed.teaching import teach_catalogue
+from nearsight.experiments.testbed.tiers import CATALOGUE
+from nearsight.experiments.traces.movement import generate_visits
+
+if TYPE_CHECKING:
+    from nearsight.experiments.datasets.dataset import Dataset
+
+MUSEUM = MuseumSettings(objects=1000, photos_per_object=2, unknown_photos=100)
+SMOKE_MUSEUM = MuseumSettings(objects=50, photos_per_object=2, unknown_photos=2)
+_PERIOD_S, _DEPARTURE_S = 1.0, 5.0
+"""Devices that share know each other when the walk begins."""
+
+
+def play_on_testbed(
+    point: OperatingPoint,
+    configurations: Sequence[str],
+    run: int,
+    options: RunOptions,
+    *,
+    seconds: float,
+    unknown_share: float,
+) -> list[Row]:
+    """Play configurations of section 6.2.3 on the same traces, one after the other.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        Where.
+    configurations : sequence of str
+        Names in `testbed.configurations.BUILT_IN`.
+    run : int
+        Which traces.
+    options : RunOptions
+        Seed, and where museums are kept.
+    seconds : float
+        How long visitors are followed.
+    unknown_share : float
+        Share of the photos that show what is in no catalogue.
+
+    Returns
+    -------
+    list of Row
+        One per configuration; see `session_numbers.session_row`.
+    """
+    museum = replace(SMOKE_MUSEUM if options.smoke else MUSEUM, seed=options.seed)
+    dataset = dataset_of(options, museum)
+    painted = museum_folder(options.museums, museum).resolve()
+    folder = painted.parent.parent / "testbed" / ("scale-smoke" if options.smoke else "scale")
+    teach_catalogue(painted, painted / "cloud.db", threads=2, progress=lambda _done, _of: None)
+    following = Following(point.visitors, seconds, unknown_share)
+    session = _session(point, run, options, dataset, following, folder, painted / "cloud.db")
+    tiers = _tiers(configurations, machines_of(replace(options, costs=MEASURED)), folder)
+    cores = dict.fromkeys(("edge", "cloud"), os.cpu_count() or 1)
+    rows = []
+    for name in configurations:
+        played = session.play({name: tiers[name]})[name]
+        used = Usage(seconds, played.cpu_s, cores, played.up_bytes, played.down_bytes)
+        rows.append(session_row(point, name, run, played.rows, used, unknown_share))
+    return rows
+
+
+def _session(
+    point: OperatingPoint,
+    run: int,
+    options: RunOptions,
+    dataset: Dataset,
+    following: Following,
+    folder: Path,
+    database: Path,
+) -> Session:
+    """What is the same for all configurations of a run."""
+    rng = options.rng("scale", run)
+    crowd = Crowd.divided(generate_visits(rng, sections=point.sections), rng)
+    photos = photos_by_object(dataset)
+    objects = crowd.mapped(sorted(photos)[: point.classes])
+    unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
+    planned = follow(crowd, following, objects, photos, unknown, rng)
+    catalogue = folder / f"cloud-{point.classes}.db"
+    catalogue.parent.mkdir(parents=True, exist_ok=True)
+    cut_catalogue(database, catalogue, catalogue=CATALOGUE, keep=set(objects.values()), classes=point.classes)
+    return Session(
+        folder,
+        catalogue,
+        write_traces(folder / "traces" / f"{point.key}-run{run}", planned, rng),
+        tuple(crowd.transitions(objects)),
+        point.link,
+        options.seed,
+        counts_bytes=True,
+    )
+
+
+def _tiers(configurations: Sequence[str], machines: Machines, folder: Path) -> dict[str, Tiers]:
+    """The testbed's built-in configurations, with the profiles of this machine."""
+    edge_profile, device_profile = folder / "profile-edge.json", folder / "profile-device.json"
+    machines.costs.edge.save(edge_profile)
+    machines.costs.device.save(device_profile)
+    found = {}
+    for name in configurations:
+        spec = BUILT_IN[name]
+        edge = {"cache.profile": str(edge_profile), **_texts(spec.edge)}
+        device = {**_texts(spec.device), "recognizer.prefetch.profile": str(device_profile)}
+        if name == COOPERATIVE:
+            device |= {
+                "recognizer.peers.beacon_port": str(free_udp_port()),
+                "recognizer.peers.period_s": str(_PERIOD_S),
+                "recognizer.peers.departure_s": str(_DEPARTURE_S),
+            }
+        found[name] = Tiers(None if name == ONLY_CLOUD else edge, device)
+    return found
+
+
+def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+    """As after ``--set``."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
