@@ -1,0 +1,173 @@
+"""What is wrong with a request, a handler or a response, and who is told."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearsight.common.errors import (
+    CorruptStore,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    StatusCode,
+    Unavailable,
+)
+from nearsight.common.rpc.service import CallContext
+from nearsight.protos import echo_pb2
+from support.rpc import (
+    Answers,
+    ScriptedEcho,
+    echo_stub,
+    give_back,
+    request_frames,
+    serving,
+    text,
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [({"service": "nearsight.v1.Nothing"}, "nearsight.v1.Echo"), ({"method": "Shout"}, "Echo, EchoOnce")],
+)
+def test_an_unknown_service_or_method_is_answered_with_what_there_is(
+    header: dict[str, str], names: str
+) -> None:
+    answers = Answers()
+    with serving(ScriptedEcho()) as server:
+        server.submit(request_frames(**header), answers, peer=1)
+        answer = answers.next()
+    assert answer.status == StatusCode.NOT_FOUND
+    assert answer.request_id == 7
+    assert names in answer.advice
+
+
+@pytest.mark.parametrize(
+    ("frames", "request_id", "reason"),
+    [
+        (request_frames(protocol=9), 7, "version 9"),
+        (request_frames(message=b"\x0a\xff"), 7, "EchoRequest"),
+        ([request_frames()[0][:-1]], 7, "header"),
+        ([b"\xff\xff"], 0, "header"),
+        ([], 0, "header"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_to_the_call_that_sent_it(
+    frames: list[Any], request_id: int, reason: str
+) -> None:
+    answers = Answers()
+    with serving(ScriptedEcho()) as server:
+        server.submit(frames, answers, peer=1)
+        answer = answers.next()
+    assert (answer.status, answer.request_id) == (StatusCode.INVALID_ARGUMENT, request_id)
+    assert reason in answer.error
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.binary(max_size=120), max_size=4), min_size=1, max_size=8))
+def test_no_frames_whatever_stop_the_server_and_each_message_gets_one_answer(
+    messages: list[list[bytes]],
+) -> None:
+    with serving(ScriptedEcho()) as server, echo_stub(server) as stub:
+        answers = Answers()
+        for frames in messages:
+            server.submit(frames, answers, peer=1)
+        for _ in messages:
+            answers.next()
+        assert stub.echo(text("alive"), timeout_s=10).message.text == "alive"
+        assert len(answers.all) == len(messages)
+        assert all(answer.status != StatusCode.INTERNAL for answer in answers.all)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
+def test_a_damaged_request_is_answered_and_never_as_a_bug(message: bytes, position: int, value: int) -> None:
+    frame = bytearray(request_frames(message=message)[0])
+    frame[position % len(frame)] = value
+    answers = Answers()
+    with serving(ScriptedEcho()) as server:
+        server.submit([bytes(frame)], answers, peer=1)
+        assert answers.next().status != StatusCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidArgument("a", advice="b"),
+        NotFound("no catalogue", advice="c"),
+        Unavailable("cloud gone"),
+        Overloaded("x"),
+    ],
+)
+def test_an_error_of_the_handler_reaches_the_caller_whole(error: Exception) -> None:
+    def fail(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        raise error
+
+    with serving(ScriptedEcho(fail)) as server, echo_stub(server) as stub:
+        with pytest.raises(type(error)) as caught:
+            stub.echo(text(), timeout_s=5)
+        assert str(caught.value) == str(error)
+
+
+@pytest.mark.parametrize("bug", [ValueError("secret path"), CorruptStore("secret path")])
+def test_a_bug_stays_in_the_log_and_the_server_goes_on(
+    bug: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        if request.text == "bug":
+            raise bug
+        return give_back(request, context)
+
+    with serving(ScriptedEcho(fail)) as server, echo_stub(server) as stub:
+        with pytest.raises(InternalError) as caught:
+            stub.echo(text("bug"), timeout_s=5, trace_id="trace-7")
+        assert "secret" not in str(caught.value)
+        assert "Traceback" not in str(caught.value)
+        assert "trace-7" in str(caught.value)
+        assert stub.echo(text("fine"), timeout_s=5).message.text == "fine"
+    out = "".join(capsys.readouterr())
+    assert "secret path" in out
+    assert "trace-7" in out
+
+
+@pytest.mark.parametrize("result", [None, echo_pb2.EchoRequest(text="wrong type"), "text"])
+def test_a_handler_that_returns_no_response_is_a_bug(result: Any) -> None:
+    with (
+        serving(ScriptedEcho(lambda *_: result)) as server,
+        echo_stub(server) as stub,
+        pytest.raises(InternalError),
+    ):
+        stub.echo(text(), timeout_s=5)
+
+
+def test_a_handler_that_adds_what_is_no_blob_is_a_bug() -> None:
+    def add(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        context.response_blobs.append("text")  # type: ignore[arg-type]
+        return echo_pb2.EchoResponse()
+
+    with serving(ScriptedEcho(add)) as server, echo_stub(server) as stub, pytest.raises(InternalError):
+        stub.echo(text(), timeout_s=5)
+
+
+def test_a_response_over_the_limit_is_refused_with_advice() -> None:
+    def grow(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        context.response_blobs.append(bytes(2000))
+        return echo_pb2.EchoResponse()
+
+    with (
+        serving(ScriptedEcho(grow), max_message_bytes=1000) as server,
+        echo_stub(server) as stub,
+        pytest.raises(InvalidArgument, match="response has 2000 bytes"),
+    ):
+        stub.echo(text(), timeout_s=5)
+
+
+def test_a_request_over_the_limit_is_refused_with_advice() -> None:
+    with (
+        serving(ScriptedEcho(), max_message_bytes=1000) as server,
+        echo_stub(server) as stub,
+        pytest.raises(InvalidArgument, match="limit of 1000"),
+    ):
+        stub.echo(text(), timeout_s=5, blobs=[bytes(2000)])

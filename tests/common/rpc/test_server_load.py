@@ -1,0 +1,134 @@
+"""More requests than a server can work on in time: queues, deadlines, newest frames."""
+
+from typing import Any, ClassVar
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import (
+    Overloaded,
+    StatusCode,
+)
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.protos import echo_pb2, recognition_pb2
+from support.rpc import (
+    RECOGNITION,
+    Answers,
+    Gate,
+    ScriptedEcho,
+    echo_stub,
+    request_frames,
+    serving,
+    text,
+)
+from support.waiting import wait_until
+
+
+def test_one_request_more_than_the_queue_holds_is_overloaded_at_once() -> None:
+    gate = Gate()
+    with serving(ScriptedEcho(gate), workers=1, queue_limit=2) as server, echo_stub(server) as stub:
+        running = stub.echo.future(text("running"), timeout_s=20)
+        assert gate.entered.acquire(timeout=10)
+        waiting = [stub.echo.future(text(str(n)), timeout_s=20) for n in range(2)]
+        wait_until(lambda: server.queue_length == 2)
+        with pytest.raises(Overloaded, match="full"):
+            stub.echo(text("one more"), timeout_s=20)
+        gate.open.set()
+        assert [f.result(10).message.text for f in (running, *waiting)] == ["running", "0", "1"]
+
+
+def test_a_request_that_waits_longer_than_the_limit_is_overloaded_while_all_workers_are_busy() -> None:
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with serving(echo, workers=1, queue_timeout_s=0.1) as server, echo_stub(server) as stub:
+        running = stub.echo.future(text("running"), timeout_s=20)
+        assert gate.entered.acquire(timeout=10)
+        with pytest.raises(Overloaded, match="without a free worker"):
+            stub.echo(text("waiting"), timeout_s=20)
+        gate.open.set()
+        running.result(10)
+    assert echo.seen == ["running"]
+
+
+def test_deadline_during_queue_is_answered_and_the_request_never_started() -> None:
+    gate, answers = Gate(), Answers()
+    echo = ScriptedEcho(gate)
+    with serving(echo, workers=1) as server:
+        server.submit(request_frames("running"), Answers(), peer=1)
+        assert gate.entered.acquire(timeout=10)
+        server.submit(request_frames("waiting", time_left_s=0.05), answers, peer=1)
+        assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
+        gate.open.set()
+    assert echo.seen == ["running"]
+
+
+def test_a_request_without_time_left_is_not_started() -> None:
+    echo, answers = ScriptedEcho(), Answers()
+    with serving(echo) as server:
+        server.submit(request_frames(time_left_s=0.0), answers, peer=1)
+        assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
+    assert echo.seen == []
+
+
+def test_deadline_during_handler_is_answered_as_exceeded_and_once() -> None:
+    gate, answers = Gate(), Answers()
+    cancelled = []
+
+    def slow(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        response = gate(request, context)
+        cancelled.append(context.cancelled())
+        return response
+
+    clock = ManualClock()
+    with serving(ScriptedEcho(slow), clock=clock) as server:
+        server.submit(request_frames(time_left_s=3.0), answers, peer=1)
+        assert gate.entered.acquire(timeout=10)
+        clock.advance(3.0)
+        gate.open.set()
+        assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
+    assert cancelled == [True]
+    assert len(answers.all) == 1
+
+
+class Recognizing(Service):
+    descriptor: ClassVar[ServiceDescriptor] = RECOGNITION
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    def recognize(self, request: Any, context: CallContext) -> Any:
+        self.gate(echo_pb2.EchoRequest(), context)
+        return recognition_pb2.RecognizeResponse(answered_by=context.client_id)
+
+
+@pytest.mark.parametrize(("wanted", "superseded"), [(True, [2]), (False, [])])
+def test_the_newest_frame_wins_where_a_client_that_wants_it_falls_behind(
+    wanted: bool, superseded: list[int]
+) -> None:
+    service = Recognizing()
+    answers = {number: Answers() for number in range(6)}
+
+    def frames(number: int, client: str) -> Any:
+        return request_frames(
+            request_id=number,
+            service=RECOGNITION.full_name,
+            method="Recognize",
+            message=b"",
+            client_id=client,
+            newest_wins=wanted,
+        )
+
+    with serving(service, workers=1) as server:
+        server.submit(frames(0, "phone"), answers[0], peer=1)
+        assert service.gate.entered.acquire(timeout=10)
+        server.submit(frames(1, "other"), answers[1], peer=2)
+        for number in (2, 3, 4):
+            server.submit(frames(number, "phone"), answers[number], peer=1)
+        for number in superseded:
+            answer = answers[number].next()
+            assert answer.status == StatusCode.OVERLOADED
+            assert "newer frame" in answer.error
+        service.gate.open.set()
+        for number in {0, 1, 2, 3, 4} - set(superseded):
+            assert answers[number].next().status == StatusCode.OK
