@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.figures.registry import EXPERIMENTS, Entry
-from nearsight.experiments.report.collecting import Collection, collect
+from nearsight.experiments.report.collecting import Collection, Environment, collect
 from nearsight.experiments.report.page import build_page
 from nearsight.experiments.testbed.environment import describe_environment
 
@@ -59,7 +59,7 @@ def write_report(
         If the file cannot be written.
     """
     collection = collect(results, entries)
-    page = build_page(collection, describe_environment(), entries, begin)
+    page = build_page(collection, Environment.model_validate(describe_environment()), entries, begin)
     temporary = out.with_name(out.name + ".part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -34,12 +34,28 @@ class Target(BaseModel):
     note: str = ""
 
 
+class Environment(BaseModel):
+    """Where and when a run was made, as far as it was stored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    created: str = ""
+    machine: str = "unknown machine"
+    cores: int = 0
+    memory_gib: float = 0.0
+    system: str = ""
+    python: str = ""
+    versions: dict[str, str] = {}
+    commit: str = ""
+    load_average: tuple[float, ...] = ()
+
+
 class _Run(BaseModel):
     """``run.json``, as far as it is shown."""
 
     experiment: str
     configuration: dict[str, Any]
-    environment: dict[str, Any]
+    environment: Environment
     rows_of: str = ""
 
 
@@ -60,8 +76,10 @@ class Result:
         Where it lies.
     experiment : str
         Its name in the registry.
-    configuration, environment : mapping
-        Options of the run; machine, versions, commit and time.
+    configuration : mapping
+        Options of the run.
+    environment : Environment
+        Machine, versions, commit and time.
     rows_of : str
         Folder of another experiment that measured the rows; empty: they are its own.
     metrics : mapping
@@ -77,7 +95,7 @@ class Result:
     folder: Path
     experiment: str
     configuration: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    environment: Environment
     rows_of: str
     metrics: Mapping[str, Any]
     targets: tuple[Target, ...]

@@ -12,7 +12,7 @@ def distinct_targets(results: Iterable[Result]) -> list[tuple[Target, list[Resul
     """Every target of every run once, with the results that have it."""
     found: dict[tuple[str, Target], list[Result]] = {}
     for result in results:
-        run = json.dumps([result.configuration, result.environment], sort_keys=True, default=str)
+        run = json.dumps([result.configuration, result.environment.model_dump()], sort_keys=True, default=str)
         for target in dict.fromkeys(result.targets):
             found.setdefault((run, target), []).append(result)
     return [(target, shared) for (_, target), shared in found.items()]

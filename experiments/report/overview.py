@@ -13,6 +13,7 @@ from nearsight.experiments.report.pieces import (
     anchor,
     data_table,
     measured,
+    moment,
     opens,
     shell,
     tally,
@@ -89,11 +90,16 @@ def _by_result(counted: Sequence[Result]) -> Markup:
         (
             tag("a", result.folder.name, href=f"#{anchor(result.experiment)}"),
             in_words(result.configuration),
+            moment(result.environment.created),
             tally(result.targets),
         )
         for result in counted
     ]
-    return data_table(("result", "options", "targets reached"), rows, whole=True) if rows else together([])
+    return (
+        data_table(("result", "options", "measured", "targets reached"), rows, whole=True)
+        if rows
+        else together([])
+    )
 
 
 def _targets(counted: Sequence[Result]) -> Markup:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.resources import files
 
 from nearsight.experiments.figures.registry import Entry
-from nearsight.experiments.report.collecting import Collection
+from nearsight.experiments.report.collecting import Collection, Environment
 from nearsight.experiments.report.contents import chapters
 from nearsight.experiments.report.experiment_section import experiment_section
 from nearsight.experiments.report.markup import Markup, tag
@@ -20,7 +20,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 def build_page(
     collection: Collection,
-    environment: Mapping[str, object],
+    made: Environment,
     entries: Mapping[str, Entry],
     begin: Callable[[str], None] = lambda _name: None,
 ) -> str:
@@ -30,15 +30,15 @@ def build_page(
     ----------
     collection : Collection
         What was found in the folder of results.
-    environment : mapping
-        Of the report itself: its time, machine and commit.
+    made : Environment
+        Of the report itself: when and with what it is written.
     entries : mapping
         The experiments; those without results are listed, too.
     begin : callable
         Hears the name of every experiment before its section is written.
     """
     found = chapters(entries)
-    main = [_header(collection, environment), overview(found, collection)]
+    main = [_header(collection, made), overview(found, collection)]
     for chapter in found:
         main.append(tag("h2", chapter.title, class_="chapter"))
         for name in chapter.experiments:
@@ -61,23 +61,21 @@ def _head() -> Markup:
     )
 
 
-def _header(collection: Collection, environment: Mapping[str, object]) -> Markup:
-    machines = sorted({_machine(result.environment) for result in collection.results if not result.smoke})
-    made = f"Report of {moment(environment['created'])}, nearsight {_version(environment)}"
-    commit = environment.get("commit")
+def _header(collection: Collection, made: Environment) -> Markup:
+    measured_on = {
+        f"{result.environment.machine} with {result.environment.cores} cores"
+        for result in collection.results
+        if not result.smoke
+    }
+    where = f", commit {made.commit}" if made.commit else ""
     return tag(
         "header",
         tag("h1", TITLE),
-        tag("p", made + (f", commit {commit}" if commit else "") + f"; results in {collection.root}."),
-        tag("p", "Measured on: " + "; ".join(machines) + ".") if machines else "",
+        tag(
+            "p",
+            f"Report of {moment(made.created)}, nearsight {made.versions.get('nearsight', '')}{where}; "
+            f"results in {collection.root}.",
+        ),
+        tag("p", "Measured on: " + "; ".join(sorted(measured_on)) + ".") if measured_on else "",
         class_="quiet",
     )
-
-
-def _machine(environment: Mapping[str, object]) -> str:
-    return f"{environment.get('machine', 'unknown machine')} with {environment.get('cores', '?')} cores"
-
-
-def _version(environment: Mapping[str, object]) -> str:
-    versions = environment["versions"]
-    return str(versions.get("nearsight", "")) if isinstance(versions, Mapping) else ""

@@ -51,16 +51,13 @@ def verdict(reached: bool) -> Markup:
     return tag("span", REACHED if reached else MISSED, class_="reached" if reached else "missed")
 
 
-def tally(targets: Sequence[Target]) -> Markup:
+def tally(targets: Sequence[Target], of: str = "") -> Markup:
     """How many of the targets were reached."""
     reached = sum(target.reached for target in targets)
     if not targets:
         return tag("span", "no targets", class_="tally none")
-    return tag(
-        "span",
-        f"{reached} of {len(targets)}",
-        class_="tally all" if reached == len(targets) else "tally some",
-    )
+    kind = "all" if reached == len(targets) else "some"
+    return tag("span", f"{reached} of {len(targets)} {of}".strip(), class_=f"tally {kind}")
 
 
 def opens(summary: object, *content: object, opened: bool = False, class_: str = "") -> Markup:

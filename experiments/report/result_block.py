@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 
 from nearsight.common.errors import CorruptStore
 from nearsight.experiments.figures.experiment import Experiment
@@ -31,7 +30,9 @@ def result_block(figure: Experiment, result: Result, *, opened: bool, pictured: 
         [
             tag("span", result.folder.name, class_="folder"),
             tag("span", in_words(result.configuration), class_="options"),
-            tag("span", "smoke run: not counted", class_="badge") if result.smoke else tally(result.targets),
+            tag("span", "smoke run: not counted", class_="badge")
+            if result.smoke
+            else tally(result.targets, "targets"),
         ]
     )
     return opens(
@@ -54,7 +55,9 @@ def picture(result: Result) -> Markup | str:
     source = "data:image/png;base64," + base64.b64encode(result.picture).decode()
     text = f"{result.experiment}, {in_words(result.configuration)}"
     zoom = tag("input", type="checkbox", aria_label=f"{text}: full size")
-    return tag("figure", tag("label", zoom, tag("img", src=source, alt=text), title="Full size"))
+    return tag(
+        "figure", tag("label", zoom, tag("img", src=source, alt=text, decoding="async"), title="Full size")
+    )
 
 
 def table_of(figure: Experiment, result: Result) -> Table | None:
@@ -113,26 +116,21 @@ def _told(embedded: EmbeddedRows, path: str) -> Markup:
 
 
 def _provenance(result: Result) -> Markup:
-    environment = result.environment
+    where = result.environment
     rows = [
         ("folder", result.folder.as_posix()),
         ("again", shell(command(result.experiment, result.configuration, result.folder))),
         ("options", in_words(result.configuration)),
         *([("rows measured by", result.rows_of)] if result.rows_of else []),
-        ("date", moment(environment.get("created", ""))),
-        ("machine", _machine(environment)),
-        ("system", environment.get("system", "")),
-        ("load at the start", ", ".join(map(str, environment.get("load_average", ())))),
-        ("commit", _commit(str(environment.get("commit", "")))),
-        ("Python", environment.get("python", "")),
-        *dict(environment.get("versions", {})).items(),
+        ("date", moment(where.created)),
+        ("machine", f"{where.machine}, {where.cores} cores, {where.memory_gib} GiB"),
+        ("system", where.system),
+        ("load at the start", ", ".join(map(str, where.load_average))),
+        ("commit", _commit(where.commit)),
+        ("Python", where.python),
+        *where.versions.items(),
     ]
     return data_table(("", ""), rows)
-
-
-def _machine(environment: Mapping[str, object]) -> str:
-    name, cores, memory = (environment.get(key, "?") for key in ("machine", "cores", "memory_gib"))
-    return f"{name}, {cores} cores, {memory} GiB"
 
 
 def _commit(commit: str) -> str:

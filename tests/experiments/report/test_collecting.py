@@ -46,7 +46,7 @@ def test_a_run_without_numbers_is_told_with_the_command_that_computes_them(tmp_p
     assert only_unusable(tmp_path).command == f"nearsight experiment plot queue --out {tmp_path / 'queue'}"
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"experiment": "queue"}', "\xff"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"experiment": "queue"}', "\xff"])
 def test_a_damaged_summary_is_told_with_the_command_that_mends_it(tmp_path: Path, content: str) -> None:
     stored = write_result(tmp_path / "queue")
     stored.summary_path.write_bytes(content.encode("latin-1"))
@@ -54,6 +54,12 @@ def test_a_damaged_summary_is_told_with_the_command_that_mends_it(tmp_path: Path
     assert " plot " in only_unusable(tmp_path).command
     stored.rows_path.unlink()
     assert only_unusable(tmp_path).command.endswith("--fresh")
+
+
+def test_a_summary_with_values_of_another_kind_is_damaged(tmp_path: Path) -> None:
+    stored = write_result(tmp_path / "queue")
+    stored.keep_summary({**stored.summary(), "environment": {"versions": ["numpy"]}})
+    assert "damaged" in only_unusable(tmp_path).why
 
 
 def test_a_folder_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:
