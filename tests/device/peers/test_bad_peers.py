@@ -28,6 +28,7 @@ from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.node_id import NodeId, node_id_of_key, shown
 from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.values import Entry, Register
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import (
     ClaimMessage,
@@ -192,8 +193,10 @@ def test_a_lost_frame_costs_as_long_as_answers_take_and_nobody_is_doubted(waits:
         for _ in range(20):
             node.store._client.patience.answered(0.001)
         key = next(key_with_first(nodes, bad.node_id))
+        other = nodes.by_id(node.route.nodes_for(key, 2)[1])._shared
+        other.write(Entry(key, value=Register(b"v", other.stamp())))
         began_s = time.monotonic()
-        assert (node.store.get_now(key) if waits else node.store.get(key).result(S)) is None
+        assert (node.store.get_now(key) if waits else node.store.get(key).result(S)) == b"v"
         assert time.monotonic() - began_s < 2.0
         assert bad.node_id in node.route.view.nodes
 
