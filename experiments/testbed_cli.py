@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,7 +65,7 @@ def up(
         keep=keep,
     )
     print_table(
-        ("host", "daemon", "endpoint", "link: asked", "measured"),
+        ("host", "daemon", "endpoint", "link: asked", "of which the kernel", "off by"),
         [(one.host, one.name, one.endpoint, *_link_words(one.calibration)) for one in built.daemons],
     )
     typer.echo(f"State and logs: {folder}")
@@ -177,20 +177,25 @@ def _draw(parts: Sequence[PartSummary], folder: Path) -> str:
     return f", {draw(parts, folder / 'summary.png').name}"
 
 
-def _link_words(calibration: dict[str, object] | None) -> tuple[str, str]:
+def _link_words(calibration: dict[str, Any] | None) -> tuple[str, str, str]:
     if calibration is None:
-        return "", ""
-    asked = calibration["asked"]
-    words = (
-        f"{asked['rtt_ms']:g} ms, {asked['up_mbps']:g}↑ {asked['down_mbps']:g}↓ Mbit/s"
-        if isinstance(asked, dict)
-        else ""
-    )
+        return "", "", ""
+    asked, kernel = (_shape_words(calibration[name]) for name in ("asked", "kernel"))
     errors = (
         f"{calibration['rtt_error_ms']:+.2f} ms, "
         f"{calibration['up_error_percent']:+.1f} % {calibration['down_error_percent']:+.1f} %"
     )
-    return words, errors if calibration["within_target"] else f"{errors}: OFF"
+    return asked, kernel, errors if calibration["within_target"] else f"{errors}: OFF"
+
+
+def _shape_words(shape: dict[str, float]) -> str:
+    delay = f"{shape['rtt_ms']:g} ms" if shape["rtt_ms"] else ""
+    rates = [
+        f"{shape[f'{way}_mbps']:g}{arrow}"
+        for way, arrow in (("up", "↑"), ("down", "↓"))
+        if shape[f"{way}_mbps"]
+    ]
+    return ", ".join(filter(None, (delay, " ".join([*rates, "Mbit/s"]) if rates else "")))
 
 
 def _troubles(state: TestbedState, hosts: tuple[HostStatus, ...]) -> list[str]:

@@ -17,12 +17,15 @@ from types import TracebackType
 import numpy as np
 
 from nearsight.common.errors import InternalError
+from nearsight.experiments.testbed.kernel_links import NOTHING, rest_of
 from nearsight.experiments.testbed.link import LinkShape
 from nearsight.experiments.testbed.proxy import ShapingProxy
 
 TARGET_RTT_ERROR_MS = 0.5
 TARGET_ERROR = 0.03
 RATE_PROBE_S = 0.4
+LEAST_BURST_BYTES = 192 * 1024
+"""What a bucket lets pass at once must not count for much."""
 ROUNDS = 3
 
 
@@ -34,6 +37,8 @@ class Calibration:
     ----------
     asked : LinkShape
         The link that was asked for, without jitter and losses.
+    kernel : LinkShape
+        What of it the kernel does; the proxy does the rest.
     compensation_ms : float
         Taken off each one-way delay [ms] for the proxy's own work.
     loopback_rtt_ms, rtt_ms : float
@@ -45,6 +50,7 @@ class Calibration:
     """
 
     asked: LinkShape
+    kernel: LinkShape
     compensation_ms: float
     loopback_rtt_ms: float
     rtt_ms: float
@@ -75,9 +81,10 @@ class Calibration:
 
     def as_dict(self) -> dict[str, object]:
         """For the report: what was asked, what was measured, the errors."""
-        measured = {name: value for name, value in asdict(self).items() if name != "asked"}
+        measured = {name: value for name, value in asdict(self).items() if isinstance(value, float)}
         return {
             "asked": asdict(self.asked),
+            "kernel": asdict(self.kernel),
             **{name: round(value, 4) for name, value in measured.items()},
             "rtt_error_ms": round(self.rtt_error_ms, 4),
             "up_error_percent": round(100 * self.up_error, 2),
@@ -137,34 +144,60 @@ class Probe:
         return line
 
 
-def calibrate(shape: LinkShape, rng: np.random.Generator, *, echoes: int = 12) -> Calibration:
+@dataclass(frozen=True, slots=True)
+class KernelPart:
+    """What the kernel does of a link, and a `Probe` at the end to which it does so.
+
+    Attributes
+    ----------
+    shape : LinkShape
+        Delay and rates.
+    peer : (host, port)
+        Where the probe serves.
+    """
+
+    shape: LinkShape
+    peer: tuple[str, int]
+
+
+def calibrate(
+    shape: LinkShape, rng: np.random.Generator, *, echoes: int = 12, kernel: KernelPart | None = None
+) -> Calibration:
     """Measure a link of this shape on this machine, now, and find the compensation that makes it true.
 
     Parameters
     ----------
     shape : LinkShape
-        The link; its jitter and losses are left out of the measurement.
+        The whole link; its jitter and losses are left out of the measurement.
     rng : numpy.random.Generator
         Passed to the proxy.
     echoes : int
         Round trips per measurement.
+    kernel : KernelPart, optional
+        Without one the proxy does everything, and all is measured on this host.
     """
-    steady = shape.steady()
+    steady, done = shape.steady(), kernel.shape if kernel else NOTHING
+    own = rest_of(steady, done)
     with Probe() as probe:
         loopback_ms = statistics.median(probe.rtt_ms(probe.port, echoes))
-        best = _Trial(0.0, *_added_rtt(probe, steady, 0.0, loopback_ms, echoes, rng))
+        link = _Measured(probe, kernel.peer if kernel else ("127.0.0.1", probe.port), own, loopback_ms, rng)
+        best = link.trial(0.0, echoes)
         for _ in range(ROUNDS):
-            if abs(best.added_ms - steady.rtt_ms) <= TARGET_RTT_ERROR_MS / 5 or not steady.rtt_ms:
+            if abs(best.added_ms - steady.rtt_ms) <= TARGET_RTT_ERROR_MS / 5 or not own.rtt_ms:
                 break
             compensation_ms = best.compensation_ms + (best.added_ms - steady.rtt_ms) / 2
-            compensation_ms = min(max(compensation_ms, 0.0), steady.rtt_ms / 2)
-            trial = _Trial(
-                compensation_ms, *_added_rtt(probe, steady, compensation_ms, loopback_ms, echoes, rng)
-            )
+            trial = link.trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2), echoes)
             best = min(best, trial, key=lambda one: abs(one.added_ms - steady.rtt_ms))
-        up_mbps, down_mbps = _rates(probe, steady, rng)
+        up_mbps, down_mbps = link.rates(steady)
     return Calibration(
-        steady, best.compensation_ms, loopback_ms, best.added_ms, best.spread_ms, up_mbps, down_mbps
+        asked=steady,
+        kernel=done,
+        compensation_ms=best.compensation_ms,
+        loopback_rtt_ms=loopback_ms,
+        rtt_ms=best.added_ms,
+        rtt_spread_ms=best.spread_ms,
+        up_mbps=up_mbps,
+        down_mbps=down_mbps,
     )
 
 
@@ -175,31 +208,33 @@ class _Trial:
     spread_ms: float
 
 
-def _added_rtt(
-    probe: Probe,
-    shape: LinkShape,
-    compensation_ms: float,
-    loopback_ms: float,
-    echoes: int,
-    rng: np.random.Generator,
-) -> tuple[float, float]:
-    with ShapingProxy(
-        ("127.0.0.1", probe.port), shape, rng=rng, compensation_s=compensation_ms / 1000
-    ) as proxy:
-        times_ms = probe.rtt_ms(proxy.address[1], echoes)
-    quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
-    return float(median) - loopback_ms, float(three_quarters - quarter)
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A link to a probe, as it comes out."""
 
+    probe: Probe
+    peer: tuple[str, int]
+    own: LinkShape
+    loopback_ms: float
+    rng: np.random.Generator
 
-def _rates(probe: Probe, shape: LinkShape, rng: np.random.Generator) -> tuple[float, float]:
-    with ShapingProxy(("127.0.0.1", probe.port), shape, rng=rng) as proxy:
-        port = proxy.address[1]
-        up, down = (
-            probe.rate_mbps(port, name, _burst_bytes(rate)) if rate else 0.0
-            for name, rate in (("up", shape.up_mbps), ("down", shape.down_mbps))
-        )
-    return up, down
+    def trial(self, compensation_ms: float, echoes: int) -> _Trial:
+        """The round trip that it adds."""
+        with ShapingProxy(self.peer, self.own, rng=self.rng, compensation_s=compensation_ms / 1000) as proxy:
+            times_ms = self.probe.rtt_ms(proxy.address[1], echoes)
+        quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
+        return _Trial(compensation_ms, float(median) - self.loopback_ms, float(three_quarters - quarter))
+
+    def rates(self, asked: LinkShape) -> tuple[float, float]:
+        """Up and down [10⁶ bit/s]; 0 where none was asked for."""
+        with ShapingProxy(self.peer, self.own, rng=self.rng) as proxy:
+            port = proxy.address[1]
+            up, down = (
+                self.probe.rate_mbps(port, name, _burst_bytes(rate)) if rate else 0.0
+                for name, rate in (("up", asked.up_mbps), ("down", asked.down_mbps))
+            )
+        return up, down
 
 
 def _burst_bytes(rate_mbps: float) -> int:
-    return max(64 * 1024, int(rate_mbps * 1e6 / 8 * RATE_PROBE_S))
+    return max(LEAST_BURST_BYTES, int(rate_mbps * 1e6 / 8 * RATE_PROBE_S))

@@ -33,7 +33,7 @@ def make_network(testbed_id: str, hosts: Sequence[Host]) -> None:
     SetupError
         If namespaces cannot be made here.
     """
-    hub = _hub(testbed_id)
+    hub = hub_of(testbed_id)
     ip([f"netns add {name}" for name in (hub, *(namespace_of(testbed_id, host) for host in hosts))])
     ip(
         [f"link add {_BRIDGE} type bridge forward_delay 0 mcast_snooping 0", f"link set {_BRIDGE} up"],
@@ -70,5 +70,6 @@ def _prefix(testbed_id: str) -> str:
     return f"nstb-{testbed_id}-"
 
 
-def _hub(testbed_id: str) -> str:
+def hub_of(testbed_id: str) -> str:
+    """Name of the namespace of the switch."""
     return f"{_prefix(testbed_id)}+hub"  # no host can have this name

@@ -3,16 +3,19 @@
 It runs as a process of its own (``python -m nearsight.experiments.testbed.probe``), so that it does not share
 an interpreter lock with the proxy that it measures. It serves on a port of its own, prints that port and then
 obeys one JSON line each: ``{"measure": "rtt" | "up" | "down", "port": 4711, "count": 20, "bytes": 500000}``.
+With ``--listen`` it only serves, on another host, until it is ended.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 _ECHO, _SINK, _SOURCE = b"E", b"S", b"G"
 _HOST = "127.0.0.1"
@@ -87,7 +90,24 @@ def measure_rate_mbps(port: int, direction: str, size_bytes: int) -> float:
 
 
 def main() -> None:
-    """Serve and obey until standard input ends."""
+    """Serve and obey until standard input ends, or only serve."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--listen", help="address, where it only serves")
+    parser.add_argument("--announce", type=Path, help="file that says where it serves")
+    arguments = parser.parse_args()
+    if arguments.listen:
+        listener = socket.create_server((arguments.listen, 0))
+        if arguments.announce:
+            endpoint = f"tcp://{arguments.listen}:{listener.getsockname()[1]}"
+            partial = arguments.announce.with_suffix(".part")
+            partial.write_text(json.dumps({"endpoint": endpoint}))
+            partial.replace(arguments.announce)
+        serve(listener)
+    obey()
+
+
+def obey() -> None:
+    """Carry out the measurements that standard input asks for."""
     listener = socket.create_server((_HOST, 0))
     threading.Thread(target=serve, args=(listener,), daemon=True).start()
     print(listener.getsockname()[1], flush=True)  # noqa: T201 - the protocol with the parent process

@@ -23,7 +23,8 @@ import numpy as np
 import typer
 
 from nearsight.common.errors import ConfigurationError, NearsightError
-from nearsight.experiments.testbed.calibration import Calibration, calibrate
+from nearsight.experiments.testbed.calibration import Calibration, KernelPart, calibrate
+from nearsight.experiments.testbed.kernel_links import rest_of
 from nearsight.experiments.testbed.link import LinkShape
 from nearsight.experiments.testbed.proxy import ShapingProxy
 
@@ -88,17 +89,18 @@ def run_shaper(  # noqa: PLR0913 - by name, from the entry point
     shape: LinkShape,
     seed: int,
     calibrated: bool,
+    kernel: KernelPart | None,
     announce: Path | None,
     stats: Path | None,
     control: Path | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
     rng = np.random.default_rng(seed)
-    calibration = calibrate(shape, rng) if calibrated else None
+    calibration = calibrate(shape, rng, kernel=kernel) if calibrated else None
     compensation_s = calibration.compensation_ms / 1000 if calibration else 0.0
     proxy = ShapingProxy(
         parse_endpoint(upstream),
-        shape,
+        rest_of(shape, kernel.shape) if kernel else shape,
         rng=rng,
         listen=parse_endpoint(listen),
         compensation_s=compensation_s,
@@ -169,6 +171,8 @@ def main(  # noqa: PLR0913 - one option per property of a link
     calibrated: Annotated[bool, typer.Option("--calibrate/--no-calibrate", help="measure first")] = True,
     announce: Annotated[Path | None, typer.Option(help="write endpoint and error here when ready")] = None,
     stats: Annotated[Path | None, typer.Option(help="write byte counters here")] = None,
+    kernel: Annotated[str, typer.Option(help="what the kernel does of it already, as JSON")] = "",
+    probe: Annotated[str, typer.Option(help="with --kernel: a probe at the other end")] = "",
     control: Annotated[Path | None, typer.Option(help="on SIGHUP, read another shape from here")] = None,
 ) -> None:
     """Shape one link in user space."""
@@ -179,6 +183,7 @@ def main(  # noqa: PLR0913 - one option per property of a link
             shape=LinkShape(rtt_ms, jitter_ms, up_mbps, down_mbps, loss_per_minute),
             seed=seed,
             calibrated=calibrated,
+            kernel=KernelPart(LinkShape(**json.loads(kernel)), parse_endpoint(probe)) if kernel else None,
             announce=announce,
             stats=stats,
             control=control,

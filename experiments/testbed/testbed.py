@@ -6,6 +6,7 @@ to it, the edges, the links of the devices. Devices themselves are started by ``
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sys
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,16 @@ from nearsight.common.errors import InternalError, NearsightError, SetupError, U
 from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
-from nearsight.experiments.testbed.node_network import make_network, prefix_of, remove_network
+from nearsight.experiments.testbed.iproute import batch
+from nearsight.experiments.testbed.kernel_links import Pairs, find_kernel, pairs_of, shape_hosts
+from nearsight.experiments.testbed.node_network import (
+    INTERFACE,
+    hub_of,
+    make_network,
+    namespace_of,
+    prefix_of,
+    remove_network,
+)
 from nearsight.experiments.testbed.nodes import DaemonState, LocalShell, Node, NodePlace
 from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.shaper import shaper_arguments
@@ -30,6 +40,7 @@ from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState
 
 START_TIMEOUT_S = 120.0
 CLOUD = "cloud"
+_PROBE = "probe"
 _PURGE = 'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl; rmdir "$1"'
 DEVICE_KEYS = "keys/allowed-devices"
 EMPTY_CONFIG = "nearsight.toml"
@@ -156,6 +167,7 @@ class _Builder:
         self._folder = folder
         self._nodes = nodes
         self._on_stage = on_stage
+        self._pairs: Pairs = {}
 
     def build(self) -> None:
         inventory = self._inventory
@@ -163,6 +175,7 @@ class _Builder:
         if isolated:
             self._on_stage(f"a network of {len(isolated)} namespaces")
             make_network(self._state.testbed_id, isolated)
+            self._pairs = self._shape(isolated)
         self._on_stage(f"{len(self._nodes.by_name)} nodes")
         self._nodes.each(lambda node: node.prepare())
         self._state.prepared = True
@@ -193,6 +206,19 @@ class _Builder:
                 yield host, CLOUD
                 if edge := self._inventory.edge_of(device):
                     yield host, f"edge-{edge}"
+
+    def _shape(self, isolated: Sequence[Host]) -> Pairs:
+        """Let the kernel do its part of the links between namespaces."""
+        testbed_id = self._state.testbed_id
+        kernel = find_kernel(lambda commands: batch("tc", commands, hub_of(testbed_id)))
+        pairs = pairs_of(self._inventory, kernel)
+        shape_hosts(
+            isolated,
+            pairs,
+            lambda host, commands: batch("tc", commands, namespace_of(testbed_id, host)),
+            INTERFACE,
+        )
+        return pairs
 
     def _with_gateways(self, ways: Sequence[tuple[Host, str]]) -> list[tuple[Host, str]]:
         """The ways, and before them those of the hosts through which they go."""
@@ -280,26 +306,52 @@ class _Builder:
             link = self._link_of(host, server)
             if link is not None and (host.name, f"link-to-{server}") not in there:
                 (onwards if link.via else direct).append((host, server, link))
+        probes = {}
         for links in (direct, onwards):
             for host, server, link in links:
+                peer = self._peer(server, link)
+                if (host.name, peer.name) in self._pairs and peer.name not in probes:
+                    probes[peer.name] = self._start_probe(peer)
+            for host, server, link in links:
                 # It stands for the network, and takes nothing from the node's processor.
-                arguments = self._shaper(host, server, link)
+                arguments = self._shaper(host, server, link, probes)
                 self._nodes[host.name].start(f"link-to-{server}", arguments, limited=False)
             self._wait([(host, f"link-to-{server}") for host, server, _ in links])
+        for name in probes:
+            self._nodes[name].stop([_PROBE])
 
-    def _shaper(self, host: Host, server: str, link: LinkSpec) -> list[str]:
+    def _peer(self, server: str, link: LinkSpec) -> Host:
+        """Where a link's packets go."""
+        if link.via:
+            return self._inventory.hosts_of(link.via)[0]
+        return self._nodes[self._daemon(server).host].host
+
+    def _start_probe(self, host: Host) -> str:
+        """What links to a host are measured with, until they are there."""
+        node = self._nodes[host.name]
+        node.start(
+            _PROBE, ["-m", "nearsight.experiments.testbed.probe", "--listen", host.address], limited=False
+        )
+        announced = node.wait_ready([_PROBE], START_TIMEOUT_S)[_PROBE].announced
+        return str(announced["endpoint"]) if announced else ""
+
+    def _shaper(self, host: Host, server: str, link: LinkSpec, probes: Mapping[str, str]) -> list[str]:
         gateways = {one.via for one in self._inventory.links if one.target == link.target}
         upstream = (
             self._state.endpoint(self._inventory.hosts_of(link.via)[0].name, server)
             if link.via
             else self._daemon(server).endpoint
         )
+        peer = self._peer(server, link).name
+        part = self._pairs.get((host.name, peer))
+        kernel = {"kernel": json.dumps(asdict(part)), "probe": probes[peer]} if part else {}
         return shaper_arguments(
             upstream,
             link.shape,
             seed=self._inventory.seed,
             stats=self._nodes[host.name].path(f"counters-to-{server}.json"),
             listen=self._listen(host, 0) if host.node in gateways else "tcp://127.0.0.1:0",
+            **kernel,
         )
 
     def _wait(self, daemons: Sequence[tuple[Host, str]]) -> None:
