@@ -3,7 +3,8 @@
 The node that comes first for a key answers alone, as long as it is *settled*: what it lacks does not exist.
 While nodes come and go it may be incomplete; then the next is asked too and what they hold is merged. A node
 that fails is passed over. One that does not answer soon is *late*: it no longer holds up the read as soon as
-another replica has answered.
+another replica has answered. But that there is nothing is believed of a settled replica alone, or when no
+replica owes its answer any more but those that may be gone.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ class Read:
         self._replicas = frozenset(ranking[:replicas])
         self._failed: set[NodeId] = set()
         self._late: set[NodeId] = set()
+        self._doubtful: set[NodeId] = set()
         self._error: NearsightError | None = None
         self.asked = 0
         self.done = False
 
     def ask_next(self, count: int = 1) -> tuple[NodeId, ...]:
         """Begin, or go on although an answer is outstanding: the nodes to ask now."""
-        found = any(answer.entry is not None for answer in self._answers.values())
-        most = self._replica_count + (MORE_IF_FOUND if found else MORE_IF_MISSING)
+        most = self._replica_count + (MORE_IF_FOUND if self._found() else MORE_IF_MISSING)
         if self.done or len(self._answers) >= most:
             return ()
         following = tuple(self._ranking[self.asked : self.asked + count])
@@ -94,11 +95,16 @@ class Read:
         self._error = error
         return self._go_on()
 
-    def late(self, node: NodeId) -> tuple[NodeId, ...]:
-        """A node takes longer than answers take; returns the nodes to ask now."""
+    def late(self, node: NodeId, *, doubt: bool = False) -> tuple[NodeId, ...]:
+        """A node takes longer than answers take, with ``doubt`` so much longer that it may be gone.
+
+        Returns the nodes to ask now.
+        """
         if self.done:
             return ()
         self._late.add(node)
+        if doubt:
+            self._doubtful.add(node)
         return self._go_on()
 
     def outcome(self) -> NodeAnswer:
@@ -125,16 +131,27 @@ class Read:
         if any(self._is_awaited(node) for node in self._ranking[: self.asked]):
             return ()
         following = self.ask_next()
-        self.done = not following
+        # One that is late may be the only one that has it by now.
+        self.done = not following and (self._found() or not self._replicas_owing())
         return following
 
     def _decides(self, node: NodeId, answer: NodeAnswer) -> bool:
         if not answer.settled:
             return False
+        if answer.entry is not None:
+            return True
         before = self._ranking[: self._ranking.index(node)]
-        return answer.entry is not None or not any(map(self._is_awaited, before))
+        # Who is no replica need not have it, however complete its own keys are.
+        return node in self._replicas and not any(map(self._is_awaited, before))
 
     def _is_awaited(self, node: NodeId) -> bool:
-        if node in self._answers or node in self._failed:
-            return False
-        return node not in self._late or self._replicas.isdisjoint(self._answers)
+        return self._owes(node) and (node not in self._late or self._replicas.isdisjoint(self._answers))
+
+    def _owes(self, node: NodeId) -> bool:
+        return node not in self._answers and node not in self._failed
+
+    def _replicas_owing(self) -> list[NodeId]:
+        return [node for node in self._replicas - self._doubtful if self._owes(node)]
+
+    def _found(self) -> bool:
+        return any(answer.entry is not None for answer in self._answers.values())

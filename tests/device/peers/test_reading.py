@@ -111,6 +111,49 @@ def test_a_node_that_becomes_late_after_the_next_answered_ends_the_read() -> Non
     assert read.done
 
 
+def test_a_miss_is_not_believed_while_a_late_replica_may_still_have_it() -> None:
+    read = Read((A, B, C, D), replicas=2)
+    read.ask_next()
+    read.late(A)
+    assert read.ask_next() == (B,)
+    assert read.answered(B, NodeAnswer(None, settled=False)) == (C,)
+    assert read.answered(C, NodeAnswer(None, settled=False)) == (D,)
+    assert read.answered(D, NodeAnswer(None, settled=False)) == ()
+    assert not read.done
+    assert read.answered(A, NodeAnswer(items(b"x"), settled=False)) == ()
+    assert read.done and held(read) == {b"x"}
+
+
+def test_a_late_replica_that_fails_in_the_end_ends_the_read() -> None:
+    read = Read((A, B), replicas=2)
+    read.ask_next(2)
+    read.late(A)
+    assert read.answered(B, NodeAnswer(None, settled=False)) == ()
+    assert not read.done
+    assert read.failed(A, GONE) == ()
+    assert read.done and read.outcome().entry is None
+
+
+def test_a_late_replica_that_may_be_gone_is_not_waited_for() -> None:
+    read = Read((A, B), replicas=2)
+    read.ask_next(2)
+    read.late(A)
+    assert read.answered(B, NodeAnswer(None, settled=False)) == ()
+    assert not read.done
+    assert read.late(A, doubt=True) == ()
+    assert read.done and read.outcome().entry is None
+
+
+def test_who_is_no_replica_is_not_believed_that_there_is_nothing() -> None:
+    read = Read((A, B, C, D), replicas=2)
+    read.ask_next()
+    assert read.failed(A, GONE) == (B,)
+    assert read.answered(B, NodeAnswer(None, settled=False)) == (C,)
+    assert read.answered(C, NodeAnswer(None, settled=True)) == (D,)
+    assert read.answered(D, NodeAnswer(items(b"x"), settled=False)) == ()
+    assert read.done and held(read) == {b"x"}
+
+
 def test_what_comes_after_the_end_changes_nothing() -> None:
     read = Read((A, B), replicas=2)
     read.ask_next(2)
