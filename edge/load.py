@@ -53,17 +53,6 @@ class LoadControl:
         self._given_away = 0
         self._last_bound: SizeBound | None = None
 
-    @property
-    def given_away(self) -> int:
-        """Requests that went to the cloud without a look at the cache."""
-        return self._given_away
-
-    @property
-    def edge_probability(self) -> float:
-        """P(edge) as of now; 1 unless load is balanced."""
-        with self._lock:
-            return self._balancer.edge_probability if self._multi_user == "load-balanced" else 1.0
-
     def arrived(self, method: str) -> None:
         """A call arrived; it may still have to wait for its turn.
 

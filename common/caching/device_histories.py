@@ -60,10 +60,6 @@ class DeviceHistories:
             self._last.popitem(last=False)
         return before
 
-    def forget(self, device_id: str) -> None:
-        """The device went away."""
-        self._last.pop(device_id, None)
-
     def remove(self, slots: Iterable[int]) -> None:
         """Objects left the catalogue: histories begin anew after them."""
         gone = frozenset(slots)

@@ -150,10 +150,6 @@ class MarkovModel:
                 self._note(self._counts.add(transition, weight))
         return True
 
-    def forget_device(self, device_id: str) -> None:
-        """A device said good-bye."""
-        self._histories.forget(device_id)
-
     def set_objects(self, object_ids: Iterable[str]) -> None:
         """Take over a changed catalogue: transitions from and to objects that left are forgotten."""
         wanted = dict.fromkeys(object_ids)

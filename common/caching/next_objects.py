@@ -55,12 +55,6 @@ class NextObjects:
     def __len__(self) -> int:
         return len(self.object_ids)
 
-    def cumulative(self) -> NDArray[np.float64]:
-        """P_cached(k) of the first k objects for k = 0 … M (section 4.4.2): shape (M + 1,)."""
-        sums = np.zeros(len(self) + 1)
-        np.cumsum(self.probabilities, out=sums[1:])
-        return np.asarray(np.minimum(sums, 1.0))
-
     def top(self, count: int) -> NextObjects:
         """Only the first ``count``; the rest joins what remains."""
         kept = self.probabilities[:count]

@@ -36,8 +36,8 @@ class Ranking:
     cumulative : ndarray, (N + 1,) float64
         P_cached(k) of equation 3.3 for k = 0 … N.
     seen : int
-        How many objects stand above the bare prior: somebody asked for them, here or in what the prior came
-        from. They are the first ``seen`` of the ranking.
+        How many objects stand above the prior: somebody asked for them. They are the first ``seen`` of the
+        ranking.
     """
 
     catalogue: tuple[str, ...]
@@ -111,8 +111,6 @@ class RequestDistribution:
         self._index: dict[str, int] = {}
         self._ids: tuple[str, ...] = ()
         self._counts = np.zeros(0)
-        self._alphas = np.zeros(0)
-        self._own_priors: dict[str, float] = {}
         self.set_objects(object_ids)
 
     def __len__(self) -> int:
@@ -131,34 +129,12 @@ class RequestDistribution:
         ids = tuple(dict.fromkeys(object_ids))
         self._prior = min(self._largest_prior, self._prior_mass / max(1, len(ids)))
         counts = np.zeros(len(ids))
-        alphas = np.full(len(ids), self._prior)
         for position, object_id in enumerate(ids):
             old = self._index.get(object_id)
             if old is not None:
                 counts[position] = self._counts[old]
-                alphas[position] = self._own_priors.get(object_id, self._prior)
-        self._ids, self._counts, self._alphas = ids, counts, alphas
+        self._ids, self._counts = ids, counts
         self._index = {object_id: position for position, object_id in enumerate(ids)}
-        self._own_priors = {name: alpha for name, alpha in self._own_priors.items() if name in self._index}
-
-    def set_priors(self, priors: Mapping[str, float]) -> None:
-        """Give objects a history as their alpha ("learning from previous operations", section 3.5.2).
-
-        Objects outside of the catalogue are ignored: they left it since.
-
-        Raises
-        ------
-        InvalidArgument
-            If an alpha is not positive and finite.
-        """
-        for object_id, alpha in priors.items():
-            if not 0 < alpha < math.inf:
-                raise InvalidArgument(f"the prior of {object_id!r} must be positive and finite, got {alpha}")
-        for object_id, alpha in priors.items():
-            position = self._index.get(object_id)
-            if position is not None:
-                self._alphas[position] = alpha
-                self._own_priors[object_id] = alpha
 
     def count(self, object_id: str, now_s: float, weight: float = 1.0) -> bool:
         """Count one request; False if the catalogue has no such object (it is not counted then)."""
@@ -175,7 +151,7 @@ class RequestDistribution:
         return count * math.exp2(-age_s / self._half_life_s)
 
     def counts(self, now_s: float) -> dict[str, float]:
-        """M_i with decay as of now, only of objects that were asked for; for storing and for `set_priors`."""
+        """M_i with decay as of now, only of objects that were asked for; for storing."""
         weight_now = self._weight_of(now_s)
         scaled = self._counts / weight_now
         return {self._ids[position]: float(scaled[position]) for position in np.flatnonzero(scaled)}
@@ -183,7 +159,7 @@ class RequestDistribution:
     def ranking(self, now_s: float) -> Ranking:
         """Estimate the distribution as of now."""
         weight_now = self._weight_of(now_s)
-        weights = self._counts / weight_now + self._alphas
+        weights = self._counts / weight_now + self._prior
         # Stable, so that ties keep the catalogue's order.
         order = np.argsort(-weights, kind="stable")
         ordered = weights[order]

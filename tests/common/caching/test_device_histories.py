@@ -21,14 +21,6 @@ def test_after_a_removed_object_a_history_begins_anew() -> None:
     assert histories.of("device", 0.0) == (3,)
 
 
-def test_a_device_that_goes_away_is_forgotten() -> None:
-    histories = DeviceHistories(length=1, devices_max=10)
-    histories.saw("device", 1, 0.0)
-    histories.forget("device")
-    histories.forget("never seen")
-    assert len(histories) == 0
-
-
 @pytest.mark.parametrize("wrong", [(0, 1, 1.0), (1, 0, 1.0), (1, 1, 0.0)])
 def test_room_for_nothing_is_refused(wrong: tuple[int, int, float]) -> None:
     with pytest.raises(InvalidArgument):

@@ -1,15 +1,10 @@
-"""A PDF that came from a peer is checked, and gives P_cached."""
+"""A PDF that came from a peer is checked."""
 
 import numpy as np
 import pytest
 
 from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidArgument
-
-
-def test_p_cached_is_the_sum_of_the_first_k() -> None:
-    following = NextObjects(("a", "b"), np.array([0.5, 0.3]), 0.2)
-    assert following.cumulative() == pytest.approx([0, 0.5, 0.8])
 
 
 def test_what_is_cut_off_joins_what_remains() -> None:

@@ -85,12 +85,14 @@ def test_objects_that_left_the_catalogue_are_forgotten_and_the_others_keep_their
     assert distribution.counts(0.0) == {"b": 1.0}
 
 
-def test_counts_of_before_become_the_priors_of_now() -> None:
+def test_counts_of_before_weigh_as_much_in_a_later_run() -> None:
     before = RequestDistribution(["a", "b", "c"])
     for _ in range(9):
         before.count("b", 0.0)
     now = RequestDistribution(["a", "b", "c"])
-    now.set_priors({name: 1 + count for name, count in before.counts(0.0).items()} | {"gone": 5.0})
+    assert not now.count("gone", 0.0, 5.0)
+    for name, count in before.counts(0.0).items():
+        now.count(name, 0.0, count)
     assert now.ranking(0.0).top(1) == ("b",)
     assert now.ranking(0.0).seen == 1
     assert now.ranking(0.0).probabilities == pytest.approx(before.ranking(0.0).probabilities)
@@ -121,13 +123,6 @@ def test_the_priors_of_a_large_catalogue_sum_to_no_more_than_the_bound() -> None
     assert distribution.ranking(0.0).probability_of(["7"]) == pytest.approx(101 / 150), "1 each, as they fit"
     distribution.set_objects(names)
     assert distribution.ranking(0.0).probability_of(["7"]) == pytest.approx(100.2 / 200)
-
-
-def test_priors_of_objects_of_their_own_survive_a_changed_catalogue() -> None:
-    distribution = RequestDistribution(["a", "b"], prior_mass=1.0)
-    distribution.set_priors({"a": 3.0})
-    distribution.set_objects(["a", "b", "c", "d"])
-    assert distribution.ranking(0.0).probability_of(["a"]) == pytest.approx(3 / 3.75)
 
 
 def test_a_bounded_prior_caches_sooner_in_a_large_catalogue() -> None:
