@@ -109,7 +109,7 @@ class ReadCourse:
                 return
             self._hedged = True
             late = tuple(self._asked_s)
-            nodes = tuple(n for node in late for n in self._read.late(node, doubt=doubt))
+            nodes = tuple(following for node in late for following in self._read.late(node))
             ended = self._read.done
             nodes = nodes or self._read.ask_next()
         for node in late:

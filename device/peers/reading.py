@@ -4,7 +4,7 @@ The node that comes first for a key answers alone, as long as it is *settled*: w
 While nodes come and go it may be incomplete; then the next is asked too and what they hold is merged. A node
 that fails is passed over. One that does not answer soon is *late*: it no longer holds up the read as soon as
 another replica has answered. But that there is nothing is believed of a settled replica alone, or when no
-replica owes its answer any more but those that may be gone.
+replica owes its answer any more: late is better than wrong.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class Read:
         self._replicas = frozenset(ranking[:replicas])
         self._failed: set[NodeId] = set()
         self._late: set[NodeId] = set()
-        self._doubtful: set[NodeId] = set()
         self._error: NearsightError | None = None
         self.asked = 0
         self.done = False
@@ -95,16 +94,11 @@ class Read:
         self._error = error
         return self._go_on()
 
-    def late(self, node: NodeId, *, doubt: bool = False) -> tuple[NodeId, ...]:
-        """A node takes longer than answers take, with ``doubt`` so much longer that it may be gone.
-
-        Returns the nodes to ask now.
-        """
+    def late(self, node: NodeId) -> tuple[NodeId, ...]:
+        """A node takes longer than answers take; returns the nodes to ask now."""
         if self.done:
             return ()
         self._late.add(node)
-        if doubt:
-            self._doubtful.add(node)
         return self._go_on()
 
     def outcome(self) -> NodeAnswer:
@@ -132,7 +126,7 @@ class Read:
             return ()
         following = self.ask_next()
         # One that is late may be the only one that has it by now.
-        self.done = not following and (self._found() or not self._replicas_owing())
+        self.done = not following and (self._found() or not any(map(self._owes, self._replicas)))
         return following
 
     def _decides(self, node: NodeId, answer: NodeAnswer) -> bool:
@@ -149,9 +143,6 @@ class Read:
 
     def _owes(self, node: NodeId) -> bool:
         return node not in self._answers and node not in self._failed
-
-    def _replicas_owing(self) -> list[NodeId]:
-        return [node for node in self._replicas - self._doubtful if self._owes(node)]
 
     def _found(self) -> bool:
         return any(answer.entry is not None for answer in self._answers.values())

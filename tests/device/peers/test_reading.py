@@ -134,16 +134,6 @@ def test_a_late_replica_that_fails_in_the_end_ends_the_read() -> None:
     assert read.done and read.outcome().entry is None
 
 
-def test_a_late_replica_that_may_be_gone_is_not_waited_for() -> None:
-    read = Read((A, B), replicas=2)
-    read.ask_next(2)
-    read.late(A)
-    assert read.answered(B, NodeAnswer(None, settled=False)) == ()
-    assert not read.done
-    assert read.late(A, doubt=True) == ()
-    assert read.done and read.outcome().entry is None
-
-
 def test_who_is_no_replica_is_not_believed_that_there_is_nothing() -> None:
     read = Read((A, B, C, D), replicas=2)
     read.ask_next()
