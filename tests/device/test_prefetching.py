@@ -359,6 +359,7 @@ def test_a_newer_version_that_the_edge_answers_with_leads_to_a_sync(scene: Scene
         lambda: (found := device.recognize_blocking(photo(0)).object) is not None and found.version == 7,
         what="the new version",
     )
+    wait_until(lambda: scene.edge.listings > 0, what="the sync: what is held is older")
 
 
 def test_a_number_of_features_that_was_said_is_the_one_that_is_used(scene: Scene) -> None:
@@ -385,6 +386,18 @@ def test_memory_is_bounded_and_what_was_of_no_use_is_counted(scene: Scene) -> No
     assert state is not None
     assert state.held_bytes <= limit
     assert state.account.wasted_bytes > 0
+
+
+def test_while_the_edge_is_away_all_that_is_held_answers(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.99})
+    device.recognize_blocking(photo(0))
+    holds(device, 2)
+    scene.edge.stop()
+    assert device.recognize_blocking(photo(0)).answered_by == "device"
+    holds(device, 5)
 
 
 def test_the_edge_may_be_away_and_come_back() -> None:

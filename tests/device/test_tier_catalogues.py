@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
 from nearsight.common.catalogue_answers import models_of
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NotFound, Unavailable
-from nearsight.common.rpc.client import Channel
+from nearsight.common.futures import failed
+from nearsight.common.rpc.client import Channel, Reply
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.edge_client import CatalogueClient, EdgeClient
 from nearsight.device.tier_catalogues import TierCatalogues
@@ -76,10 +78,10 @@ def test_if_none_answers_the_last_failure_is_told(scene: Scene) -> None:
 
 
 def test_a_refusal_is_no_failure_that_another_tier_could_mend(scene: Scene) -> None:
-    def refuse(*_: object) -> None:
-        raise NotFound("no such catalogue")
+    def refuse(*_: object) -> Future[Reply]:
+        return failed(NotFound("no such catalogue"))
 
-    scene.clients[0].get_models = refuse  # type: ignore[assignment, method-assign]
+    scene.clients[0].get_models = refuse  # type: ignore[method-assign]
     with pytest.raises(NotFound):
         scene.fetch()
     assert scene.cloud.fetched == []

@@ -78,8 +78,10 @@ def test_any_other_model_has_another_digest(change: Callable[[ObjectModel], Obje
 
 
 def test_text_that_moves_from_one_field_to_the_next_changes_it() -> None:
-    first = replace(random_model("a"), label="bc", metadata={"d": "ef"})
-    second = replace(random_model("a"), label="b", metadata={"cd": "ef"})
+    model = random_model("a")
+    first, second = replace(model, label="bc"), replace(model, object_id="ab", label="c")
+    assert model_digest(first) != model_digest(second)
+    first, second = replace(model, metadata={"d": "ef"}), replace(model, metadata={"de": "f"})
     assert model_digest(first) != model_digest(second)
 
 

@@ -1,0 +1,97 @@
+"""Following the catalogue: listed when its revision has changed, one listing at a time."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from nearsight.common.catalogue_answers import Listing
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import Unavailable
+from nearsight.device.catalogue_sync import CatalogueSync
+from support.manual_background import ManualBackground
+
+
+class ManualLister:
+    """A tier whose answers a test gives by hand."""
+
+    def __init__(self) -> None:
+        self.listings: list[Future[Listing]] = []
+        self.looks = 0
+        self.revision = 1
+
+    def list_objects(self, timeout_s: float) -> Future[Listing]:
+        del timeout_s
+        self.listings.append(Future())
+        return self.listings[-1]
+
+    def get_revision(self, timeout_s: float) -> Future[int]:
+        del timeout_s
+        self.looks += 1
+        answer: Future[int] = Future()
+        answer.set_result(self.revision)
+        return answer
+
+
+class Scene:
+    """A sync, with the tier and the time in the hands of the test."""
+
+    def __init__(self) -> None:
+        clock = ManualClock(100.0)
+        self.background = ManualBackground(clock)
+        self.lister = ManualLister()
+        self.listed: list[int] = []
+        self.sync = CatalogueSync(
+            self.lister, self.background, 2.0, clock, lambda listing: self.listed.append(listing.revision)
+        )
+
+    def answer(self, revision: int) -> None:
+        self.lister.listings[-1].set_result(Listing({}, revision))
+        self.background.run()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_only_a_changed_revision_leads_to_a_listing(scene: Scene) -> None:
+    for revision in (3, 3, None):
+        scene.sync.see(revision)
+    assert scene.lister.listings == []
+    scene.sync.see(4)
+    scene.answer(4)
+    scene.sync.see(4)
+    assert (len(scene.lister.listings), scene.listed) == (1, [4])
+
+
+def test_one_listing_is_asked_for_at_a_time_and_not_again_at_once(scene: Scene) -> None:
+    scene.sync.sync()
+    scene.sync.sync()
+    assert len(scene.lister.listings) == 1
+    scene.answer(1)
+    scene.sync.sync()
+    scene.background.advance(0.9)
+    assert len(scene.lister.listings) == 1
+    scene.background.advance(0.2)
+    assert len(scene.lister.listings) == 2
+
+
+def test_a_listing_that_failed_is_tried_again(scene: Scene) -> None:
+    scene.sync.sync()
+    scene.lister.listings[-1].set_exception(Unavailable("gone"))
+    scene.background.advance(4.9)
+    assert len(scene.lister.listings) == 1
+    scene.background.advance(0.2)
+    scene.answer(2)
+    assert scene.listed == [2]
+
+
+def test_where_nobody_mentions_revisions_they_are_asked_for(scene: Scene) -> None:
+    scene.sync.keep_watch(30.0)
+    scene.background.advance(61.0)
+    assert (scene.lister.looks, scene.lister.listings) == (2, [])
+    scene.lister.revision = 2
+    scene.background.advance(30.0)
+    assert len(scene.lister.listings) == 1
