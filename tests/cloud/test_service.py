@@ -1,6 +1,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -9,6 +10,7 @@ import pytest
 
 from nearsight.cloud import service
 from nearsight.cloud.daemon import CloudDaemon
+from nearsight.cloud.store import CatalogueStore, StoredObject
 from nearsight.common.errors import (
     ImageTooLarge,
     InvalidArgument,
@@ -229,6 +231,20 @@ def test_what_is_listed_vouches_for_what_is_handed_out(client: CloudClient) -> N
     for message in reply.message.models:
         model = object_model_from_proto(message, reply.blobs)
         assert digest_of_message(message, reply.blobs) == model_digest(model) == listed[model.object_id]
+
+
+def test_nothing_vouches_for_a_version_that_is_stored_but_not_handed_out_yet(
+    client: CloudClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.add(pictures(1))
+    stored = CatalogueStore.objects
+
+    def ahead(store: CatalogueStore, catalogue: str) -> list[StoredObject]:
+        return [replace(item, version=item.version + 1) for item in stored(store, catalogue)]
+
+    monkeypatch.setattr(CatalogueStore, "objects", ahead)
+    (item,) = client.objects().objects
+    assert (item.version, item.model_digest) == (2, b"")
 
 
 def test_models_recognise_elsewhere_what_the_cloud_recognises(client: CloudClient) -> None:
