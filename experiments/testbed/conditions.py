@@ -2,7 +2,8 @@
 
 The pace is the time of a reference computation, features out of one photo, on all cores at once. It is taken
 before and after a measurement; the rest is what other processes computed meanwhile. Processes that yield to
-ours (idle class, or far nicer) do not count: what they cost shows in the pace.
+ours (idle class, or far nicer) do not count: what they cost shows in the pace. With Linux's automatic groups
+nobody yields, as then a process is only nice to those of its own session.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
@@ -34,7 +36,9 @@ _TIMES = 40
 _FEATURES = 800
 _YIELDS = 10
 """So much nicer than we are: it gets about a tenth of what we get."""
-_NAMED = 3
+_NAMED, _WORTH_NAMING = 3, 0.01
+_LEAST_S = 1.0
+_AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,26 +170,39 @@ class _Others:
         self._stolen_s = _stolen_s()
 
     def share(self) -> tuple[float, tuple[str, ...]]:
-        """Of all cores' time, and the names of who took most. Processes that have ended are not seen."""
-        passed_s = (time.monotonic() - self._started_s) * (os.cpu_count() or 1)
-        used = {who: spent_s - self._before.get(who, 0.0) for who, spent_s in _cpu_seconds().items()}
-        total_s = sum(used.values()) + _stolen_s() - self._stolen_s
-        most = sorted(used, key=lambda who: -used[who])[:_NAMED]
-        names = tuple(f"{name} {pid}" for pid, name in most if used[pid, name] > 0.01 * passed_s)
-        return total_s / passed_s if passed_s else 0.0, names
+        """Of all cores' time, and the names of who took most. Processes that have ended are not seen.
+
+        In less than a second nobody's share can be told.
+        """
+        lasted_s = time.monotonic() - self._started_s
+        if lasted_s < _LEAST_S:
+            return 0.0, ()
+        passed_s = lasted_s * (os.cpu_count() or 1)
+        used = {
+            who: (spent_s - self._before.get(who, (0.0, ""))[0], name)
+            for who, (spent_s, name) in _cpu_seconds().items()
+        }
+        total_s = sum(spent_s for spent_s, _ in used.values()) + _stolen_s() - self._stolen_s
+        most = sorted(
+            ((spent_s, f"{name} {pid}") for (pid, _), (spent_s, name) in used.items()), reverse=True
+        )
+        names = tuple(who for spent_s, who in most[:_NAMED] if spent_s > _WORTH_NAMING * passed_s)
+        return min(1.0, total_s / passed_s), names
 
 
-def _cpu_seconds() -> dict[tuple[int, str], float]:
-    """Of every process that does not yield to us, by id and name."""
+def _cpu_seconds() -> dict[tuple[int, float], tuple[float, str]]:
+    """Of every process that does not yield to us, by id and birth: seconds and name."""
     me = psutil.Process()
     own, most_nice = me.pid, me.nice() + _YIELDS
+    nobody_yields = _has_autogroups()
     found = {}
     for process in psutil.process_iter():
         try:
-            if process.pid == own or process.nice() >= most_nice or _is_idle_class(process.pid):
+            yields = process.nice() >= most_nice or _is_idle_class(process.pid)
+            if process.pid == own or (yields and not nobody_yields):
                 continue
             times = process.cpu_times()
-            found[process.pid, process.name()] = times.user + times.system
+            found[process.pid, process.create_time()] = times.user + times.system, process.name()
         except psutil.Error:
             continue  # it has ended
     return found
@@ -196,6 +213,13 @@ def _is_idle_class(pid: int) -> bool:
         return os.sched_getscheduler(pid) == os.SCHED_IDLE
     except (AttributeError, OSError):
         return False  # not Linux, or it has ended
+
+
+def _has_autogroups() -> bool:
+    try:
+        return _AUTOGROUPS.read_text().strip() == "1"
+    except OSError:
+        return False
 
 
 def _stolen_s() -> float:
