@@ -72,6 +72,9 @@ def run(
     ] = None,
     on: OnOption = "",
     costs: CostsOption = "",
+    runs: Annotated[
+        int, typer.Option("--runs", min=0, help="With other traces each; 0: as many as the figure wants.")
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -97,7 +100,13 @@ def run(
     pin_threads()
     found = find_experiment(name)
     options = RunOptions(
-        seed, smoke, visits, data, on=_one_of(on, "--on", _ON), costs=_one_of(costs, "--costs", _COSTS)
+        seed,
+        smoke,
+        visits,
+        data,
+        on=_one_of(on, "--on", _ON),
+        costs=_one_of(costs, "--costs", _COSTS),
+        runs=runs,
     )
     check(found, options)
     options = found.completed(options, lambda text: typer.echo(text, err=True))

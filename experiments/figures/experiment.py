@@ -17,6 +17,9 @@ import xxhash
 
 from nearsight.common.errors import InvalidArgument, NotFound
 
+_MACHINES = ("on", "costs", "costs_mark", "runs")
+"""Options of experiments that run on twin or testbed."""
+
 Row = Mapping[str, str | int | float]
 """One measurement, before it is written."""
 
@@ -46,6 +49,8 @@ class RunOptions:
         The twin's: "measured" on this machine, or the "paper"'s.
     costs_mark : str
         Tells such costs apart.
+    runs : int
+        With other traces each; 0: as many as the experiment wants.
     """
 
     seed: int = 1
@@ -56,6 +61,7 @@ class RunOptions:
     on: str = ""
     costs: str = ""
     costs_mark: str = ""
+    runs: int = 0
 
     def configuration(self) -> dict[str, Any]:
         """What identifies a run: results of different configurations are never mixed.
@@ -70,7 +76,7 @@ class RunOptions:
             "smoke": self.smoke,
             "visits": _fingerprint(self.visits),
             "data": _fingerprint_of_folder(self.data),
-            **{name: value for name in ("on", "costs", "costs_mark") if (value := getattr(self, name))},
+            **{name: value for name in _MACHINES if (value := getattr(self, name))},
         }
 
     def rng(self, *parts: str | int) -> np.random.Generator:
@@ -129,7 +135,7 @@ class Experiment(ABC):
     takes_data : bool
         Whether ``--data`` does.
     takes_machines : bool
-        Whether ``--on`` and ``--costs`` do: it runs on the twin or on the testbed.
+        Whether ``--on``, ``--costs`` and ``--runs`` do: it runs on the twin or on the testbed.
     same_rows_as : str
         Another experiment that measures the same; its rows are used if they are there. Empty: none.
     shares_cells_with : tuple of str

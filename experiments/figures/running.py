@@ -60,8 +60,10 @@ def check(experiment: Experiment, options: RunOptions) -> None:
         raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
     if options.data is not None and not experiment.takes_data:
         raise InvalidArgument(f"{experiment.name} takes no data set", advice="leave out --data")
-    if (options.on or options.costs) and not experiment.takes_machines:
-        raise InvalidArgument(f"{experiment.name} runs in one way only", advice="leave out --on and --costs")
+    if (options.on or options.costs or options.runs) and not experiment.takes_machines:
+        raise InvalidArgument(
+            f"{experiment.name} runs in one way only", advice="leave out --on, --costs and --runs"
+        )
 
 
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:

@@ -18,7 +18,7 @@ import xxhash
 from pydantic import BaseModel, ConfigDict
 
 from nearsight.common.caching.profile import load_profile_file, save_profile_file
-from nearsight.common.errors import NotFound
+from nearsight.common.errors import CorruptStore, NotFound
 from nearsight.experiments.figures.experiment import RunOptions
 from nearsight.experiments.scale.plan import AS_TESTBED, PAPER
 from nearsight.experiments.scale.twin_runs import PhotoKind
@@ -180,8 +180,8 @@ class _Measuring:
         """As twin-validation fitted them, if it was run here; else from profiles alone."""
         try:
             costs = CostModel.load(fitted)
-        except NotFound:
-            self._say("no run of twin-validation is here: costs are profiled, not fitted to the testbed")
+        except (NotFound, CorruptStore) as error:
+            self._say(f"{error.message}: costs are profiled, not fitted to the testbed")
             costs = self._profiled()
         if costs.edge.largest_k >= _SIZES[-1]:
             return costs

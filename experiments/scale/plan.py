@@ -15,6 +15,7 @@ from nearsight.experiments.scale.operating_point import (
     VISITORS,
     OperatingPoint,
 )
+from nearsight.experiments.scale.twin_runs import CROWD, RUNS, SECONDS
 
 TWIN, TESTBED = "twin", "testbed"
 MEASURED, PAPER, AS_TESTBED = "measured", "paper", "testbed"
@@ -33,13 +34,17 @@ class Amount:
         How long visitors are followed.
     processes : int
         Cells at a time.
+    crowd : int
+        Visitors that there are walks of.
     """
 
     runs: int
     seconds: float
     processes: int = 1
+    crowd: int = CROWD
 
 
+_TESTBED_SECONDS = 20.0
 _ON_TESTBED = {
     VISITORS: (1, 5, 10),
     SECTIONS: (1, 3, 5),
@@ -49,6 +54,7 @@ _ON_TESTBED = {
 """Everything runs in real time there, and all processes share one machine."""
 _PAPER_DEVICES = 10
 """The dissertation had no more (6.2.6), and with its costs everything breaks down beyond."""
+_SMOKE_CROWD = 40
 _SMOKE = replace(BASELINE, visitors=2, sections=1, classes=50)
 _SMOKE_VALUES = {VISITORS: (1, 2), SECTIONS: (1,), CLASSES: (50,), NETWORK: ("Slow", "SuperFast")}
 
@@ -56,10 +62,12 @@ _SMOKE_VALUES = {VISITORS: (1, 2), SECTIONS: (1,), CLASSES: (50,), NETWORK: ("Sl
 def amount_of(options: RunOptions) -> Amount:
     """Of a run."""
     if options.smoke:
-        return Amount(1, 6.0 if options.on == TESTBED else 10.0)
-    if TESTBED in {options.on, options.costs}:
-        return Amount(4, 30.0)
-    return Amount(4, 30.0 if options.costs == AS_TESTBED else 120.0, os.cpu_count() or 1)
+        return Amount(1, 6.0, crowd=_SMOKE_CROWD)
+    runs = options.runs or RUNS
+    if options.on == TESTBED:
+        return Amount(runs, _TESTBED_SECONDS)
+    seconds = _TESTBED_SECONDS if options.costs == AS_TESTBED else SECONDS
+    return Amount(runs, seconds, os.cpu_count() or 1)
 
 
 def points_of(variable: str, options: RunOptions) -> tuple[OperatingPoint, ...]:

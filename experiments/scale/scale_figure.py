@@ -156,11 +156,11 @@ def _point(values: Mapping[str, Any]) -> OperatingPoint:
 def run_cell(cell: Cell, options: RunOptions) -> list[Row]:
     """All configurations at a point, with the traces of a run."""
     point, run = _point(cell.parameters), int(cell.parameters["run"])
-    unknown_share, seconds = float(cell.parameters["unknown_share"]), amount_of(options).seconds
+    unknown_share, amount = float(cell.parameters["unknown_share"]), amount_of(options)
     if options.on == TESTBED:
         from nearsight.experiments.scale.testbed_runs import play_on_testbed  # noqa: PLC0415
 
-        return play_on_testbed(point, ORDER, run, options, seconds=seconds, unknown_share=unknown_share)
+        return play_on_testbed(point, ORDER, run, options, amount, unknown_share)
     configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
     machines = machines_of(options)
     return play_on_twin(
@@ -170,9 +170,10 @@ def run_cell(cell: Cell, options: RunOptions) -> list[Row]:
         machines.costs,
         machines.hardware,
         seed=options.seed,
-        seconds=seconds,
+        seconds=amount.seconds,
         photos=machines.photos,
         unknown_share=unknown_share,
+        crowd=amount.crowd,
     )
 
 

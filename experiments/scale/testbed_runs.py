@@ -19,7 +19,7 @@ from nearsight.experiments.figures.walks import Crowd, Following, follow, write_
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.scale.machines import Machines, machines_of
 from nearsight.experiments.scale.operating_point import OperatingPoint
-from nearsight.experiments.scale.plan import MEASURED
+from nearsight.experiments.scale.plan import MEASURED, Amount
 from nearsight.experiments.scale.session_numbers import Usage, session_row
 from nearsight.experiments.simulation.session import COOPERATIVE, ONLY_CLOUD
 from nearsight.experiments.testbed.configurations import BUILT_IN
@@ -31,7 +31,10 @@ from nearsight.experiments.testbed.tiers import CATALOGUE
 from nearsight.experiments.traces.movement import generate_visits
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from nearsight.experiments.datasets.dataset import Dataset
+    from nearsight.experiments.traces.requests import PhotoRequest
 
 MUSEUM = MuseumSettings(objects=1000, photos_per_object=2, unknown_photos=100)
 SMOKE_MUSEUM = MuseumSettings(objects=50, photos_per_object=2, unknown_photos=2)
@@ -44,8 +47,7 @@ def play_on_testbed(
     configurations: Sequence[str],
     run: int,
     options: RunOptions,
-    *,
-    seconds: float,
+    amount: Amount,
     unknown_share: float,
 ) -> list[Row]:
     """Play configurations of section 6.2.3 on the same traces, one after the other.
@@ -60,8 +62,8 @@ def play_on_testbed(
         Which traces.
     options : RunOptions
         Seed, and where museums are kept.
-    seconds : float
-        How long visitors are followed.
+    amount : Amount
+        How long visitors are followed, and how many there are walks of.
     unknown_share : float
         Share of the photos that show what is in no catalogue.
 
@@ -75,46 +77,49 @@ def play_on_testbed(
     painted = museum_folder(options.museums, museum).resolve()
     folder = painted.parent.parent / "testbed" / ("scale-smoke" if options.smoke else "scale")
     teach_catalogue(painted, painted / "cloud.db", threads=2, progress=lambda _done, _of: None)
-    following = Following(point.visitors, seconds, unknown_share)
-    session = _session(point, run, options, dataset, following, folder, painted / "cloud.db")
+    rng = options.rng("scale", run)
+    crowd = Crowd.divided(generate_visits(rng, sections=point.sections, visitors=amount.crowd), rng)
+    following = Following(point.visitors, amount.seconds, unknown_share)
+    traces = folder / "traces" / f"{point.key}-run{run}"
+    shown = crowd.mapped(sorted(photos_by_object(dataset))[: point.classes])
+    planned = _planned(crowd, following, shown, dataset, rng)
+    session = Session(
+        folder,
+        _catalogue(painted / "cloud.db", folder, point, set(shown.values())),
+        write_traces(traces, planned, rng),
+        tuple(crowd.transitions(shown)),
+        point.link,
+        options.seed,
+        counts_bytes=True,
+    )
     tiers = _tiers(configurations, machines_of(replace(options, costs=MEASURED)), folder)
     cores = dict.fromkeys(("edge", "cloud"), os.cpu_count() or 1)
     rows = []
     for name in configurations:
         played = session.play({name: tiers[name]})[name]
-        used = Usage(seconds, played.cpu_s, cores, played.up_bytes, played.down_bytes)
+        used = Usage(amount.seconds, played.cpu_s, cores, played.up_bytes, played.down_bytes)
         rows.append(session_row(point, name, run, played.rows, used, unknown_share))
     return rows
 
 
-def _session(
-    point: OperatingPoint,
-    run: int,
-    options: RunOptions,
-    dataset: Dataset,
+def _planned(
+    crowd: Crowd,
     following: Following,
-    folder: Path,
-    database: Path,
-) -> Session:
-    """What is the same for all configurations of a run."""
-    rng = options.rng("scale", run)
-    crowd = Crowd.divided(generate_visits(rng, sections=point.sections), rng)
-    photos = photos_by_object(dataset)
-    objects = crowd.mapped(sorted(photos)[: point.classes])
+    shown: Mapping[str, str],
+    dataset: Dataset,
+    rng: np.random.Generator,
+) -> Mapping[str, Sequence[PhotoRequest]]:
+    """What the devices photograph."""
     unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
-    planned = follow(crowd, following, objects, photos, unknown, rng)
-    catalogue = folder / f"cloud-{point.classes}.db"
-    catalogue.parent.mkdir(parents=True, exist_ok=True)
-    cut_catalogue(database, catalogue, catalogue=CATALOGUE, keep=set(objects.values()), classes=point.classes)
-    return Session(
-        folder,
-        catalogue,
-        write_traces(folder / "traces" / f"{point.key}-run{run}", planned, rng),
-        tuple(crowd.transitions(objects)),
-        point.link,
-        options.seed,
-        counts_bytes=True,
-    )
+    return follow(crowd, following, shown, photos_by_object(dataset), unknown, rng)
+
+
+def _catalogue(source: Path, folder: Path, point: OperatingPoint, shown: set[str]) -> Path:
+    """A database of so many classes."""
+    path = folder / f"cloud-{point.classes}.db"
+    folder.mkdir(parents=True, exist_ok=True)
+    cut_catalogue(source, path, catalogue=CATALOGUE, keep=shown, classes=point.classes)
+    return path
 
 
 def _tiers(configurations: Sequence[str], machines: Machines, folder: Path) -> dict[str, Tiers]:

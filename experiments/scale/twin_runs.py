@@ -30,6 +30,8 @@ from nearsight.experiments.simulation.visitors import generated
 UNKNOWN_SHARE = 0.0
 """As in the dissertation: every photo shows an exhibit of the sections (6.2.5)."""
 SECONDS = 120.0
+CROWD = 180
+"""Visitors of the real traces (6.2.5)."""
 RUNS = 4
 """Each with other traces (6.2.7)."""
 
@@ -72,6 +74,24 @@ _SECOND_LOOK = 0.995
 _MUSEUM_BYTES = (27_000.0, 0.4)
 
 
+@dataclass(frozen=True, slots=True)
+class Visiting:
+    """What visitors do.
+
+    Attributes
+    ----------
+    following : Following
+        The devices.
+    photos : PhotoKind
+    crowd : int
+        Visitors that there are walks of.
+    """
+
+    following: Following
+    photos: PhotoKind
+    crowd: int = CROWD
+
+
 def play_on_twin(  # noqa: PLR0913 - an operating point, and what it is played with
     point: OperatingPoint,
     configurations: Sequence[str],
@@ -83,6 +103,7 @@ def play_on_twin(  # noqa: PLR0913 - an operating point, and what it is played w
     seconds: float = SECONDS,
     photos: PhotoKind | None = None,
     unknown_share: float = UNKNOWN_SHARE,
+    crowd: int = CROWD,
 ) -> list[Row]:
     """Play some configurations of section 6.2.3 on the same traces.
 
@@ -106,15 +127,17 @@ def play_on_twin(  # noqa: PLR0913 - an operating point, and what it is played w
         Default: as the profiles of ``costs`` say.
     unknown_share : float
         Share of the photos that show what is in no catalogue.
+    crowd : int
+        Visitors that there are walks of; four fifths of them teach the edge.
 
     Returns
     -------
     list of Row
         One per configuration; see `session_numbers.session_row`.
     """
-    kind = photos or PhotoKind.of(costs)
     following = Following(point.visitors, seconds, unknown_share)
-    session = twin_session(point, run, costs, hardware, following, kind, seed)
+    visiting = Visiting(following, photos or PhotoKind.of(costs), crowd)
+    session = twin_session(point, run, costs, hardware, visiting, seed)
     rows = []
     for name in configurations:
         outcome = session.play(name, _on(hardware, CONFIGURATIONS[name]))
@@ -128,15 +151,22 @@ def twin_session(
     run: int,
     costs: CostModel,
     hardware: Hardware,
-    following: Following,
-    photos: PhotoKind,
+    visiting: Visiting,
     seed: int,
 ) -> TwinSession:
     """What is the same for all configurations of a run."""
     rng = np.random.default_rng([seed, xxhash.xxh32_intdigest(b"scale"), run])
+    photos = visiting.photos
     maker = PhotoMaker(photos.recall, photos.second_look, (photos.median_bytes, photos.spread), rng)
     object_ids = [f"{number + 1:04d}" for number in range(point.classes)]
-    visitors, transitions = generated(maker, object_ids, following, sections=point.sections, rng=rng)
+    visitors, transitions = generated(
+        maker,
+        object_ids,
+        visiting.following,
+        sections=point.sections,
+        crowd_size=visiting.crowd,
+        rng=rng,
+    )
     return TwinSession(
         object_ids, visitors, costs, point.link, transitions, hardware=hardware, seed=seed * 1000 + run
     )

@@ -1,0 +1,103 @@
+"""Figures of chapter 6: their cells, numbers, tables and pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nearsight.experiments.figures.experiment import RunOptions
+from nearsight.experiments.figures.registry import EXPERIMENTS, find_experiment
+from nearsight.experiments.scale.configurations import FULL, ORDER
+from nearsight.experiments.scale.figures import Figure6x4, Figure6x12
+from nearsight.experiments.scale.operating_point import BASELINE, VARIABLES, VISITORS, OperatingPoint
+from nearsight.experiments.scale.scale_figure import ScaleFigure
+from nearsight.experiments.scale.table6_4 import STRANGERS
+from nearsight.experiments.scale.table6_4 import Figure as Table
+from nearsight.experiments.simulation.session import ONLY_CLOUD
+from support.scale_rows import stored_rows
+
+TWIN = RunOptions(on="twin", costs="measured")
+TESTBED = RunOptions(on="testbed")
+FIGURES = [name for name, entry in EXPERIMENTS.items() if entry.module.endswith("scale.figures")]
+
+
+def p50(point: OperatingPoint, tiers: str) -> float:
+    return 10.0 * point.visitors + 100.0 * ORDER.index(tiers)
+
+
+def write(folder: Path, figure: ScaleFigure | Table, rows: list[dict[str, str]]) -> None:
+    lines = [",".join(rows[0]), *(",".join(f'"{value}"' for value in row.values()) for row in rows)]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    (folder / "summary.json").write_text(json.dumps({"metrics": figure.metrics(rows)}))
+
+
+def test_a_row_tells_which_cell_it_is_from() -> None:
+    figure = Table()
+    cells = figure.cells(TWIN)
+    assert len({cell.key for cell in cells}) == len(cells)
+    for cell in cells:
+        assert figure.cell_of({name: str(value) for name, value in cell.parameters.items()}) == cell.key
+
+
+@pytest.mark.parametrize("options", [TWIN, TESTBED], ids=["twin", "testbed"])
+def test_the_table_needs_nothing_but_the_cells_of_four_figures_and_strangers(options: RunOptions) -> None:
+    figures = {cell.key for name in FIGURES for cell in find_experiment(name).cells(options)}
+    added = {cell.key for cell in Table().cells(options)} - figures
+    assert added == {f"v10-s3-c500-baseline-unknown{STRANGERS:g}-run{run}" for run in range(1, 5)}
+
+
+def test_the_testbed_measures_fewer_points_than_the_twin() -> None:
+    figure = Figure6x4()
+    few, many = ({cell.key for cell in figure.cells(options)} for options in (TESTBED, TWIN))
+    assert few < many
+    assert len(figure.cells(RunOptions(on="testbed", runs=1))) == len(few) / 4
+
+
+def test_numbers_are_medians_and_ranges_over_the_runs() -> None:
+    rows = stored_rows([BASELINE], p50, runs=3)
+    one = Figure6x4().metrics(rows)["values"]["5"][ONLY_CLOUD]
+    assert one["p50_ms"] == {"median": 51.0, "min": 50.0, "max": 52.0, "each": [50.0, 51.0, 52.0]}
+    assert (one["requests"], one["runs"]) == (3, 3)
+
+
+def test_networks_stand_in_the_order_of_their_speed() -> None:
+    rows = stored_rows(list(VARIABLES["network"]), p50)
+    assert list(Figure6x12().metrics(rows)["values"]) == ["Slow", "Medium", "baseline", "Fast", "SuperFast"]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_a_table_and_a_picture(name: str, tmp_path: Path) -> None:
+    figure = find_experiment(name)
+    assert isinstance(figure, ScaleFigure)
+    points = [*VARIABLES[figure.variable][:2]]
+    rows = stored_rows(points, p50)
+    columns, lines = figure.table(figure.metrics(rows))
+    assert {len(line) for line in lines} == {len(columns)}
+    assert len(lines) == len(points) * len(ORDER)
+    write(tmp_path, figure, rows)
+    assert figure.plot(tmp_path).stat().st_size > 10_000
+
+
+def test_the_full_system_is_compared_with_only_cloud_with_and_without_strangers(tmp_path: Path) -> None:
+    points = list(dict.fromkeys(point for some in VARIABLES.values() for point in some))
+    many = OperatingPoint(visitors=10)
+    rows = [
+        *stored_rows(points, lambda _point, tiers: 8.0 if tiers == FULL else 100.0, runs=1),
+        *stored_rows(
+            [many], lambda _point, tiers: 12.0 if tiers == FULL else 100.0, unknown=STRANGERS, runs=1
+        ),
+    ]
+    table = Table()
+    found = [target for target in table.targets(table.metrics(rows)) if "p50 of the full" in target.text]
+    assert [(target.value, target.reached) for target in found] == [(0.08, True), (0.12, False)]
+    write(tmp_path, table, rows)
+    assert table.plot(tmp_path).stat().st_size > 10_000
+
+
+def test_strangers_are_no_part_of_a_variable() -> None:
+    points = list(VARIABLES[VISITORS])
+    many = OperatingPoint(visitors=10)
+    rows = [*stored_rows(points, p50), *stored_rows([many], p50, unknown=STRANGERS)]
+    assert Table().metrics(rows)["variables"][VISITORS]["10"][FULL]["runs"] == 2

@@ -1,0 +1,32 @@
+"""Rows of a figure as they stand in a file, with a p50 that a test chooses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from nearsight.experiments.scale.configurations import ORDER
+from nearsight.experiments.scale.operating_point import OperatingPoint
+from nearsight.experiments.scale.session_numbers import Usage, session_row
+from nearsight.experiments.testbed.rows import RECOGNIZED, RequestRow
+
+P50 = Callable[[OperatingPoint, str], float]
+
+
+def stored_rows(
+    points: list[OperatingPoint], p50: P50, *, costs: str = "measured", runs: int = 2, unknown: float = 0.0
+) -> list[dict[str, str]]:
+    """One row per point, configuration and run; the latency grows by 1 ms with each run."""
+    configuration = json.dumps({"on": "twin", "costs": costs})
+    usage = Usage(10.0, {"edge": 1.0, "cloud": 2.0}, {"edge": 8, "cloud": 24}, 10_000, 1_000)
+    found = []
+    for point in points:
+        for tiers in ORDER:
+            for run in range(1, runs + 1):
+                latency_ms = p50(point, tiers) + run - 1
+                asked = RequestRow(tiers, "v", 0, 0.0, 0.0, "a", "a", RECOGNIZED, 1, "edge", latency_ms)
+                row = session_row(point, tiers, run, [asked], usage, unknown)
+                found.append(
+                    {**{name: str(value) for name, value in row.items()}, "configuration": configuration}
+                )
+    return found
