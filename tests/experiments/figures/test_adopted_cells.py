@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.squares import Squares
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.figures.experiment import Experiment, RunOptions, StoredRow
 from nearsight.experiments.figures.running import adopt_cells, check, prepare, run_cells
+from support.squares import Squares
 
 FEW, ALL = RunOptions(smoke=True), RunOptions()
 
@@ -26,7 +26,7 @@ class SquaresWithFewer(Squares):
 class FewSquares(SquaresWithFewer):
     """The first two."""
 
-    def cells(self, options: RunOptions):  # noqa: ANN201 - as of its base
+    def cells(self, options: RunOptions):
         return super().cells(options)[:2]
 
 
