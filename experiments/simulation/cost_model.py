@@ -72,7 +72,7 @@ class CostModel(BaseModel):
     call_work : Scatter
         Of ``call_ms``: messages of busy daemons are late now and then.
     build_ms : tuple of (models, ms)
-        Building a snapshot, by its size; between the sizes on a straight line, beyond the last as there.
+        Building a snapshot, by its size; between the sizes on a straight line, beyond the last in proportion.
     model_features : int
         Features of one object model.
     pace_ms : float
@@ -94,7 +94,7 @@ class CostModel(BaseModel):
     prepare_ms: float = 0.3
     small_ms: float = 0.4
     call_work: Scatter = Scatter(ratios=(1.0,))
-    build_ms: tuple[tuple[int, float], ...] = ((4, 0.0), (10, 28.0), (40, 110.0), (132, 135.0))
+    build_ms: tuple[tuple[int, float], ...] = ((4, 0.0), (10, 27.0), (40, 75.0), (132, 600.0), (400, 2100.0))
     model_features: int = 1000
     pace_ms: float = Field(default=0.0, ge=0)
     fitted_to: str = ""
@@ -194,7 +194,8 @@ class Costs:
 
     def build_s(self, models: int) -> float:
         """A snapshot of so many models."""
-        return float(np.interp(models, self._build_sizes, self._build_ms)) / 1e3
+        beyond: float = max(1.0, models / self._build_sizes[-1])
+        return beyond * float(np.interp(models, self._build_sizes, self._build_ms)) / 1e3
 
     def one_way_s(self, *slowness: float) -> float:
         """Half of what a call typically costs besides link and computing; machines are so slow."""
