@@ -96,7 +96,7 @@ def _rows(result: Result) -> Markup:
         return notice(f"{error}: no rows can be downloaded.")
     name = f"{result.folder.name}-rows.csv"
     link = tag("a", f"Download {name}", href=embedded.link, download=name, class_="download")
-    return tag("p", link, " ", _told(embedded, path.as_posix()), class_="rows")
+    return tag("div", link, " ", _told(embedded, path.as_posix()), class_="rows")
 
 
 def _told(embedded: EmbeddedRows, path: str) -> Markup:
@@ -112,7 +112,7 @@ def _told(embedded: EmbeddedRows, path: str) -> Markup:
         return together([kept])
     columns = [(column, value) for column, value in embedded.constant.items()]
     left_out = f"{len(columns)} columns are left out, as they say the same in every row"
-    return together([kept, opens(left_out, data_table(("column", "value"), columns), class_="inline")])
+    return together([kept, opens(left_out, data_table(("column", "value"), columns))])
 
 
 def _provenance(result: Result) -> Markup:

@@ -12,6 +12,7 @@ from nearsight.experiments.report.collecting import Target
 from support.small_results import ENTRIES, begin_run, write_result
 
 _VOID = {"img", "input", "meta"}
+_ENDS_A_PARAGRAPH = {"p", "div", "details", "table", "ul", "aside", "section"}
 
 
 class Page(HTMLParser):
@@ -32,6 +33,7 @@ class Page(HTMLParser):
         self.links += [found["href"] or ""] if "href" in found else []
         self.ids += [found["id"] or ""] if "id" in found else []
         self.sources += [found["src"] or ""] if "src" in found else []
+        assert tag not in _ENDS_A_PARAGRAPH or "p" not in self.open, f"{tag} inside of p"
         if tag not in _VOID:
             self.open.append(tag)
 
