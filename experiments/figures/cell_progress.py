@@ -17,6 +17,8 @@ from rich.text import Text
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 
+_NOTHING_S = 0.5
+
 
 class CellProgress:
     """Counts the parts of a run and says how they come along.
@@ -73,8 +75,10 @@ class CellProgress:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done, left=left)
             return
-        took = in_words(now_s - self._cell_started_s)
-        parts = (f"{self._done}/{self._total}", f"{self._key} took {took}", left)
+        took_s = now_s - self._cell_started_s
+        # Of parts that other processes ran nothing is heard until they are finished.
+        what = self._key if took_s < _NOTHING_S else f"{self._key} took {in_words(took_s)}"
+        parts = (f"{self._done}/{self._total}", what, left)
         self._console.print(f"{self._name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
 
 

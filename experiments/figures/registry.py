@@ -141,6 +141,11 @@ EXPERIMENTS = MappingProxyType(
             "What grows with which variable, and the full system against only-cloud; uses figures' rows.",
             "Cachier dissertation, 6.7",
         ),
+        "map": Entry(
+            "nearsight.experiments.figures.where_it_loses",
+            "Where the full system loses to a simpler one, and by how much: 216 operating points.",
+            "beyond the Cachier dissertation's 6.7",
+        ),
         "fig6.15": Entry(
             "nearsight.experiments.figures.fig6_15",
             "Presence of 20 devices, and how long a get takes in their store and in Kademlia.",
