@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := src/nearsight tests
+SCALE := table6.4 fig6.4 fig6.5 fig6.6 fig6.7 fig6.8 fig6.9 fig6.10 fig6.11 fig6.12 fig6.13 fig6.14
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench falconn protos clean
+.PHONY: help setup demo test check format bench figures falconn protos clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +43,12 @@ format: $(STAMP)  ## format the code and sort the imports
 
 bench: $(STAMP)  ## benchmarks against peers, written to results/bench/
 	$(BIN)/nearsight bench all --out results/bench
+
+figures: $(STAMP)  ## chapter 6 of the dissertation on the twin, and the report; a quarter of an hour
+	@for costs in measured paper; do for name in $(SCALE); do \
+		$(BIN)/nearsight experiment run $$name --costs $$costs || exit; done; done
+	@$(BIN)/nearsight experiment run map
+	@$(BIN)/nearsight experiment report
 
 falconn: $(STAMP)  ## build the optional FALCONN backend (needs g++; about two minutes)
 	@$(BIN)/python -c 'import falconn' 2>/dev/null && echo "falconn is installed" || { \

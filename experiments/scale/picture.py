@@ -77,9 +77,10 @@ def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
 def world_in_words(found: Mapping[str, Any]) -> str:
     """Where it was measured, for a caption."""
     if found["on"] == "testbed":
-        return "Testbed: real daemons, all on one machine. Lines: medians of the runs; bars: least to most"
-    world = _WORLDS[found["costs"] or MEASURED]
-    return f"Twin: {world}. Lines: medians of the runs; bars: least to most"
+        world = "Testbed: real daemons, all on one machine"
+    else:
+        world = f"Twin: {_WORLDS[found['costs'] or MEASURED]}"
+    return f"{world}. Lines are medians of the runs, drawn from the least to the most"
 
 
 def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
@@ -91,6 +92,7 @@ def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
             (place, one[tiers][metric])
             for place, one in enumerate(values.values())
             if one[tiers][metric]["median"] is not None
+            and (metric not in _LOGARITHMIC or one[tiers][metric]["median"] > 0)
         ]
         places = [place + 0.06 * (number - (len(names) - 1) / 2) for place, _ in drawn]
         least = _LEAST.get(metric, 0.0)

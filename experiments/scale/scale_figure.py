@@ -213,12 +213,11 @@ def numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def _range(values: Sequence[float]) -> dict[str, Any]:
     if not values:
-        return {"median": None, "min": None, "max": None, "each": []}
+        return dict.fromkeys(("median", "min", "max"))
     return {
         "median": round(float(np.median(values)), 6),
         "min": round(min(values), 6),
         "max": round(max(values), 6),
-        "each": [round(value, 6) for value in values],
     }
 
 

@@ -39,7 +39,7 @@ def draw(folder: Path, name: str) -> Path:
                     alpha=0.15,
                     linewidth=0,
                 )
-            axes.set_xticks(range(len(values)), list(values), rotation=45 if variable == "network" else 0)
+            axes.set_xticks(range(len(values)), list(values), fontsize=8)
             axes.set_yscale("log")
             plain_logarithmic(axes.yaxis)
             axes.set_title(variable)

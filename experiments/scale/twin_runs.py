@@ -29,7 +29,7 @@ from nearsight.experiments.simulation.visitors import generated
 
 UNKNOWN_SHARE = 0.0
 """As in the dissertation: every photo shows an exhibit of the sections (6.2.5)."""
-SECONDS = 120.0
+SECONDS = 60.0
 CROWD = 180
 """Visitors of the real traces (6.2.5)."""
 RUNS = 4
