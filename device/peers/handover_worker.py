@@ -37,6 +37,11 @@ from nearsight.protos.peers_pb2 import (
 OFFER = DESCRIPTOR.services_by_name["Store"].methods_by_name["Offer"]
 SETTLE_AFTER_S = 0.05
 """Nodes seldom come alone: wait a moment for the next."""
+PAUSE_PER_NODE_S = 0.1
+"""Longest wait for the next, by the number of nodes: each change is news for everybody from everybody, and a
+crowd that meets on one wireless channel would have no time left to meet."""
+CALM_AFTER_S = 2.0
+"""After so long without a change the next one is not part of a crowd's."""
 MISPLACED_AFTER_S = 0.005
 """What was written by somebody who sees other nodes is missing where others look for it: make haste."""
 RETRY_AFTER_S = 1.0
@@ -104,6 +109,10 @@ class HandoverWorker:
         self._misplaced: set[str] = set()
         self._passed: list[Placement] = [self._placement(standing.view.nodes)]
         self._everything = False
+        self._tell_all = False
+        self._askers: set[NodeId] = set()
+        self._pause_s = SETTLE_AFTER_S
+        self._changed_s = float("-inf")
         self._asked_s: dict[NodeId, float] = {}
         # Only the worker's thread touches these.
         self._before: tuple[Placement, ...] = ()
@@ -124,10 +133,16 @@ class HandoverWorker:
     def changed(self, before: View, after: View) -> None:
         """Other nodes are there now. Call it in the order of the changes."""
         stayed = {n for n in before.nodes & after.nodes if before.incarnations[n] == after.incarnations[n]}
+        now_s = self._clock.monotonic()
         with self._lock:
             # One that has started anew holds nothing, as if it had been away.
             self._passed += [self._placement(frozenset(stayed)), self._placement(after.nodes)]
-        self._soon()
+            self._tell_all = True
+            if now_s - self._changed_s > CALM_AFTER_S:
+                self._pause_s = SETTLE_AFTER_S
+            self._changed_s = now_s
+            pause_s = self._pause_s
+        self._soon(pause_s)
         self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
 
     def misplaced(self, keys: Iterable[str]) -> None:
@@ -146,6 +161,7 @@ class HandoverWorker:
                 return
             self._asked_s[node] = now_s
             self._passed += [self._placement(nodes - {node}), self._placement(nodes)]
+            self._askers.add(node)
         self._soon()
 
     def resynchronise(self) -> None:
@@ -174,13 +190,19 @@ class HandoverWorker:
             passed, self._passed = self._passed, []
             misplaced, self._misplaced = self._misplaced, set()
             everything, self._everything = self._everything, False
+            tell_all, self._tell_all = self._tell_all or everything, False
+            askers, self._askers = self._askers, set()
+            if tell_all:
+                longest_s = max(SETTLE_AFTER_S, PAUSE_PER_NODE_S * len(view.nodes))
+                self._pause_s = min(2 * self._pause_s, longest_s)
+        told = (view.nodes if tell_all else view.nodes & askers) - {self._own}
         after = self._placement(view.nodes)
         before = () if everything else (*self._before, *passed)
         anew = everything or bool(passed)
         plan = HandoverPlan(self._own, self._shared.keys() if anew else (), before if anew else (), after)
         for key in misplaced:
             plan.add(key)
-        if self._carry_out(plan, view, complete=anew):
+        if self._carry_out(plan, view, told):
             if anew:
                 self._before = (after,)
         else:
@@ -189,6 +211,8 @@ class HandoverWorker:
                 if anew:
                     self._passed = [after, *self._passed]
                     self._everything = self._everything or everything
+                self._tell_all = self._tell_all or tell_all
+                self._askers |= askers
             self._before = before
             self._worker.submit(self._run, name="handover", after_s=RETRY_AFTER_S)
 
@@ -202,12 +226,17 @@ class HandoverWorker:
         )
         self._turn += 1
         digests = self._shared.digests(keys)
-        self._carry_out(plan, view, complete=False, displace=False)
+        self._carry_out(plan, view, frozenset(), displace=False)
         if self._standing.view is view:
             self.counts.dropped += self._shared.drop({key: digests[key] for key in plan.droppable()})
 
     def _ask_missing(self) -> None:
         """Ask those that have not said that they are through; in the end, do without."""
+        with self._lock:
+            calm_s = self._clock.monotonic() - self._changed_s
+        if calm_s < ASK_AFTER_S:  # they have not had the time to say so
+            self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S - calm_s)
+            return
         view = self._standing.view
         missing = self._standing.missing()
         self._asks = {node: self._asks.get(node, 0) + 1 for node in missing}
@@ -225,30 +254,30 @@ class HandoverWorker:
         with self._lock:
             before = (*self._before, *self._passed)
         plan = HandoverPlan(self._own, self._shared.keys(), before, self._placement(view.nodes - {self._own}))
-        self._carry_out(plan, view, complete=False)
+        self._carry_out(plan, view, frozenset())
         done.set()
 
-    def _carry_out(self, plan: HandoverPlan, view: View, *, complete: bool, displace: bool = True) -> bool:
-        """Offer what the plan says; whether all receivers that are still there have it."""
+    def _carry_out(
+        self, plan: HandoverPlan, view: View, told: frozenset[NodeId], *, displace: bool = True
+    ) -> bool:
+        """Offer what the plan says, and tell these nodes that it was all; whether who is there has it."""
         receivers = sorted(plan.receivers(), key=self._links.is_slow)
-        through: list[Future[Reply]] = []
-        if complete:
-            others = view.nodes - {self._own, *receivers}
-            through = [self._offer(node, (), view, complete=True) for node in others]
+        at_once = told.difference(receivers)
+        through = [self._offer(node, (), view, complete=True) for node in at_once]
         succeeded = True
         for node in receivers:
             if self._standing.view.digest != view.digest:
                 return False
             try:
                 self._give(node, plan, view, displace=displace)
-                if complete:
+                if node in told:
                     through.append(self._offer(node, (), view, complete=True))
             except NearsightError as error:
                 self.counts.failed += 1
                 self._log.debug("hand-over failed", node=shown(node), reason=str(error))
                 succeeded = False
-        told = all(future.exception() is None for future in through)
-        return succeeded and told and self._standing.view.digest == view.digest
+        heard = all(future.exception() is None for future in through)
+        return succeeded and heard and self._standing.view.digest == view.digest
 
     def _give(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
         """Offer a node what the plan has for it, and send what it wants."""

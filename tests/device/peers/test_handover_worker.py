@@ -1,0 +1,91 @@
+"""Whom a device tells that it has offered everything, and how often."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.rpc.client import Reply
+from nearsight.device.peers.handover_worker import (
+    CALM_AFTER_S,
+    PAUSE_PER_NODE_S,
+    SETTLE_AFTER_S,
+    HandoverWorker,
+)
+from nearsight.device.peers.links import Links
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.shared_store import SharedStore
+from nearsight.device.peers.view import Standing, View
+from nearsight.protos.peers_pb2 import OfferResponse
+
+OWN = NodeId(1)
+SETTINGS = PeerSettings()
+
+
+class _Links:
+    """Answers every offer, and remembers whom it went to."""
+
+    def __init__(self) -> None:
+        self.offered: list[NodeId] = []
+
+    def call(self, node: NodeId, *_: object, **__: object) -> Future[Reply]:
+        self.offered.append(node)
+        answer: Future[Reply] = Future()
+        answer.set_result(Reply(OfferResponse(), (), (), 0, 0))
+        return answer
+
+    def is_slow(self, _node: NodeId) -> bool:
+        return False
+
+
+class _Device:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.links = _Links()
+        self.standing = Standing(OWN, View.of(OWN, 1, ()))
+        shared = SharedStore(SETTINGS, 1, self.clock)
+        self.worker = HandoverWorker(
+            OWN, shared, self.standing, cast(Links, cast(Any, self.links)), SETTINGS, self.clock
+        )
+
+    def see(self, count: int) -> None:
+        """So many others are there now, and are told so."""
+        before = self.standing.view
+        self.standing.update(View.of(OWN, 1, [(NodeId(number), 1) for number in range(2, count + 2)]))
+        self.worker.changed(before, self.standing.view)
+        self.worker._run()
+
+
+@pytest.fixture
+def device() -> _Device:
+    return _Device()
+
+
+def test_when_nodes_come_everybody_is_told_once(device: _Device) -> None:
+    device.see(5)
+    assert sorted(device.links.offered) == [NodeId(number) for number in range(2, 7)]
+
+
+def test_who_asks_is_answered_alone(device: _Device) -> None:
+    device.see(5)
+    device.links.offered.clear()
+    device.worker.asked(NodeId(4))
+    device.worker._run()
+    assert device.links.offered == [NodeId(4)]
+
+
+def test_a_crowd_is_told_less_often_and_the_next_single_node_soon_again(device: _Device) -> None:
+    pauses = []
+    for count in range(1, 21):
+        device.see(count)
+        pauses.append(device.worker._pause_s)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pytest.approx(PAUSE_PER_NODE_S * 21)
+    device.clock.advance(CALM_AFTER_S + 0.1)
+    before = device.standing.view
+    device.worker.changed(before, before)
+    assert device.worker._pause_s == SETTLE_AFTER_S
