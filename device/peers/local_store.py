@@ -11,7 +11,7 @@ a state that is older still, does not come back.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
@@ -20,6 +20,7 @@ from nearsight.device.peers.stamps import NEVER, Stamp
 from nearsight.device.peers.values import Entry, Register, canonical, digest, merged, size_bytes
 
 _TOMBSTONES = 0.25
+_REMEMBERED_USES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,6 @@ class _Held:
     size_bytes: int
     place: Place
     digest: int | None = None
-    plain: bytes | None = None
-    """A single value that has no end."""
 
 
 class LocalStore:
@@ -111,6 +110,15 @@ class LocalStore:
         How much to hold.
     place : Callable[[str], Place]
         How much this device is needed for a key.
+
+    Attributes
+    ----------
+    plain : dict of str to bytes
+        What there is to say of the keys that hold a single value without an end; only to be looked at.
+    used : deque of str
+        Keys that were answered from `plain`, which counts as use once something has to go.
+    counts : StoreCounts
+        What happened to entries so far.
     """
 
     def __init__(self, limits: StoreLimits, place: Callable[[str], Place]) -> None:
@@ -123,6 +131,8 @@ class LocalStore:
         self._ended: OrderedDict[str, tuple[Stamp, float]] = OrderedDict()
         self._ends: list[tuple[float, str]] = []
         self._size_bytes = 0
+        self.plain: dict[str, bytes] = {}
+        self.used: deque[str] = deque(maxlen=_REMEMBERED_USES)
         self.counts = StoreCounts()
 
     def __len__(self) -> int:
@@ -146,14 +156,6 @@ class LocalStore:
         if entry is not None and entry.value is not None:
             self._by_use[self._held[key].place].move_to_end(key)
         return entry
-
-    def plain(self, key: str) -> bytes | None:
-        """As `get`, for a single value that has no end; None: ask `get`."""
-        held = self._held.get(key)
-        if held is None or held.plain is None:
-            return None
-        self._by_use[held.place].move_to_end(key)
-        return held.plain
 
     def peek(self, key: str, now_s: float) -> Entry | None:
         """The entry of a key, to hand it on; that is no use of it."""
@@ -204,7 +206,7 @@ class LocalStore:
         for victim in victims:
             self._forget(victim)
         self.counts.evicted += len(victims)
-        self._hold(_Held(after, size, place, plain=_plain(after)))
+        self._hold(_Held(after, size, place))
         return Merge(after, changed=True)
 
     def drop(self, key: str) -> bool:
@@ -276,6 +278,7 @@ class LocalStore:
             excess -= sum(self._held[victim].size_bytes for victim in victims)
         if keys <= 0 and excess <= 0:
             return victims
+        self._note_uses()
         self._sort_by_place()
         for needed in Place:
             if needed > place:
@@ -302,6 +305,12 @@ class LocalStore:
             held.place = self._place(key)
             self._by_use[held.place][key] = None
 
+    def _note_uses(self) -> None:
+        for _ in range(len(self.used)):
+            key = self.used.popleft()
+            if key in self._held:
+                self._use(key)
+
     def _use(self, key: str) -> None:
         held = self._held[key]
         if held.entry.value is not None:
@@ -318,6 +327,8 @@ class LocalStore:
         else:
             self._by_use[held.place][key] = None
             self._ended.pop(key, None)
+            if isinstance(held.entry.value, Register) and held.entry.expires_s is None:
+                self.plain[key] = held.entry.value.value
         if held.entry.expires_s is not None:
             self._remember_end(held.entry.expires_s, key)
 
@@ -333,6 +344,7 @@ class LocalStore:
 
     def _forget(self, key: str) -> None:
         held = self._held.pop(key)
+        self.plain.pop(key, None)
         self._size_bytes -= held.size_bytes
         if held.entry.value is None:
             del self._tombstones[key]
@@ -351,10 +363,6 @@ class LocalStore:
         if entry.cleared != NEVER:
             tombstone = replace(entry, value=None, expires_s=end_s)
             self._hold(_Held(tombstone, size_bytes(tombstone), self._place(entry.key)))
-
-
-def _plain(entry: Entry) -> bytes | None:
-    return entry.value.value if isinstance(entry.value, Register) and entry.expires_s is None else None
 
 
 def _is_over(entry: Entry, now_s: float) -> bool:

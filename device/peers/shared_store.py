@@ -98,10 +98,15 @@ class SharedStore:
         with self._lock:
             return self._store.get(key, self._clock.monotonic())
 
-    def plain(self, key: str) -> bytes | None:
-        """The value of a key, if it is a single one that has no end."""
-        with self._lock:
-            return self._store.plain(key)
+    @property
+    def plain(self) -> Mapping[str, bytes]:
+        """The single values without an end that are held here now; others change it meanwhile."""
+        return self._store.plain
+
+    @property
+    def note_use(self) -> Callable[[str], None]:
+        """To be called with each key that was answered from `plain`."""
+        return self._store.used.append
 
     def write(self, entry: Entry, *, displace: bool = True) -> Written:
         """Take in an entry; unless ``displace``, only if there is room."""

@@ -17,8 +17,8 @@ _REMEMBERED_KEYS = 4096
 
 
 @dataclass(slots=True)
-class _Mine:
-    """Keys that a device is a replica of, as long as it has this view and is settled in it."""
+class Mine:
+    """Keys that a device is known to be a replica of, as long as it is settled in this view."""
 
     view: View | None
     everything: bool
@@ -28,21 +28,8 @@ class _Mine:
 class StoreClient(StoreCalls):
     """Reads and writes of one device. Thread-safe; parameters as of `StoreCalls`."""
 
-    _mine = _Mine(None, everything=False)  # of nobody, and replaced as a whole
-
-    def own_value(self, key: str) -> bytes | None:
-        """The plain value of a key that this device is known to be a replica of; None: `read` it.
-
-        What is asked for often must cost little: this is `_known_here` without what it found out before.
-        """
-        mine = self._mine
-        if mine.view is not self.own.standing.settled_view or not (mine.everything or key in mine.keys):
-            return None
-        value = self.own.shared.plain(key)
-        if value is not None:
-            self.counts.reads += 1
-            self.counts.own_reads += 1
-        return value
+    mine = Mine(None, everything=False)
+    """Replaced as a whole; the first is of nobody."""
 
     def read(self, key: str, *, claim: bool) -> Future[NodeAnswer]:
         """What the nodes say about a key. The future fails with a `NearsightError`."""
@@ -88,9 +75,9 @@ class StoreClient(StoreCalls):
         return NodeAnswer(entry, settled=True)
 
     def _note_mine(self, view: View, key: str) -> None:
-        if self._mine.view is not view or len(self._mine.keys) >= _REMEMBERED_KEYS:
-            self._mine = _Mine(view, everything=len(view.nodes) <= self.settings.replicas)
-        self._mine.keys.add(key)
+        if self.mine.view is not view or len(self.mine.keys) >= _REMEMBERED_KEYS:
+            self.mine = Mine(view, everything=len(view.nodes) <= self.settings.replicas)
+        self.mine.keys.add(key)
 
     def write(self, entry: Entry) -> Future[Sequence[Entry]]:
         """Write an entry to its replicas. The future holds what they know that the writer did not."""

@@ -209,6 +209,14 @@ class TestEviction:
         store.merge(put("r4"), 0.0)
         assert set(store.keys()) == {"r1", "r3", "r4"}
 
+    def test_what_was_answered_from_plain_values_counts_as_used(self) -> None:
+        store = small_store(3)
+        for key in ("r1", "r2", "r3"):
+            store.merge(put(key), 0.0)
+        store.used.extend(["r1", "r9"])
+        store.merge(put("r4"), 0.0)
+        assert set(store.keys()) == {"r1", "r3", "r4"}
+
     def test_what_is_needed_less_than_all_that_is_there_is_refused(self) -> None:
         store = small_store(2)
         for key in ("f1", "r1"):
@@ -335,6 +343,18 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS))
     def get(self, key: str) -> None:
         self.store.get(key, self.now_s)
+
+    @rule(key=st.sampled_from(KEYS))
+    def use(self, key: str) -> None:
+        self.store.used.append(key)
+
+    @invariant()
+    def plain_values_are_those_held(self) -> None:
+        assert self.store.plain == {
+            key: entry.value.value
+            for key, entry in self.entries().items()
+            if isinstance(entry.value, Register) and entry.expires_s is None
+        }
 
     @precondition(lambda self: len(self.store))
     @rule(data=st.data())
