@@ -162,19 +162,33 @@ def _tenths(summary: Mapping[str, Any]) -> list[Target]:
                     f"only-cloud's, at most {TENTH:g}",
                     round(ratio, 4),
                     ratio <= TENTH,
-                    "" if ratio <= TENTH else _why(full, cloud),
+                    "" if ratio <= TENTH else _why(metric, full, cloud),
                 )
             )
     return targets
 
 
-def _why(full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
-    p50 = " and ".join(f"{one['p50_ms']['median']:.1f}" for one in (full, cloud))
-    shares = ", ".join(
-        f"{tier} {100 * full[f'by_{tier}']['median']:.1f} %" for tier in ("device", "edge", "cloud")
+def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
+    """What sets the ratio, in numbers of both."""
+    if metric == "p50_ms":
+        parts = ", ".join(
+            f"{part} {full[f'{part}_ms']['median']:.1f}" for part in ("device", "edge", "queue")
+        )
+        ours, theirs = (one["p50_ms"]["median"] for one in (full, cloud))
+        link_ms = cloud["link_ms"]["median"]
+        return (
+            f"p50 is {ours:.1f} ms, only-cloud's {theirs:.1f} ms (network {link_ms:.1f} ms of its mean); "
+            f"of the full system's mean take [ms]: {parts}"
+        )
+    found = (
+        f"{full['by_cloud']['median']:.1%} of the full system's photos reach the cloud; "
+        f"{1.0 - full['recall']['median']:.1%} of those of exhibits are recognised by nobody, and no cache "
+        "keeps them from it"
     )
-    per_photo = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
+    if metric == "up_kbps":
+        return found
+    each = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
     return (
-        f"p50 {p50} ms; full system answered by {shares}; a photo that gets to the cloud costs it "
-        f"{per_photo[0] / per_photo[1]:.1f} times what one of only-cloud's does"
+        f"{found}; such a photo costs the cloud {each[0] / each[1]:.1f} times what one of only-cloud's does; "
+        f"{cloud['failed'] / cloud['requests']:.0%} of only-cloud's get no answer"
     )

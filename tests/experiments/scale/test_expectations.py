@@ -54,3 +54,9 @@ def test_bounds_in_milliseconds_count_with_the_costs_of_the_dissertation_alone()
     assert [target.reached for target in found] == [True, True, True]
     slow = targets(Figure6x4(), lambda point, tiers: 2 * as_printed(point, tiers), costs="paper")
     assert [target.reached for target in slow[3:]] == [False, False, False]
+
+
+def test_a_miss_that_is_understood_says_why_before_the_numbers() -> None:
+    missed = [target for target in targets(Figure6x4(), lambda _point, _tiers: 100.0) if not target.reached]
+    assert missed[1].note.startswith("our classifier is too fast")
+    assert missed[0].note.startswith("at visitors 1")

@@ -1,0 +1,54 @@
+"""Why a target of table 6.4 is missed where it is: found out by looking at the rows, said beside the target.
+
+A reason says what the numbers after it show; without numbers that show it, it does not belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from nearsight.experiments.scale.configurations import EDGE, FULL
+from nearsight.experiments.scale.operating_point import CLASSES, NETWORK, SECTIONS, VISITORS
+from nearsight.experiments.scale.plan import MEASURED, PAPER
+from nearsight.experiments.simulation.session import ONLY_CLOUD
+
+_AS_THE_EDGE = (
+    "a Nexus 7 computes six times as long as the edge, so that the full system leaves nearly all photos to "
+    "the edge, as section 6.7 says it does under low load, and is as fast as the edge is"
+)
+_CHEAP_MISSES = (
+    "with few classes the cloud is fast, misses are cheap, and the edge holds fewer objects on purpose: the "
+    "light end is faster than the dissertation's, the heavy end does not grow out of hand"
+)
+
+REASONS: Mapping[tuple[str, str, str], str] = MappingProxyType(
+    {
+        (MEASURED, VISITORS, EDGE): "our classifier is too fast for that: the edge's cores stay nearly idle",
+        (MEASURED, SECTIONS, EDGE): "lookups grow, as the edge's part shows, but they are short beside the "
+        "extraction and the way to the edge, which do not",
+        (MEASURED, SECTIONS, FULL): _AS_THE_EDGE,
+        (
+            MEASURED,
+            CLASSES,
+            ONLY_CLOUD,
+        ): "lookups grow, as the cloud's part shows, but with our classifier most "
+        "of the time is the network's",
+        (PAPER, SECTIONS, FULL): "with one section the edge is faster than the devices, and they leave the "
+        "photos to it; from two sections on it is flat",
+        (PAPER, CLASSES, EDGE): _CHEAP_MISSES,
+        (PAPER, CLASSES, FULL): _CHEAP_MISSES,
+        (
+            PAPER,
+            NETWORK,
+            EDGE,
+        ): "where misses cost more, the edge holds more objects and looks among them longer",
+    }
+)
+"""By costs, variable and configuration."""
+
+
+def reason(costs: str, variable: str, tiers: str) -> str:
+    """What is known; empty if nothing is."""
+    found = REASONS.get((costs, variable, tiers), "")
+    return f"{found}. " if found else ""
