@@ -132,10 +132,9 @@ SMOKE = Plan(
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Offline analyses: of the edge, and of devices with a fixed and a free number of features."""
+    """Offline analyses: of the edge, and of devices with every number of features."""
 
     edge: Path
-    fixed: Path
     adaptive: Path
 
 
@@ -240,8 +239,12 @@ def _tiers(configuration: str, profiles: Profiles) -> Tiers:
     edge = None if configuration == ONLY_CLOUD else {"cache.profile": str(profiles.edge)}
     if configuration in {ONLY_CLOUD, EDGE_CACHE}:
         return Tiers(edge, {"recognizer.prefetch.enabled": "false"})
-    profile = profiles.fixed if configuration == FIXED else profiles.adaptive
-    return Tiers(edge, {"recognizer.prefetch.enabled": "true", "recognizer.prefetch.profile": str(profile)})
+    device = {
+        "recognizer.prefetch.enabled": "true",
+        "recognizer.prefetch.profile": str(profiles.adaptive),
+        "recognizer.prefetch.features": str(FIXED_FEATURES if configuration == FIXED else 0),
+    }
+    return Tiers(edge, device)
 
 
 def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
@@ -249,7 +252,6 @@ def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
 
     Devices and edge are the same machine here, so the edge uses the curve of 800 features.
     """
-    from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
     from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
     from nearsight.experiments.device_profiling import analyse_device  # noqa: PLC0415
     from nearsight.experiments.profiling import ProfilingPlan  # noqa: PLC0415
@@ -272,9 +274,8 @@ def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
     )
     profiles = {one.query_features: one for one in analysis.profile.profiles}
     folder.mkdir(parents=True, exist_ok=True)
-    found = Profiles(*(folder / f"profile-{name}.json" for name in ("edge", "fixed", "adaptive")))
+    found = Profiles(*(folder / f"profile-{name}.json" for name in ("edge", "adaptive")))
     profiles[settings.query_features].save(found.edge)
-    DeviceProfile(profiles=(profiles[FIXED_FEATURES],)).save(found.fixed)
     analysis.profile.save(found.adaptive)
     return found
 
