@@ -8,6 +8,7 @@ from dataclasses import replace
 from nearsight.common.clock import Clock
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.looks import quick_look
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
@@ -36,7 +37,7 @@ class Preparation:
     upload : UploadSettings
         Limits of images.
     recognition : RecognitionSettings
-        Size of processed images.
+        Size of processed images, of which `quick_look` takes a part.
     clock : Clock
         Measures lookups.
     next_tier : callable
@@ -62,7 +63,7 @@ class Preparation:
         self._offloading = offloading
         self._extractor = extractor
         self._upload = upload
-        self._longest_side = recognition.limits.longest_side
+        self._recognition = recognition
         self._clock = clock
         self._next_tier = next_tier
         self._recognized = recognized
@@ -86,10 +87,9 @@ class Preparation:
         extracted = None
         if snapshot:
             started_s = self._clock.monotonic()
-            pixels = photo.gray(self._longest_side)
-            extracted = Extracted(
-                self._extractor.extract(pixels, snapshot.query_features), snapshot.query_features
-            )
+            look = quick_look(self._recognition, snapshot.query_features)
+            pixels = photo.gray(look.longest_side)
+            extracted = Extracted(self._extractor.extract(pixels, look.features), look.features)
             found = self._looked_up(snapshot, extracted.features)
             spent_ms = (self._clock.monotonic() - started_s) * 1e3
             self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)

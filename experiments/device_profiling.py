@@ -6,14 +6,14 @@ The same subsets and photos for every number of features, so that nothing but th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearsight.common.caching.device_profile import DeviceProfile
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.looks import quick_look
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.profiling import (
-    PreparedData,
     ProfilingPlan,
     Progress,
     SubsetRow,
@@ -56,6 +56,13 @@ def device_sizes(objects: int) -> tuple[int, ...]:
     return (*(size for size in _SIZES if size < objects), min(objects, 2 * _SIZES[-1]))
 
 
+def quick_pipeline(settings: RecognitionSettings, features: int) -> RecognitionSettings:
+    """How a device reads a photo when it looks with so many features (see `quick_look`)."""
+    look = quick_look(settings, features)
+    limits = replace(settings.limits, longest_side=look.longest_side)
+    return settings.model_copy(update={"query_features": look.features, "limits": limits})
+
+
 def analyse_device(
     dataset: Dataset,
     settings: RecognitionSettings,
@@ -92,18 +99,14 @@ def analyse_device(
             f"numbers of features must be within 50 and 10000, got {list(counts)}",
             advice="for example --features 200,400,600,800",
         )
-    prepared: PreparedData | None = None
-    skipped: tuple[str, ...] = ()
+    steps = len(dataset.references) + len(dataset.queries)
+    prepared = prepare(dataset, settings, progress("reading images", steps))
+    skipped = prepared.skipped
     profiles, rows = [], {}
     for count in chosen:
-        pipeline = settings.model_copy(update={"query_features": count})
-        if prepared is None:
-            steps = len(dataset.references) + len(dataset.queries)
-            prepared = prepare(dataset, pipeline, progress(f"{count} features: reading images", steps))
-            skipped = prepared.skipped
-        else:
-            step = progress(f"{count} features: reading photos", len(dataset.queries))
-            prepared = extract_again(prepared, dataset, pipeline, step)
+        pipeline = quick_pipeline(settings, count)
+        step = progress(f"{count} features: reading photos", len(dataset.queries))
+        prepared = extract_again(prepared, dataset, pipeline, step)
         plan = plan_of(len(prepared.models))
         rows[count] = measure(prepared, plan, pipeline, progress(f"{count} features: measuring", plan.steps))
         profiles.append(fit_profile(rows[count], prepared, pipeline, wall_s))

@@ -104,10 +104,10 @@ class DeviceProfile(BaseModel):
 # Rounded from `nearsight profile --device` on a generated museum of 120 objects, one core of a 2020s server:
 # features, extraction [ms], f(k) without it and recall(k).
 _DEFAULT_TABLE = (
-    (200, 5.2, (1.2, 0.028), (0.82,)),
-    (400, 5.3, (1.6, 0.07), (0.92,)),
-    (600, 5.5, (2.1, 0.11), (0.93,)),
-    (800, 5.7, (2.6, 0.15), (0.94,)),
+    (200, 3.1, (1.3, 0.005), (0.88,)),
+    (400, 3.4, (1.8, 0.06), (0.92,)),
+    (600, 4.9, (2.4, 0.10), (0.955,)),
+    (800, 5.7, (2.8, 0.13), (0.96,)),
 )
 
 

@@ -6,10 +6,13 @@ Zuiderveld, Graphics Gems IV, 1994): that finds dark, small and cluttered object
 It is verified by the same rules, so it adds answers and never changes one, and a photo that is recognised at
 first look pays nothing for it. It is for whoever answers last and has the image (the cloud, an evaluation): a
 cache that looked again would pay at every miss.
+
+A device may look with fewer features than that, and then looks at a smaller image.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +28,8 @@ from nearsight.common.recognition.settings import RecognitionSettings
 
 _CLIP_LIMIT = 2.0
 _TILES = (8, 8)
+_SMALLEST_PART = 0.7
+"""Of the longest side: 200 features recall 0.91 of 16 objects at 640 px, 0.90 at 448, 0.75 at 320."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,17 @@ def looks(settings: RecognitionSettings) -> tuple[Look, Look]:
         Look(limits.longest_side, settings.query_features),
         Look(max(limits.longest_side, 960), max(settings.query_features, 2000), even_contrast=True),
     )
+
+
+def quick_look(settings: RecognitionSettings, features: int) -> Look:
+    """A look with fewer features than the first one: at an image in which they are as dense.
+
+    ORB spends its time on pixels, not on the features that it keeps: 200 features of the whole image take 0.9
+    of the time of 800, of the smaller one 0.5. What is found in a smaller image are the larger structures,
+    which the models hold as well, as they are trained on a pyramid of sizes.
+    """
+    part = min(1.0, max(_SMALLEST_PART, math.sqrt(features / settings.query_features)))
+    return Look(max(32, round(part * settings.limits.longest_side)), features)
 
 
 def recognize_image(

@@ -61,10 +61,11 @@ class FeatureTradeoff(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
         from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.device_profiling import quick_pipeline  # noqa: PLC0415
         from nearsight.experiments.profiling import extraction_time, measure  # noqa: PLC0415
 
         features, subset = int(cell.parameters["features"]), int(cell.parameters["subset"])
-        settings = RecognitionSettings(query_features=features)
+        settings = quick_pipeline(RecognitionSettings(), features)
         data = self._data(features, options)
         sizes = [size for size in _SIZES if size <= len(data.models)]
         plan = subset_plan(options, "feature trade-off", subset, sizes)
@@ -79,18 +80,16 @@ class FeatureTradeoff(Experiment):
     def _data(self, features: int, options: RunOptions) -> PreparedData:
         """Models are trained once, photos read once per number of features."""
         from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.device_profiling import quick_pipeline  # noqa: PLC0415
         from nearsight.experiments.profiling import extract_again, prepare  # noqa: PLC0415
 
         if features not in self._prepared:
-            settings = RecognitionSettings(query_features=features)
+            settings = RecognitionSettings()
             if self._dataset is None:
                 self._dataset = dataset_of(options, museum_of(options))
-            before = next(iter(self._prepared.values()), None)
-            self._prepared[features] = (
-                prepare(self._dataset, settings, nothing)
-                if before is None
-                else extract_again(before, self._dataset, settings, nothing)
-            )
+            before = next(iter(self._prepared.values()), None) or prepare(self._dataset, settings, nothing)
+            pipeline = quick_pipeline(settings, features)
+            self._prepared[features] = extract_again(before, self._dataset, pipeline, nothing)
         return self._prepared[features]
 
     def _photos(self, subset: int, options: RunOptions) -> list[Path]:

@@ -7,11 +7,12 @@ fewest first; and once as the cloud does it. Whether it is found hardly depends 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.looks import recognize_image
+from nearsight.common.recognition.looks import quick_look, recognize_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -56,9 +57,10 @@ def _measure(
     content = path.read_bytes()
     if not object_id:
         return TwinPhoto("", len(content), NEVER, at_second_look=False)
-    image = load_image(content, recognizer.settings.limits)
-    least = NEVER
+    settings, least = recognizer.settings, NEVER
     for count in feature_counts:
+        limits = replace(settings.limits, longest_side=quick_look(settings, count).longest_side)
+        image = load_image(content, limits)
         found = recognizer.recognize(extractor.extract(image, count)).found
         if found is not None and found.object_id == object_id:
             least = float(count)

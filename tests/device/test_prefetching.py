@@ -14,6 +14,10 @@ from nearsight import ImageTooLarge, InvalidImage, NearsightError, Recognition, 
 from nearsight.common.caching.device_profile import DeviceProfile
 from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.errors import ConfigurationError, CorruptStore
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.settings import ImageLimits
 from nearsight.device.recognizer_settings import BreakerSettings, PrefetchSettings
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 from support.gallery import SETTINGS, SIDE, exhibit_model, exhibit_models, photo_features
@@ -167,6 +171,24 @@ def test_the_number_of_features_follows_the_decision(
     assert explanation.chosen.query_features == chosen
     assert {terms.query_features for terms in explanation.alternatives} == {200, 400}
     assert device.recognize_blocking(photo(1)).answered_by == "device"
+
+
+def test_few_features_are_taken_from_a_smaller_image(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[tuple[int, int], int]] = []
+    extract = OrbExtractor.extract
+
+    def noted(self: OrbExtractor, image: GrayImage, count: int) -> Features:
+        seen.append((image.size, count))
+        return extract(self, image, count)
+
+    monkeypatch.setattr(OrbExtractor, "extract", noted)
+    pipeline = SETTINGS.model_copy(update={"limits": ImageLimits(longest_side=SIDE)})
+    device = scene.device(settings(recognition=pipeline, features=200))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    seen.clear()
+    assert device.recognize_blocking(photo(1)).answered_by == "device"
+    assert [(max(size), count) for size, count in seen] == [(round(0.7 * SIDE), 200)]
 
 
 def test_staying_with_an_object_is_not_reported_again_and_again(scene: Scene) -> None:

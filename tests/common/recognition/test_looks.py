@@ -2,12 +2,14 @@
 
 import cv2
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import GrayImage, load_image
-from nearsight.common.recognition.looks import even_contrast, recognize_image
+from nearsight.common.recognition.looks import even_contrast, quick_look, recognize_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
 from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_models
 from support.pictures import photo_jpeg
 
@@ -46,6 +48,14 @@ def hard_photos(seed: int) -> list[NDArray[np.uint8]]:
     height, width = small.shape
     wall[400 : 400 + height, 600 : 600 + width] = small
     return [dark, np.asarray(wall, np.uint8)]
+
+
+@pytest.mark.parametrize(("features", "side"), [(800, 640), (2000, 640), (600, 554), (400, 453), (200, 448)])
+def test_a_quick_look_keeps_features_as_dense_down_to_the_smallest_useful_image(
+    features: int, side: int
+) -> None:
+    look = quick_look(RecognitionSettings(), features)
+    assert (look.longest_side, look.features) == (side, features)
 
 
 def test_the_second_look_loses_no_answer_and_finds_more_of_the_hard_photos() -> None:
