@@ -21,7 +21,7 @@ from nearsight.experiments.simulation.cost_model import (
     Costs,
 )
 from nearsight.experiments.simulation.events import Action, EventQueue
-from nearsight.experiments.simulation.link import TwinLink
+from nearsight.experiments.simulation.link import Connection, TwinLink
 from nearsight.experiments.simulation.model_messages import listing_with_digests
 from nearsight.experiments.simulation.photos import TwinPhoto, found_object
 from nearsight.experiments.simulation.processor import Call, Processor, Server
@@ -152,6 +152,8 @@ class TwinCloud:
 class TwinCloudClient:
     """The edge's view of the cloud, over a link: the calls of `edge.cloud_client.CloudClient` that it needs.
 
+    Questions have a connection of their own, so the first of them waits for it.
+
     Parameters
     ----------
     events : EventQueue
@@ -180,6 +182,7 @@ class TwinCloudClient:
         self._link = link
         self._way_s = way_s
         self._stretch = stretch
+        self._connection = Connection(link)
 
     @property
     def listing(self) -> Listing:

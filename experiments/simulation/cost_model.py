@@ -187,8 +187,10 @@ class Costs:
 
     def cloud_s(self, *, image: bool, again: bool) -> float:
         """A lookup in the whole catalogue; ``again``: the photo was unknown at first look."""
-        first_ms = self._full_ms + (self.model.edge.extraction_ms if image else 0.0)
-        if again and image:
+        if not image:
+            return self._cloud_draws.of(self._full_ms * (self.model.miss_factor if again else 1.0)) / 1e3
+        first_ms = self._full_ms + self.model.edge.extraction_ms
+        if again:
             return self._second_draws.of(first_ms + self.model.second_look_ms) / 1e3
         return self._cloud_draws.of(first_ms) / 1e3
 

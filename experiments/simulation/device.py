@@ -44,7 +44,7 @@ from nearsight.experiments.simulation.cost_model import (
 from nearsight.experiments.simulation.edge import EDGE, TwinEdge
 from nearsight.experiments.simulation.edge_source import EdgeSource
 from nearsight.experiments.simulation.events import EventQueue
-from nearsight.experiments.simulation.link import TwinLink
+from nearsight.experiments.simulation.link import Connection, TwinLink
 from nearsight.experiments.simulation.neighbourhood import TwinNeighbourhood, TwinPeer
 from nearsight.experiments.simulation.photos import TwinPhoto, TwinSnapshot
 from nearsight.experiments.simulation.processor import Processor
@@ -334,6 +334,7 @@ _NO_FEATURES = cast("Features", None)
 
 def over(link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks) -> Asks:
     """A tier at the other end of a link; in daemons each way takes ``way_s``, this time so much longer."""
+    connection = Connection(link)
 
     def put(question: Question, deadline_s: float, answered: Answered) -> None:
         this_s = way_s * stretch()
@@ -342,6 +343,9 @@ def over(link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks) 
             size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES
             link.down(size, lambda: answered(outcome), this_s)
 
-        link.up(question.size_bytes, lambda: ask(question, deadline_s, back), this_s)
+        def send() -> None:
+            link.up(question.size_bytes, lambda: ask(question, deadline_s, back), this_s)
+
+        connection.when_there(send)
 
     return put

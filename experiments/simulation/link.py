@@ -11,6 +11,8 @@ import numpy as np
 from nearsight.experiments.simulation.events import Action, EventQueue
 from nearsight.experiments.testbed.link import LinkDirection, LinkShape
 
+_HANDSHAKES, _HANDSHAKE_BYTES = 3, 30
+
 
 class TwinLink:
     """Both directions of a link.
@@ -48,8 +50,48 @@ class TwinLink:
         self.down_bytes += size_bytes
         self._events.at(self._down.admit(size_bytes, self._clock.now_s) + extra_s, arrived)
 
+    def connect(self, connected: Action) -> None:
+        """Shake hands, as ZeroMQ does: signatures, versions, then who is ready, each after the other's."""
+        self._shake(_HANDSHAKES, connected)
+
+    def _shake(self, times: int, connected: Action) -> None:
+        if not times:
+            connected()
+            return
+        self.up(
+            _HANDSHAKE_BYTES, lambda: self.down(_HANDSHAKE_BYTES, lambda: self._shake(times - 1, connected))
+        )
+
     def reshape(self, shape: LinkShape) -> None:
         """Be another link from now on."""
         delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
         self._up.reshape(delay_s, shape.up_mbps, jitter_s)
         self._down.reshape(delay_s, shape.down_mbps, jitter_s)
+
+
+class Connection:
+    """A connection over a link, made with the first message; who comes meanwhile waits for it.
+
+    Parameters
+    ----------
+    link : TwinLink
+        Over which.
+    """
+
+    def __init__(self, link: TwinLink) -> None:
+        self._link = link
+        self._waiting: list[Action] | None = []
+
+    def when_there(self, action: Action) -> None:
+        """Do something as soon as there is a connection."""
+        if self._waiting is None:
+            action()
+            return
+        self._waiting.append(action)
+        if len(self._waiting) == 1:
+            self._link.connect(self._there)
+
+    def _there(self) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for action in waiting:
+            action()

@@ -13,7 +13,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,11 +28,11 @@ from nearsight.experiments.museum.art.exhibit import render_reference
 
 T = TypeVar("T")
 
-MOST_SLOWER = 1.15
+MOST_SLOWER = 1.25
 """Of the best pace that was seen."""
 MOST_OTHERS = 0.1
 """Of all cores' time."""
-_TIMES = 40
+_TIMES = 80
 _FEATURES = 800
 _YIELDS = 10
 """So much nicer than we are: it gets about a tenth of what we get."""
@@ -162,15 +162,15 @@ def pace_ms(times: int = _TIMES) -> float:
 
 
 class _Others:
-    """CPU time of processes that are not ours, from now on."""
+    """CPU time that was neither ours, nor our children's, nor that of those who yield to us; from now on."""
 
     def __init__(self) -> None:
         self._started_s = time.monotonic()
-        self._before = _cpu_seconds()
-        self._stolen_s = _stolen_s()
+        self._before = _processes()
+        self._busy_s = _busy_s()
 
     def share(self) -> tuple[float, tuple[str, ...]]:
-        """Of all cores' time, and the names of who took most. Processes that have ended are not seen.
+        """Of all cores' time, and the names of who took most, of those who are still there.
 
         In less than a second nobody's share can be told.
         """
@@ -178,34 +178,53 @@ class _Others:
         if lasted_s < _LEAST_S:
             return 0.0, ()
         passed_s = lasted_s * (os.cpu_count() or 1)
-        used = {
-            who: (spent_s - self._before.get(who, (0.0, ""))[0], name)
-            for who, (spent_s, name) in _cpu_seconds().items()
-        }
-        total_s = sum(spent_s for spent_s, _ in used.values()) + _stolen_s() - self._stolen_s
-        most = sorted(
-            ((spent_s, f"{name} {pid}") for (pid, _), (spent_s, name) in used.items()), reverse=True
-        )
-        names = tuple(who for spent_s, who in most[:_NAMED] if spent_s > _WORTH_NAMING * passed_s)
-        return min(1.0, total_s / passed_s), names
+        used = [
+            replace(one, spent_s=one.spent_s - (self._before[who].spent_s if who in self._before else 0.0))
+            for who, one in _processes().items()
+        ]
+        yielding_s = sum(one.spent_s for one in used if one.yields)
+        total_s = _busy_s() - self._busy_s - yielding_s
+        most = sorted((one for one in used if not one.yields), key=lambda one: -one.spent_s)[:_NAMED]
+        names = tuple(one.name for one in most if one.spent_s > _WORTH_NAMING * passed_s)
+        return min(1.0, max(0.0, total_s / passed_s)), names
 
 
-def _cpu_seconds() -> dict[tuple[int, float], tuple[float, str]]:
-    """Of every process that does not yield to us, by id and birth: seconds and name."""
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """Another process."""
+
+    name: str
+    spent_s: float
+    yields: bool
+
+
+def _processes() -> dict[tuple[int, float], _Process]:
+    """All others, by id and birth."""
     me = psutil.Process()
     own, most_nice = me.pid, me.nice() + _YIELDS
     nobody_yields = _has_autogroups()
     found = {}
     for process in psutil.process_iter():
         try:
-            yields = process.nice() >= most_nice or _is_idle_class(process.pid)
-            if process.pid == own or (yields and not nobody_yields):
+            if process.pid == own:
                 continue
+            yields = process.nice() >= most_nice or _is_idle_class(process.pid)
             times = process.cpu_times()
-            found[process.pid, process.create_time()] = times.user + times.system, process.name()
+            found[process.pid, process.create_time()] = _Process(
+                f"{process.name()} {process.pid}", times.user + times.system, yields and not nobody_yields
+            )
         except psutil.Error:
             continue  # it has ended
     return found
+
+
+def _busy_s() -> float:
+    """Of all cores, without what we and our ended children computed."""
+    cores, ours = psutil.cpu_times(), os.times()
+    idle_s = cores.idle + getattr(cores, "iowait", 0.0)
+    # Guests of this machine are part of its users' time.
+    guests_s = getattr(cores, "guest", 0.0) + getattr(cores, "guest_nice", 0.0)
+    return float(sum(cores) - idle_s - guests_s - sum(ours[:4]))
 
 
 def _is_idle_class(pid: int) -> bool:
@@ -220,7 +239,3 @@ def _has_autogroups() -> bool:
         return _AUTOGROUPS.read_text().strip() == "1"
     except OSError:
         return False
-
-
-def _stolen_s() -> float:
-    return float(getattr(psutil.cpu_times(), "steal", 0.0))

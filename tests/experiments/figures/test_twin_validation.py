@@ -52,6 +52,19 @@ def test_a_twin_that_is_a_fifth_too_slow_misses_its_targets() -> None:
     assert [target.value for target in missed] == [pytest.approx(0.2)] * 6
 
 
+def test_how_far_the_testbed_is_from_itself_stands_beside_its_errors() -> None:
+    figure, made = Figure(), rows()
+    for number, row in enumerate(made):
+        row["repetition"] = str(number % 2 + 1)
+        if row["source"] == TESTBED and number % 2:
+            row["latency_ms"] = "110.0"
+    found = figure.metrics(made)
+    one = found["points"]["baseline"][CONFIGURATIONS_COMPARED[0]]
+    assert one["itself"] == {"p50": pytest.approx(0.1), "p95": pytest.approx(0.1)}
+    notes = {target.note for target in figure.targets(found)}
+    assert "two runs of the testbed differ by 10 %" in notes
+
+
 def test_the_picture_is_drawn_from_files(tmp_path: Path) -> None:
     figure, made = Figure(), rows(110.0)
     (tmp_path / "rows.csv").write_text(

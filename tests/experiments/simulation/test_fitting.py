@@ -47,6 +47,7 @@ def test_a_slower_machine_is_found_in_its_rows() -> None:
             "device_work": Scatter(scale=0.7),
             "cloud_work": Scatter(scale=1.3),
             "call_ms": 4.0,
+            "call_work": Scatter(ratios=(0.8, 1.0, 1.2, 5.0)),
         }
     )
     measured = _rows(truth)
@@ -58,8 +59,17 @@ def test_a_slower_machine_is_found_in_its_rows() -> None:
             for some in (again[name], rows)
         )
         assert ours == pytest.approx(theirs, rel=0.08), name
-    assert found.call_ms == pytest.approx(4.0, rel=0.1)
+    assert found.call_ms == pytest.approx(4.0 * 1.1, rel=0.1), "the median: half of the ratios is below 1.1"
+    assert max(found.call_work.ratios) > 3, "late messages belong to the machine"
     assert found.fitted_to == "a twin"
+
+
+def test_repetitions_count_together() -> None:
+    built_in = CostModel.assumed()
+    slower = [_rows(built_in.model_copy(update={"edge_work": Scatter(scale=scale)})) for scale in (1.4, 1.6)]
+    both = {name: [*slower[0][name], *slower[1][name]] for name in slower[0]}
+    found = fit(built_in, both, _rows)
+    assert found.edge_work.scale == pytest.approx(1.5, rel=0.1)
 
 
 def test_nothing_is_fitted_to_too_few_rows() -> None:

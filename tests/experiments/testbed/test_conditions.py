@@ -19,8 +19,8 @@ def _paces(*values: float) -> Callable[[], float]:
     ("conditions", "reason"),
     [
         (Conditions(5.0, 5.5, 0.05), ""),
-        (Conditions(5.0, 6.0, 0.0), "20 % slower"),
-        (Conditions(6.0, 5.0, 0.0), "20 % slower"),
+        (Conditions(5.0, 7.0, 0.0), "40 % slower"),
+        (Conditions(7.0, 5.0, 0.0), "40 % slower"),
         (Conditions(5.0, 5.0, 0.3, ("ffmpeg 7",)), "30 % of the cores (ffmpeg 7)"),
     ],
 )
