@@ -110,7 +110,7 @@ FULL = Plan(
     exhibits_per_section=44,
     visitors=180,
     following=Following(devices=10, seconds=45.0, unknown_share=0.05),
-    repetitions=3,
+    repetitions=2,
     feature_counts=(200, 400, 600, 800),
     profile_sizes=(1, 4, 8, 16, 32),
     profile_subsets=4,
