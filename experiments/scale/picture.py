@@ -13,7 +13,7 @@ from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 from nearsight.experiments.scale.configurations import COLOURS, NAMES
 from nearsight.experiments.scale.operating_point import CLASSES, NETWORK, NETWORKS, SECTIONS, VISITORS
-from nearsight.experiments.scale.plan import AS_TESTBED, MEASURED, PAPER
+from nearsight.experiments.scale.plan import AS_TESTBED, MEASURED, PAPER, TESTBED
 from nearsight.experiments.testbed.networks import in_words
 
 if TYPE_CHECKING:
@@ -68,7 +68,10 @@ def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
             _stack(panels[-1], found)
         handles, labels = panels[0].get_legend_handles_labels()
         picture.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        picture.suptitle(world_in_words(found), fontsize=8.5, color="#555555")
+        caption = world_in_words(found)
+        if "precision" in shown and found["on"] != TESTBED:
+            caption += ". The twin gives no wrong answers: its precision is 1"
+        picture.suptitle(caption, fontsize=8.5, color="#555555")
         path = folder / name
         picture.savefig(path, dpi=160)
     return path
@@ -76,7 +79,7 @@ def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
 
 def world_in_words(found: Mapping[str, Any]) -> str:
     """Where it was measured, for a caption."""
-    if found["on"] == "testbed":
+    if found["on"] == TESTBED:
         world = "Testbed: real daemons, all on one machine"
     else:
         world = f"Twin: {_WORLDS[found['costs'] or MEASURED]}"
