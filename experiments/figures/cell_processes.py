@@ -5,12 +5,16 @@ Each finished cell comes back at once, in whatever order they finish, so an inte
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions
+
+_PR_SET_PDEATHSIG = 1
 
 
 def run_in_processes(
@@ -41,8 +45,10 @@ def run_in_processes(
 
 
 def _begin_work() -> None:
-    """A process of its own: one thread, and the parent alone hears Ctrl-C."""
+    """A process of its own: one thread; the parent alone hears Ctrl-C, and does not leave it behind."""
     from nearsight.common.recognition.threads import pin_threads  # noqa: PLC0415
 
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pin_threads()

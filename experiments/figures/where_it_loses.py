@@ -69,6 +69,7 @@ class Figure(Experiment):
                 seed=options.seed,
                 seconds=grid.seconds,
                 photos=machines.photos,
+                crowd=grid.crowd,
             )
             rows.extend({"machines": name, **row} for row in played)
         return rows

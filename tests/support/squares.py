@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,3 +54,25 @@ class SquaresAtOnce(Squares):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         return [{**row, "noise": os.getpid()} for row in super().run(cell, options)]
+
+
+class Endless(Squares):
+    """Two cells that write down who runs them, and never end.
+
+    Parameters
+    ----------
+    folder : Path
+        Where a file named after each process is made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        return super().cells(options)[:2]
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        (self._folder / f"{os.getpid()}.pid").touch()
+        while True:
+            signal.pause()
