@@ -137,9 +137,8 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     if ours.is_file() and photos.is_file() and not _is_newer(fitted, ours):
         return
     measuring = _Measuring(options, say)
+    save_profile_file(_PhotoFile(**asdict(measuring.photos())), photos)
     measuring.costs(fitted).save(ours)
-    if not photos.is_file():
-        save_profile_file(_PhotoFile(**asdict(measuring.photos())), photos)
 
 
 def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:

@@ -189,6 +189,6 @@ def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
         return found
     each = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
     return (
-        f"{found}; such a photo costs the cloud {each[0] / each[1]:.1f} times what one of only-cloud's does; "
-        f"{cloud['failed'] / cloud['requests']:.0%} of only-cloud's get no answer"
+        f"{found}; such a photo is looked at again, harder, and costs {each[0] / each[1]:.1f} times "
+        f"an average one of only-cloud's, of which {cloud['failed'] / cloud['requests']:.0%} get no answer"
     )
