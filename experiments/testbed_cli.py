@@ -126,14 +126,18 @@ def run(
     """
     from nearsight.experiments.figures.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import cells
-    from nearsight.experiments.testbed.campaign_run import missing, run_cell, with_wheel
+    from nearsight.experiments.testbed.campaign_run import check, forget, missing, run_cell, with_wheel
     from nearsight.experiments.testbed.inventory import read_inventory
     from nearsight.experiments.testbed.material import digest_of
 
     found = read_inventory(inventory)
     folder, state_in = out or _RESULTS / inventory.stem, state_folder(inventory, state)
-    whole, contents = cells(found), digest_of(found)
-    todo = list(whole) if fresh else missing(found, folder, contents)
+    whole = cells(found)
+    check(found, whole)
+    contents = digest_of(found)
+    if fresh:
+        forget(whole, folder)
+    todo = missing(found, folder, contents)
     if len(todo) < len(whole):
         typer.echo(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
     ready = with_wheel(found, state_in) if todo else found

@@ -137,7 +137,7 @@ def visitors_of(inventory: Inventory, run: int, names: Sequence[str]) -> tuple[V
     run : int
         From 1.
     names : sequence of str
-        All visitors of the trace.
+        Visitors of the trace that have taught no edge.
 
     Raises
     ------
@@ -153,8 +153,9 @@ def visitors_of(inventory: Inventory, run: int, names: Sequence[str]) -> tuple[V
     first = (run - 1) * len(carried)
     if len(names) < first + len(carried):
         raise ConfigurationError(
-            f"run {run} needs {len(carried)} visitors of its own, but the trace has only {len(names)}",
-            advice="fewer devices or runs, or a longer trace",
+            f"{run} runs need {run * len(carried)} visitors, but without those of the warm-up there are "
+            f"{len(names)}",
+            advice="fewer devices or runs, a smaller warm_up, or more visitors in the trace",
         )
     taking_part = carried[: replay_of(inventory).visitors or len(carried)]
     return tuple(

@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,6 +61,12 @@ OnStage = Callable[[str], None]
 T = TypeVar("T")
 
 
+def forget(whole: Sequence[Cell], out: Path) -> None:
+    """Remove what was measured of these cells."""
+    for cell in whole:
+        shutil.rmtree(out / cell.name, ignore_errors=True)
+
+
 def missing(inventory: Inventory, out: Path, contents: str) -> list[Cell]:
     """The cells that are still to be measured; ``contents`` is the digest of the inventory's files.
 
@@ -89,6 +95,43 @@ def with_wheel(inventory: Inventory, state_folder: Path) -> Inventory:
     return inventory.model_copy(update={"wheel": find_wheel(None, state_folder)})
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a cell is made of: its testbed, who replays, and what the edges have heard of before."""
+
+    inventory: Inventory
+    visitors: tuple[Visitor, ...]
+    earlier: tuple[Visit, ...]
+
+
+def _part(inventory: Inventory, cell: Cell, folder: Path) -> _Part:
+    changed = inventory_of(inventory, cell)
+    visits = visits_of(replay_of(changed))
+    changed = with_material(changed, visits, folder)
+    everybody = tuple(dict.fromkeys(visit.visitor for visit in visits))
+    replaying = everybody[: max(0, len(everybody) - replay_of(changed).warm_up)]
+    earlier = (visit for visit in visits if visit.visitor not in replaying)
+    return _Part(
+        changed,
+        visitors_of(changed, cell.run, replaying),
+        tuple(sorted(earlier, key=lambda visit: visit.start_s)),
+    )
+
+
+def check(inventory: Inventory, whole: Sequence[Cell]) -> None:
+    """Find out what cannot be measured before hours are spent on the rest.
+
+    Raises
+    ------
+    NearsightError
+        If a point has too few visitors, objects or classes for the last of its runs.
+    """
+    last = {cell.point: cell for cell in whole}
+    with tempfile.TemporaryDirectory() as scratch:
+        for cell in last.values():
+            _part(inventory, cell, Path(scratch))
+
+
 def run_cell(
     inventory: Inventory, cell: Cell, state_folder: Path, out: Path, contents: str, on_stage: OnStage
 ) -> None:
@@ -99,20 +142,12 @@ def run_cell(
     NearsightError
         If anything is not as it must be; nothing is kept then, and the testbed is down.
     """
-    changed = inventory_of(inventory, cell)
-    visits = visits_of(replay_of(changed))
-    changed = with_material(changed, visits, state_folder / "material")
-    everybody = tuple(dict.fromkeys(visit.visitor for visit in visits))
-    replaying = everybody[: max(0, len(everybody) - replay_of(changed).warm_up)]
-    earlier = sorted(
-        (visit for visit in visits if visit.visitor not in replaying), key=lambda visit: visit.start_s
-    )
-    visitors = visitors_of(changed, cell.run, replaying)
+    part = _part(inventory, cell, state_folder / "material")
     with termination_as_interrupt():
-        state = bring_up(changed, state_folder, on_stage=on_stage)
+        state = bring_up(part.inventory, state_folder, on_stage=on_stage)
         try:
             with opened(state, state_folder) as nodes, tempfile.TemporaryDirectory() as scratch:
-                replay = _Replay(state, nodes, cell, visitors, earlier, Path(scratch), on_stage)
+                replay = _Replay(state, nodes, cell, part, Path(scratch), on_stage)
                 rows, facts = replay.play()
         finally:
             take_down(state_folder)
@@ -138,16 +173,15 @@ class _Replay:
         state: TestbedState,
         nodes: Nodes,
         cell: Cell,
-        visitors: Sequence[Visitor],
-        earlier: Sequence[Visit],
+        part: _Part,
         scratch: Path,
         on_stage: OnStage,
     ) -> None:
         self._state = state
         self._nodes = nodes
         self._cell = cell
-        self._visitors = visitors
-        self._earlier = earlier
+        self._visitors = part.visitors
+        self._earlier = part.earlier
         self._scratch = scratch
         self._on_stage = on_stage
         self._spec: ReplaySpec = replay_of(state.inventory)
@@ -176,6 +210,7 @@ class _Replay:
         return rows, {
             "cell": asdict(self._cell),
             "environment": describe_environment(),
+            "machines": self._state.machines,
             "seconds": round(seconds, 3),
             "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
             "models": dict(self._on_devices(self._models)),

@@ -62,6 +62,8 @@ class TestbedState:
         Whether all nodes were found fit: before that nothing runs anywhere.
     complete : bool
         Whether ``up`` came to its end.
+    machines : dict of str to dict
+        By host: what it is.
     keys : dict of str to str
         Public keys by owner; empty without encryption.
     daemons : list of Daemon
@@ -76,6 +78,7 @@ class TestbedState:
     testbed_id: str = field(default_factory=lambda: secrets.token_hex(3))
     prepared: bool = False
     complete: bool = False
+    machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     daemons: list[Daemon] = field(default_factory=list)
     created_s: float = field(default_factory=time.time)
@@ -90,6 +93,7 @@ class TestbedState:
                 "testbed_id": self.testbed_id,
                 "prepared": self.prepared,
                 "complete": self.complete,
+                "machines": self.machines,
                 "keys": self.keys,
                 "daemons": [asdict(daemon) for daemon in self.daemons],
                 "created_s": self.created_s,

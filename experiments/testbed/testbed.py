@@ -177,7 +177,11 @@ class _Builder:
             make_network(self._state.testbed_id, isolated)
             self._pairs = self._shape(isolated)
         self._on_stage(f"{len(self._nodes.by_name)} nodes")
-        self._nodes.each(lambda node: node.prepare())
+        prepared = self._nodes.each(lambda node: (node.host.name, node.prepare()))
+        self._state.machines = {
+            name: {key: facts[key] for key in ("machine", "cores", "system", "python")}
+            for name, facts in prepared
+        }
         self._state.prepared = True
         self._state.save(self._folder)
         self._install()

@@ -99,7 +99,9 @@ def test_no_visitor_comes_twice_and_each_starts_at_its_own_moment(inventory: Inv
     assert [visitor.name for visitor in (*first, *second)] == list("abcd")
     assert [visitor.phase_s for visitor in first] == [0.0, 0.5]
     assert [visitor.host.name for visitor in first] == ["phone-1", "phone-2"]
-    with pytest.raises(ConfigurationError, match="run 2 needs 2 visitors of its own"):
+    with pytest.raises(
+        ConfigurationError, match="2 runs need 4 visitors, but without those of the warm-up there are 3"
+    ):
         visitors_of(inventory, 2, "abc")
 
 

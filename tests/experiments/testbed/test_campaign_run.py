@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from nearsight.__main__ import main
 from nearsight.common.errors import ConfigurationError
 from nearsight.experiments.testbed import campaign_run
 from nearsight.experiments.testbed.campaign import cells
-from nearsight.experiments.testbed.campaign_run import missing
+from nearsight.experiments.testbed.campaign_run import check, missing
 from nearsight.experiments.testbed.inventory import read_inventory
 from nearsight.experiments.testbed.material import digest_of
 from nearsight.experiments.testbed.metrics import summarise
@@ -109,6 +110,7 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     assert summary.answered_by["edge"] >= 4  # it has heard of zoe
     kept = (out / cell.name / FACTS).read_text()
     facts = json.loads(kept)
+    assert facts["machines"]["lab"]["cores"] >= 1
     assert facts["links"]["lab/link-to-edge-main"]["up_bytes"] > 1000
     assert (out / "summary.png").stat().st_size > 10_000
     assert set(facts["cpu_s"]) == {
@@ -120,6 +122,10 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
 
     assert main(command) == 0
     assert (out / cell.name / FACTS).read_text() == kept
+    with pytest.raises(
+        ConfigurationError, match="9 runs need 18 visitors, but without those of the warm-up there are 2"
+    ):
+        check(inventory, [*cells(inventory), replace(cell, run=9)])
     other = inventory.model_copy(update={"seed": 2})
     with pytest.raises(ConfigurationError, match="measured with another inventory"):
         missing(other, out, contents)

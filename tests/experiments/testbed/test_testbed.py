@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import SetupError
+from nearsight.common.status import ask_status
 from nearsight.experiments.testbed.inventory import read_inventory
 from nearsight.experiments.testbed.state import load_state
-from nearsight.experiments.testbed.testbed import bring_up, take_down
+from nearsight.experiments.testbed.testbed import bring_up, opened, take_down
 from support.namespaces import need_namespaces
 from support.testbeds import CROWD, id_of, left_of, processes_with, testbed_folder, write_inventory
 
@@ -78,6 +79,19 @@ def test_a_failure_leaves_nothing_and_names_the_daemon(folder: Path, tmp_path: P
         bring_up(read_inventory(write_inventory(tmp_path, text)), folder)
     assert load_state(folder) is None
     assert processes_with(str(folder)) == []
+
+
+def test_hosts_of_a_building_go_through_its_one_link_to_the_cloud(folder: Path, tmp_path: Path) -> None:
+    hop = '[[links]]\nfrom = "phone"\nto = "server"\nvia = "box"\n'
+    inventory = read_inventory(write_inventory(tmp_path, CROWD.format(kind="process") + hop))
+    state = bring_up(inventory, folder)
+    endpoint = state.endpoint("phone-2", "cloud")
+    (before,) = ask_status([endpoint], timeout_s=20.0)
+    assert (before.daemon, before.error) == ("cloud", "")
+    with opened(state, folder) as nodes:
+        nodes["box"].stop(["link-to-cloud"])
+    (after,) = ask_status([endpoint], timeout_s=1.0)
+    assert after.error
 
 
 def test_what_a_killed_up_left_is_taken_down(folder: Path, tmp_path: Path) -> None:
