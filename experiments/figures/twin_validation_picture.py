@@ -14,13 +14,8 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.figures.style import STYLE
-from nearsight.experiments.figures.twin_validation import (
-    CONFIGURATIONS_COMPARED,
-    FIT,
-    POINTS,
-    TESTBED,
-    TWIN,
-)
+from nearsight.experiments.figures.twin_bench import CONFIGURATIONS_COMPARED, FIT, POINTS
+from nearsight.experiments.figures.twin_validation import TESTBED, TWIN
 from nearsight.experiments.simulation.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
 from nearsight.experiments.testbed.networks import in_words
 

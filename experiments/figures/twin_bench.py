@@ -1,0 +1,293 @@
+"""What the validation of the twin runs on: museum, profiles, traces for both sides, and a watched machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nearsight.experiments.figures.experiment import RunOptions
+from nearsight.experiments.figures.museums import dataset_of, museum_folder
+from nearsight.experiments.figures.prefetching import FULL as PREFETCHING_FULL
+from nearsight.experiments.figures.prefetching import SMOKE as PREFETCHING_SMOKE
+from nearsight.experiments.figures.prefetching import Plan, measure_profiles
+from nearsight.experiments.figures.replay_session import Session, Tiers
+from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
+from nearsight.experiments.simulation.cost_model import CostModel
+from nearsight.experiments.simulation.fitting import fit
+from nearsight.experiments.simulation.photo_book import measure_photos
+from nearsight.experiments.simulation.session import (
+    ADAPTIVE,
+    CONFIGURATIONS,
+    LOAD_BALANCED,
+    ONLY_CLOUD,
+    Hardware,
+    TwinSession,
+)
+from nearsight.experiments.simulation.visitors import traced
+from nearsight.experiments.testbed.conditions import Conditions, Watch
+from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.networks import TABLE_6_3
+from nearsight.experiments.testbed.plan import photos_by_object
+from nearsight.experiments.testbed.rows import RequestRow
+from nearsight.experiments.testbed.teaching import teach_catalogue
+from nearsight.experiments.testbed.tiers import CATALOGUE
+from nearsight.experiments.traces.movement import generate_visits
+
+if TYPE_CHECKING:
+    from nearsight.common.recognition.models import ObjectModel
+    from nearsight.experiments.datasets.dataset import Dataset
+
+CONFIGURATIONS_COMPARED = (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
+FIT = "fit"
+_NAME = "twin-validation"
+BASELINE = LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)
+"""Table 6.2."""
+_SMOKE_FOLLOWING = Following(devices=2, seconds=3.0, unknown_share=0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where both are compared."""
+
+    visitors: int
+    network: LinkShape
+
+
+POINTS: Mapping[str, Point] = {
+    FIT: Point(4, TABLE_6_3["Medium"]),
+    "baseline": Point(5, BASELINE),
+    "10 visitors": Point(10, BASELINE),
+    "slow network": Point(5, TABLE_6_3["Slow"]),
+}
+REPETITIONS: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 2, ADAPTIVE: 2}
+"""Only the cloud is far away from everything else that computes, and gave the same twice within 2 %."""
+_SECONDS = 20.0
+_UNKNOWN_SHARE = 0.1
+TWINS = 4
+"""Runs of the twin with other random times; their photos count together."""
+_BUILT = (5, 10, 20, 40, 132, 400)
+"""Sizes of the snapshots whose building is timed."""
+_BUILDS, _NO_INDEX = 3, 4
+"""Times that each is built; so few models are not indexed."""
+_EDGE_SIZES = (1, 8, 33, 66, 132, 264, 400)
+"""Objects among which lookups are timed."""
+_LATEST_MS = 30.0
+"""A device that sends its photos later than that has no processor time."""
+_NO_MACHINE = Conditions(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One session of one configuration."""
+
+    tiers: str
+    repetition: int
+    rows: Sequence[RequestRow]
+    conditions: Conditions
+
+
+class Bench:
+    """Museum, profiles and traces of a run.
+
+    Parameters
+    ----------
+    options : RunOptions
+        Of the experiment.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._plan: Plan = PREFETCHING_SMOKE if options.smoke else PREFETCHING_FULL
+        self._dataset: Dataset = dataset_of(options, self._plan.museum)
+        museum = museum_folder(options.museums, self._plan.museum).resolve()
+        self._folder = museum.parent.parent / "testbed" / ("twin-smoke" if options.smoke else "twin")
+        self._database = museum / "cloud.db"
+        teach_catalogue(museum, self._database, threads=2, progress=lambda _done, _of: None)
+        self.costs_path = self._folder / "costs.json"
+        self._edge_profile = self._folder / "profile-edge.json"
+        self._device_profile = self._folder / "profile-adaptive.json"
+
+    def sessions(self, name: str, point: Point) -> tuple[Session, TwinSession]:
+        """The same traces for both."""
+        options, plan = self._options, self._plan
+        rng = options.rng(_NAME, name)
+        visits = generate_visits(
+            rng,
+            sections=plan.sections,
+            exhibits_per_section=plan.exhibits_per_section,
+            visitors=plan.visitors,
+        )
+        crowd = Crowd.divided(visits, rng)
+        photos = photos_by_object(self._dataset)
+        objects = crowd.mapped(list(photos))
+        unknown = [str(query.path) for query in self._dataset.queries if query.object_id is None]
+        following = _SMOKE_FOLLOWING if options.smoke else Following(point.visitors, _SECONDS, _UNKNOWN_SHARE)
+        planned = follow(crowd, following, objects, photos, unknown, rng)
+        traces = write_traces(self._folder / "traces" / name.replace(" ", "-"), planned, rng)
+        transitions = tuple(crowd.transitions(objects))
+        session = Session(self._folder, self._database, traces, transitions, point.network, options.seed)
+        shown = {Path(one.image_path): one.object_id for asked in planned.values() for one in asked}
+        models = self._models()
+        if not self._edge_profile.is_file() or name == FIT:
+            measure_profiles(plan, self._dataset, self._folder)
+            self._measure_edge()
+        twin = TwinSession(
+            tuple(models),
+            traced(traces, self._seen(shown, models)),
+            self._measured_profiles(models),
+            point.network,
+            transitions,
+            hardware=Hardware(shared=os.cpu_count() or 1),
+            seed=options.seed,
+        )
+        return session, twin
+
+    def _measure_edge(self) -> None:
+        """An offline analysis up to the whole catalogue: the cloud's lookups follow from it, too."""
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.figures.offline_analysis import nothing  # noqa: PLC0415
+        from nearsight.experiments.profiling import (  # noqa: PLC0415
+            ProfilingPlan,
+            fit_profile,
+            measure,
+            prepare,
+        )
+
+        if self._options.smoke:
+            return
+        settings, plan = RecognitionSettings(), self._plan
+        prepared = prepare(self._dataset, settings, nothing)
+        queries = plan.profile_queries
+        profiling = ProfilingPlan(
+            _EDGE_SIZES, plan.profile_subsets, queries, queries, seed=self._options.seed
+        )
+        rows = measure(prepared, profiling, settings, nothing)
+        fit_profile(rows, prepared, settings, time.time()).save(self._edge_profile)
+
+    def _models(self) -> dict[str, ObjectModel]:
+        from nearsight.cloud.store import CatalogueStore  # noqa: PLC0415
+
+        with CatalogueStore(self._database, create=False) as store:
+            changes = store.changes_since(CATALOGUE, 0)
+        return {model.object_id: model for model in changes.written}
+
+    def _seen(self, shown: Mapping[Path, str], models: Mapping[str, ObjectModel]) -> Mapping[Path, Any]:
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+
+        return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings())
+
+    def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
+        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+
+        features = np.median([sum(map(len, model.views)) for model in models.values()])
+        return CostModel(
+            edge=CacheProfile.load(self._edge_profile),
+            device=DeviceProfile.load(self._device_profile),
+            model_features=round(float(features)),
+            build_ms=((_NO_INDEX, 0.0), *_build_ms(list(models.values()))),
+        )
+
+    def tiers(self) -> dict[str, Tiers]:
+        """The configurations on the testbed, with the settings that the twin's have."""
+        edge = {"cache.profile": str(self._edge_profile)}
+        alone = {"recognizer.prefetch.enabled": "false"}
+        full = {
+            "recognizer.prefetch.enabled": "true",
+            "recognizer.prefetch.profile": str(self._device_profile),
+        }
+        return {
+            ONLY_CLOUD: Tiers(None, alone),
+            LOAD_BALANCED: Tiers({**edge, "multi_user": "load-balanced"}, alone),
+            ADAPTIVE: Tiers({**edge, "multi_user": "bounded"}, full),
+        }
+
+    def together(self, session: Session) -> list[Played]:
+        """All configurations side by side, once: for a smoke run, which judges nothing."""
+        played = session.play(self.tiers())
+        return [Played(name, 1, one.rows, _NO_MACHINE) for name, one in played.items()]
+
+    def one_by_one(self, point: str, session: Session) -> list[Played]:
+        """Every configuration with the machine for itself, some times."""
+        watch, played = Watch(), []
+        for repetition in range(1, max(REPETITIONS.values()) + 1):
+            for name, tiers in self.tiers().items():
+                if repetition > REPETITIONS[name]:
+                    continue
+                rows, conditions = watch.undisturbed(
+                    f"{point}, {name}",
+                    lambda name=name, tiers=tiers: session.play({name: tiers})[name].rows,  # type: ignore[misc]
+                    _was_late,
+                )
+                played.append(Played(name, repetition, rows, conditions))
+        return played
+
+    def costs(self) -> CostModel:
+        """As fitted."""
+        return CostModel.load(self.costs_path)
+
+    def fit(self, twin: TwinSession, played: Sequence[Played]) -> None:
+        """Fit the costs to this point, and keep them for the others."""
+        measured = _by_configuration(played)
+        origin = "testbed, " + ", ".join(f"{len(rows)} photos {name}" for name, rows in measured.items())
+        paces = [one.conditions.pace_ms for one in played]
+
+        def tried_with(tried: CostModel) -> Mapping[str, Sequence[RequestRow]]:
+            return _by_configuration(simulate(replace(twin, costs=tried), 1))
+
+        fitted = fit(twin.costs, measured, tried_with, origin=origin)
+        fitted.model_copy(update={"pace_ms": float(np.mean(paces))}).save(self.costs_path)
+
+
+def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
+    """What indexing takes, by the number of models; CPU time, as of profiles."""
+    from nearsight.common.recognition.object_recognizer import ObjectRecognizer  # noqa: PLC0415
+
+    found = []
+    for size in sorted({min(size, len(models)) for size in _BUILT}):
+        times = []
+        for _ in range(_BUILDS):
+            started_s = time.thread_time()
+            ObjectRecognizer.build(models[:size])
+            times.append((time.thread_time() - started_s) * 1e3)
+        found.append((size, float(np.median(times))))
+    return tuple(found)
+
+
+def _was_late(rows: Sequence[RequestRow]) -> str:
+    """Photos that were not sent in time."""
+    late_ms = float(np.percentile([row.late_ms for row in rows], 99))
+    return f"photos were sent {late_ms:.0f} ms late" if late_ms > _LATEST_MS else ""
+
+
+def as_fast(twin: TwinSession, costs: CostModel, played: Sequence[Played]) -> TwinSession:
+    """The twin of the machine at the pace that it had."""
+    pace_ms = float(np.mean([one.conditions.pace_ms for one in played]))
+    slowness = pace_ms / costs.pace_ms if pace_ms and costs.pace_ms else 1.0
+    hardware = replace(
+        twin.hardware, cloud_slowness=slowness, edge_slowness=slowness, device_slowness=slowness
+    )
+    return replace(twin, costs=costs, hardware=hardware)
+
+
+def simulate(twin: TwinSession, times: int) -> list[Played]:
+    """All configurations in the twin, some times with other random times."""
+    return [
+        Played(name, number, replace(twin, seed=twin.seed + number - 1).play(name, tiers).rows, _NO_MACHINE)
+        for number in range(1, times + 1)
+        for name, tiers in CONFIGURATIONS.items()
+        if name in CONFIGURATIONS_COMPARED
+    ]
+
+
+def _by_configuration(played: Sequence[Played]) -> dict[str, list[RequestRow]]:
+    found: dict[str, list[RequestRow]] = {name: [] for name in CONFIGURATIONS_COMPARED}
+    for one in played:
+        found[one.tiers].extend(one.rows)
+    return found
