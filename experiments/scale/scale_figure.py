@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.scale.configurations import NAMES, ORDER
@@ -105,10 +106,14 @@ def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions
     Raises
     ------
     InvalidArgument
-        If they cannot be.
+        If costs are given for the testbed, which has its own.
     """
     on = options.on or TWIN
     if on == TESTBED:
+        if options.costs:
+            raise InvalidArgument(
+                "the testbed takes the time that it takes", advice="leave out --costs, or take --on twin"
+            )
         measure_machines(replace(options, costs=MEASURED), say)
         return replace(options, on=on, costs="")
     options = replace(options, on=on, costs=options.costs or MEASURED)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.figures.experiment import RunOptions
 from nearsight.experiments.figures.registry import EXPERIMENTS, find_experiment
 from nearsight.experiments.scale.configurations import FULL, ORDER
@@ -53,6 +54,18 @@ def test_the_testbed_measures_fewer_points_than_the_twin() -> None:
     few, many = ({cell.key for cell in figure.cells(options)} for options in (TESTBED, TWIN))
     assert few < many
     assert len(figure.cells(RunOptions(on="testbed", runs=1))) == len(few) / 4
+
+
+def test_the_testbed_takes_no_costs() -> None:
+    with pytest.raises(InvalidArgument, match="takes the time"):
+        Figure6x4().completed(RunOptions(on="testbed", costs="paper"), lambda _text: None)
+
+
+def test_a_run_without_options_is_on_the_twin_with_costs_of_its_own() -> None:
+    found = Figure6x4().completed(RunOptions(smoke=True), lambda _text: None)
+    assert (found.on, found.costs) == ("twin", "measured")
+    paper = Figure6x4().completed(RunOptions(smoke=True, costs="paper"), lambda _text: None)
+    assert len({found.costs_mark, paper.costs_mark, ""}) == 3
 
 
 def test_numbers_are_medians_and_ranges_over_the_runs() -> None:
