@@ -202,7 +202,8 @@ class HandoverWorker:
         plan = HandoverPlan(self._own, self._shared.keys() if anew else (), before if anew else (), after)
         for key in misplaced:
             plan.add(key)
-        if self._carry_out(plan, view, told):
+        failed = self._carry_out(plan, view, told)
+        if not failed and self._standing.view.digest == view.digest:
             if anew:
                 self._before = (after,)
         else:
@@ -211,8 +212,8 @@ class HandoverWorker:
                 if anew:
                     self._passed = [after, *self._passed]
                     self._everything = self._everything or everything
-                self._tell_all = self._tell_all or tell_all
-                self._askers |= askers
+                # Those who have heard need not hear it again; if others are there now, all are told anyway.
+                self._askers |= failed & told
             self._before = before
             self._worker.submit(self._run, name="handover", after_s=RETRY_AFTER_S)
 
@@ -259,25 +260,24 @@ class HandoverWorker:
 
     def _carry_out(
         self, plan: HandoverPlan, view: View, told: frozenset[NodeId], *, displace: bool = True
-    ) -> bool:
-        """Offer what the plan says, and tell these nodes that it was all; whether who is there has it."""
+    ) -> set[NodeId]:
+        """Offer what the plan says, and tell these nodes that it was all; returns those it failed with."""
         receivers = sorted(plan.receivers(), key=self._links.is_slow)
-        at_once = told.difference(receivers)
-        through = [self._offer(node, (), view, complete=True) for node in at_once]
-        succeeded = True
-        for node in receivers:
+        through = {node: self._offer(node, (), view, complete=True) for node in told.difference(receivers)}
+        failed: set[NodeId] = set()
+        for number, node in enumerate(receivers):
             if self._standing.view.digest != view.digest:
-                return False
+                failed.update(receivers[number:])
+                break
             try:
                 self._give(node, plan, view, displace=displace)
                 if node in told:
-                    through.append(self._offer(node, (), view, complete=True))
+                    through[node] = self._offer(node, (), view, complete=True)
             except NearsightError as error:
                 self.counts.failed += 1
                 self._log.debug("hand-over failed", node=shown(node), reason=str(error))
-                succeeded = False
-        heard = all(future.exception() is None for future in through)
-        return succeeded and heard and self._standing.view.digest == view.digest
+                failed.add(node)
+        return failed | {node for node, future in through.items() if future.exception() is not None}
 
     def _give(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
         """Offer a node what the plan has for it, and send what it wants."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from nearsight.common.clock import ManualClock
+from nearsight.common.errors import DeadlineExceeded
 from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.handover_worker import (
     CALM_AFTER_S,
@@ -31,11 +32,15 @@ class _Links:
 
     def __init__(self) -> None:
         self.offered: list[NodeId] = []
+        self.silent: set[NodeId] = set()
 
     def call(self, node: NodeId, *_: object, **__: object) -> Future[Reply]:
         self.offered.append(node)
         answer: Future[Reply] = Future()
-        answer.set_result(Reply(OfferResponse(), (), (), 0, 0))
+        if node in self.silent:
+            answer.set_exception(DeadlineExceeded("silent"))
+        else:
+            answer.set_result(Reply(OfferResponse(), (), (), 0, 0))
         return answer
 
     def is_slow(self, _node: NodeId) -> bool:
@@ -76,6 +81,20 @@ def test_who_asks_is_answered_alone(device: _Device) -> None:
     device.worker.asked(NodeId(4))
     device.worker._run()
     assert device.links.offered == [NodeId(4)]
+
+
+def test_who_did_not_hear_it_is_told_again_and_nobody_else(device: _Device) -> None:
+    device.links.silent = {NodeId(3)}
+    device.see(5)
+    for _ in range(2):
+        device.links.offered.clear()
+        device.worker._run()
+        assert device.links.offered == [NodeId(3)]
+    device.links.silent.clear()
+    device.worker._run()
+    device.links.offered.clear()
+    device.worker._run()
+    assert device.links.offered == []
 
 
 def test_a_crowd_is_told_less_often_and_the_next_single_node_soon_again(device: _Device) -> None:
