@@ -19,6 +19,7 @@ from nearsight.experiments.simulation.photos import PhotoMaker
 from nearsight.experiments.simulation.session import (
     ADAPTIVE,
     CONFIGURATIONS,
+    COOPERATIVE,
     LOAD_BALANCED,
     ONLY_CLOUD,
     TwinSession,
@@ -46,6 +47,7 @@ SIZES = (
     Size(ONLY_CLOUD, 100, 1, 120.0),
     Size(LOAD_BALANCED, 100, 1, 120.0),
     Size(ADAPTIVE, 100, 1, 120.0),
+    Size(COOPERATIVE, 100, 1, 120.0),
     Size(ADAPTIVE, 10_000, 100, 30.0),
 )
 QUICK_SIZES = (Size(LOAD_BALANCED, 20, 2, 10.0), Size(ADAPTIVE, 20, 2, 10.0))
