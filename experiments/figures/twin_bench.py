@@ -69,7 +69,7 @@ REPETITIONS: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 2, ADAPTIVE: 2}
 """Only the cloud is far away from everything else that computes, and gave the same twice within 2 %."""
 _SECONDS = 20.0
 _UNKNOWN_SHARE = 0.1
-TWINS = 4
+TWINS = 8
 """Runs of the twin with other random times; their photos count together."""
 _BUILT = (5, 10, 20, 40, 132, 400)
 """Sizes of the snapshots whose building is timed."""

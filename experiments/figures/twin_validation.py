@@ -66,7 +66,8 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``points.<point>.<configuration>``: numbers of testbed and twin, and the errors of the twin.
 
-        ``itself`` is how far the repetitions of the testbed are from each other.
+        ``itself`` is how far the repetitions of the testbed are from each other, ``scatter`` how those of the
+        twin do.
         """
         groups: dict[tuple[str, str, str], list[StoredRow]] = defaultdict(list)
         for row in rows:
@@ -78,6 +79,7 @@ class Figure(Experiment):
                 **both,
                 "errors": _errors(both),
                 "itself": _from_itself(groups[point, tiers, TESTBED]),
+                "scatter": _scatter(groups[point, tiers, TWIN]),
             }
         return {"points": found}
 
@@ -87,7 +89,7 @@ class Figure(Experiment):
             for point, configurations in summary["points"].items()
             if point != FIT
             for tiers, one in configurations.items()
-            for target in _targets(f"{point}, {tiers}", one["errors"], one["itself"])
+            for target in _targets(f"{point}, {tiers}", one)
         )
 
     def table(  # noqa: D102
@@ -164,38 +166,58 @@ def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
 
     Latencies: the largest over the least, less 1; shares: the largest less the least.
     """
-    sessions: dict[str, list[StoredRow]] = defaultdict(list)
-    for row in rows:
-        sessions[row.get("repetition", "")].append(row)
+    sessions = _sessions(rows)
     if len(sessions) < _TWO:
         return {}
-    numbers = [_numbers(one) for one in sessions.values()]
-    latencies = {name: [one[f"{name}_ms"] for one in numbers] for name in ("p50", "p95")}
-    shares = {tier: [one[tier] for one in numbers] for tier in ("device", "edge")}
+    latencies = {name: [one[f"{name}_ms"] for one in sessions] for name in ("p50", "p95")}
+    shares = {tier: [one[tier] for one in sessions] for tier in ("device", "edge")}
     return {
         **{name: round(max(some) / max(1e-3, min(some)) - 1.0, 4) for name, some in latencies.items()},
         **{tier: round(max(some) - min(some), 4) for tier, some in shares.items()},
     }
 
 
+def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
+    """Standard deviation between repetitions, of latencies as a share of their mean."""
+    sessions = _sessions(rows)
+    found = {}
+    for name in ("p50", "p95"):
+        values = [one[f"{name}_ms"] for one in sessions]
+        found[name] = round(float(np.std(values) / max(1e-3, np.mean(values))), 4)
+    return {
+        **found,
+        **{tier: round(float(np.std([one[tier] for one in sessions])), 4) for tier in ("device", "edge")},
+    }
+
+
+def _sessions(rows: Sequence[StoredRow]) -> list[dict[str, Any]]:
+    """Numbers of each repetition."""
+    found: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in rows:
+        found[row.get("repetition", "")].append(row)
+    return [_numbers(one) for one in found.values()]
+
+
 def _shown(itself: Mapping[str, float]) -> str:
     return f"{100 * itself['p50']:.0f}, {100 * itself['p95']:.0f} %" if itself else ""
 
 
-def _note(itself: Mapping[str, float], name: str, unit: str) -> str:
-    if name not in itself:
-        return ""
-    return f"two sessions of the testbed differ by {100 * itself[name]:.0f} {unit}"
+def _note(one: Mapping[str, Any], name: str, unit: str) -> str:
+    """How far sessions of the same kind are from each other."""
+    itself = one["itself"]
+    ours = f"two sessions of the testbed differ by {100 * itself[name]:.0f} {unit}, " if itself else ""
+    return f"{ours}those of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
 
 
-def _targets(where: str, errors: Mapping[str, float], itself: Mapping[str, float]) -> list[Target]:
+def _targets(where: str, one: Mapping[str, Any]) -> list[Target]:
+    errors = one["errors"]
     return [
         *(
             Target(
                 f"{where}: error of {name}, at most 0.15",
                 errors[name],
                 abs(errors[name]) <= MOST_ERROR,
-                _note(itself, name, "%"),
+                _note(one, name, "%"),
             )
             for name in ("p50", "p95")
         ),
@@ -204,7 +226,7 @@ def _targets(where: str, errors: Mapping[str, float], itself: Mapping[str, float
                 f"{where}: share answered by the {tier}, twin minus testbed, at most 0.03",
                 errors[tier],
                 abs(errors[tier]) <= MOST_POINTS,
-                _note(itself, tier, "points"),
+                _note(one, tier, "points"),
             )
             for tier in ("device", "edge")
         ),
