@@ -54,7 +54,7 @@ def up(
     ] = False,
 ) -> None:
     """Start the daemons and links of an inventory; they stay until `nearsight testbed down`."""
-    from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.inventory_file import read_inventory
     from nearsight.experiments.testbed.testbed import bring_up
 
     folder = state_folder(inventory, state)
@@ -127,7 +127,7 @@ def run(
     from nearsight.experiments.figures.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import cells
     from nearsight.experiments.testbed.campaign_run import check, forget, missing, run_cell, with_wheel
-    from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.inventory_file import read_inventory
     from nearsight.experiments.testbed.material import digest_of
 
     found = read_inventory(inventory)

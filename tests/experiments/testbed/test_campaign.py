@@ -8,7 +8,8 @@ import pytest
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.experiments.testbed.campaign import Cell, cells, fingerprint, inventory_of, visitors_of
-from nearsight.experiments.testbed.inventory import Inventory, read_inventory
+from nearsight.experiments.testbed.inventory import Inventory
+from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.points import Point
 
 SLOW = Point("network", "slow")

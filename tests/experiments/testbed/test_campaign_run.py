@@ -11,10 +11,10 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.errors import ConfigurationError
-from nearsight.experiments.testbed import campaign_run
+from nearsight.experiments.testbed import replaying
 from nearsight.experiments.testbed.campaign import cells
 from nearsight.experiments.testbed.campaign_run import check, missing
-from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.material import digest_of
 from nearsight.experiments.testbed.metrics import summarise
 from nearsight.experiments.testbed.rows import read_request_rows
@@ -95,7 +95,7 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     command = ["testbed", "run", str(path), "--state", str(state), "--out", str(out)]
 
     with monkeypatch.context() as broken:
-        broken.setattr(campaign_run, "accounting_errors", lambda _rows: ["one was lost"])
+        broken.setattr(replaying, "accounting_errors", lambda _rows: ["one was lost"])
         assert main(command) == 1
     assert missing(inventory, out, contents) == [cell]
     assert load_state(state) is None

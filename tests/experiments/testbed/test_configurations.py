@@ -11,7 +11,8 @@ from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.simulation.session import CONFIGURATIONS
 from nearsight.experiments.testbed.configurations import BUILT_IN, chosen
-from nearsight.experiments.testbed.inventory import Inventory, Value, read_inventory
+from nearsight.experiments.testbed.inventory import Inventory, Value
+from nearsight.experiments.testbed.inventory_file import read_inventory
 
 MINIMAL = """
 [nodes.here]

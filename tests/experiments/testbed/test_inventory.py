@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError, NotFound
-from nearsight.experiments.testbed.inventory import Inventory, read_inventory
+from nearsight.experiments.testbed.inventory import Inventory
+from nearsight.experiments.testbed.inventory_file import read_inventory
 
 GOOD = """
 [nodes.server]
@@ -103,6 +104,7 @@ node = "lab"
         ("[nodes.box]", "[nodes.Box_1]", "is no name"),
         ("count = 3", 'count = 3\nhost = "x"', "host is for nodes of kind 'ssh' alone"),
         ('[nodes.box]\nkind = "namespace"', '[nodes.box]\nkind = "process"', "reach only each other"),
+        ("[devices.visitors]", '[devices.a]\nnode = "phone"\n[devices.b]', "devices: a host carries one"),
         ("[cloud]", "[cloud", "not valid TOML"),
         ('[cloud]\nnode = "server"', "", "cloud: Field required"),
     ],

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.experiments.testbed.inventory import Inventory, read_inventory
+from nearsight.experiments.testbed.inventory import Inventory
+from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.points import Point, at, points
 
 SWEEP = """

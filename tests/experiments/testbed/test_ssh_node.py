@@ -11,7 +11,8 @@ from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.status import ask_status
 from nearsight.experiments.testbed import deployment
-from nearsight.experiments.testbed.inventory import Host, NodeSpec, read_inventory
+from nearsight.experiments.testbed.inventory import Host, NodeSpec
+from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.ssh_node import SshShell
 from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, status, take_down

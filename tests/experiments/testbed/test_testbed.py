@@ -14,9 +14,10 @@ import pytest
 
 from nearsight.common.errors import SetupError
 from nearsight.common.status import ask_status
-from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.all_nodes import opened
+from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.state import load_state
-from nearsight.experiments.testbed.testbed import bring_up, opened, take_down
+from nearsight.experiments.testbed.testbed import bring_up, take_down
 from support.namespaces import need_namespaces
 from support.testbeds import CROWD, id_of, left_of, processes_with, testbed_folder, write_inventory
 

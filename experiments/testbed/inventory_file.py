@@ -1,0 +1,186 @@
+"""Reading an inventory: everything is checked that can be without touching a node.
+
+So a mistake costs seconds, and is one line that says where it is.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from nearsight.common.errors import ConfigurationError, NotFound
+from nearsight.experiments.testbed.inventory import Inventory, LinkSpec, NodeSpec, ReplaySpec, ServerSpec
+
+_SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "system_packages", "pip"}
+
+
+def read_inventory(path: Path) -> Inventory:
+    """Read and check an inventory. Relative paths in it start from its own folder.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    ConfigurationError
+        In one line: what is wrong, and where.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotFound(
+            f"cannot read inventory {path}: {error.strerror}", advice="docs/testbed.md shows one"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    try:
+        inventory = Inventory.model_validate(document)
+        _check(inventory)
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}: {_first(error)}", advice="see docs/testbed.md") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error.message}", advice=error.advice) from error
+    return _from(path.resolve().parent, inventory)
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _from(folder: Path, inventory: Inventory) -> Inventory:
+    """The inventory with absolute paths."""
+
+    def files(spec: ServerSpec) -> dict[str, object]:
+        return {"files": {key: folder / file.expanduser() for key, file in spec.files.items()}}
+
+    def node(spec: NodeSpec) -> NodeSpec:
+        return spec.model_copy(update={"key": folder / spec.key.expanduser()}) if spec.key else spec
+
+    replay = inventory.replay
+    if replay is not None:
+        places = {name: getattr(replay, name) for name in ("photos", "trace")}
+        replay = replay.model_copy(
+            update={name: folder / place.expanduser() for name, place in places.items() if place}
+        )
+    moved = inventory.model_copy(
+        update={
+            "replay": replay,
+            "wheel": folder / inventory.wheel.expanduser() if inventory.wheel else None,
+            "nodes": {name: node(spec) for name, spec in inventory.nodes.items()},
+            "cloud": inventory.cloud.model_copy(update=files(inventory.cloud)),
+            "edges": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.edges.items()},
+            "devices": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.devices.items()},
+        }
+    )
+    for spec in (moved.cloud, *moved.edges.values(), *moved.devices.values()):
+        for key, file in spec.files.items():
+            if not file.is_file():
+                raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
+    return moved
+
+
+def _check(inventory: Inventory) -> None:
+    for name, spec in inventory.nodes.items():
+        _check_node(name, spec)
+    servers = {"cloud": inventory.cloud, **{f"edges.{n}": spec for n, spec in inventory.edges.items()}}
+    devices = {f"devices.{name}": spec for name, spec in inventory.devices.items()}
+    for name, server in {**servers, **devices}.items():
+        _require(server.node in inventory.nodes, f"{name}.node: there is no node {server.node!r}")
+    for name, server in servers.items():
+        several = inventory.nodes[server.node].count > 1
+        _require(not several, f"{name}.node: {server.node!r} is several hosts; a server needs one")
+    carriers = [device.node for device in inventory.devices.values()]
+    _require(
+        len(set(carriers)) == len(carriers),
+        "devices: a host carries one device; give each table its own node",
+    )
+    for name, device in inventory.devices.items():
+        unknown = device.edge and device.edge not in inventory.edges
+        _require(not unknown, f"devices.{name}.edge: there is no edge {device.edge!r}")
+        chosen = device.edge or len(inventory.edges) < 2
+        _require(bool(chosen), f"devices.{name}: say which edge it asks")
+    used = list(inventory.pairs())
+    for source, target in used:
+        _require(source in inventory.nodes, f"links: there is no node {source!r}")
+        _require(target in inventory.nodes, f"links: there is no node {target!r}")
+        _check_pair(inventory, source, target)
+    seen = set()
+    for link in inventory.links:
+        pair = (link.source, link.target)
+        _require(pair in used, f"links: nothing goes from {link.source!r} to {link.target!r}")
+        _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is there twice")
+        seen.add(pair)
+        if link.via:
+            _check_via(inventory, link)
+    for way in (*inventory.links, *inventory.networks.values()):
+        _ = way.shape  # refuses numbers that no link has
+    to_cloud = any(link.target == inventory.cloud.node for link in inventory.links)
+    _require(
+        to_cloud or not inventory.networks, "networks: there is no link to the cloud that could be like them"
+    )
+    inventory.hosts()  # refuses unknown profiles
+    if inventory.replay is not None:
+        _check_replay(inventory, inventory.replay)
+
+
+def _check_replay(inventory: Inventory, replay: ReplaySpec) -> None:
+    sweep = inventory.sweep
+    if replay.trace is not None:
+        given = [
+            f"replay.{name}"
+            for name in ("sections", "exhibits", "population")
+            if name in replay.model_fields_set
+        ]
+        given += ["sweep.sections"] * bool(sweep.sections)
+        _require(not given, f"{', '.join(given)}: only generated visits have it; leave out replay.trace")
+    hosts = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
+    most = max((replay.visitors, *sweep.visitors))
+    _require(most <= hosts, f"{most} visitors need as many devices, but there are {hosts}")
+    known = replay.classes or sweep.classes
+    _require(
+        not known or "database" in inventory.cloud.files,
+        "classes: to leave out objects, the cloud's database must be a file: cloud.files.database",
+    )
+
+
+def _check_via(inventory: Inventory, link: LinkSpec) -> None:
+    where = f"links: {link.source!r} to {link.target!r} via {link.via!r}"
+    further = inventory.link(link.via, link.target)
+    if link.via == link.source or further is None:
+        raise ConfigurationError(
+            f"{where}: there is no link from {link.via!r} to {link.target!r}", advice="see docs/testbed.md"
+        )
+    _require(not further.via, f"{where}: that goes via another node itself")
+    _require(inventory.nodes[link.via].count == 1, f"{where}: {link.via!r} is several hosts")
+
+
+def _check_node(name: str, spec: NodeSpec) -> None:
+    if spec.kind == "ssh":
+        _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
+        _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")
+        _require(not spec.host.startswith("-"), f"nodes.{name}.host: {spec.host!r} is no host")
+        return
+    given = spec.model_fields_set & _SSH_ALONE
+    _require(not given, f"nodes.{name}: {', '.join(sorted(given))} is for nodes of kind 'ssh' alone")
+
+
+def _check_pair(inventory: Inventory, source: str, target: str) -> None:
+    kinds = {inventory.nodes[source].kind, inventory.nodes[target].kind}
+    _require(
+        len(kinds) == 1 or "namespace" not in kinds,
+        f"{source!r} cannot reach {target!r}: nodes in namespaces reach only each other",
+    )
+    if source != target and inventory.nodes[source].kind == "ssh":
+        spec = inventory.nodes[target]
+        _require(
+            spec.kind == "ssh" or bool(spec.address),
+            f"nodes.{target}: give the address at which {source!r} reaches this machine",
+        )
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message, advice="see docs/testbed.md")

@@ -1,0 +1,328 @@
+"""One replay on a testbed that is up: warm edges, start devices, collect what they and the links say."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nearsight.common.errors import InternalError, SetupError, Unavailable
+from nearsight.experiments.replay_device import ReplayOptions, make_plan
+from nearsight.experiments.testbed.all_nodes import Nodes
+from nearsight.experiments.testbed.building import (
+    CLOUD,
+    DEVICE_KEYS,
+    EMPTY_CONFIG,
+    START_TIMEOUT_S,
+    OnStage,
+    assignments,
+)
+from nearsight.experiments.testbed.campaign import (
+    Cell,
+    Visitor,
+    replay_of,
+)
+from nearsight.experiments.testbed.environment import describe_environment
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
+from nearsight.experiments.testbed.metrics import accounting_errors
+from nearsight.experiments.testbed.nodes import Node
+from nearsight.experiments.testbed.plan import PlannedPhoto
+from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
+from nearsight.experiments.testbed.state import Daemon, TestbedState
+from nearsight.experiments.traces.requests import PhotoRequest, write_requests_csv
+from nearsight.experiments.traces.visits import Visit, write_visits_csv
+
+READY_TIMEOUT_S = 60.0
+WARM_UP_TIMEOUT_S = 300.0
+GRACE_S = 60.0
+"""Beyond the last deadline: how long a device may take to write its rows."""
+_WARM_UP = "nearsight.experiments.testbed.warm_up_process"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a cell is made of: its testbed, who replays, and what the edges have heard of before."""
+
+    inventory: Inventory
+    visitors: tuple[Visitor, ...]
+    earlier: tuple[Visit, ...]
+
+
+class Replay:
+    """One replay on a testbed that is up."""
+
+    def __init__(
+        self,
+        state: TestbedState,
+        nodes: Nodes,
+        cell: Cell,
+        part: Part,
+        scratch: Path,
+        on_stage: OnStage,
+    ) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._cell = cell
+        self._visitors = part.visitors
+        self._earlier = part.earlier
+        self._scratch = scratch
+        self._on_stage = on_stage
+        self._spec: ReplaySpec = replay_of(state.inventory)
+
+    def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
+        """Warm, replay and collect: all rows, and facts about the cell.
+
+        Raises
+        ------
+        NearsightError
+            If a daemon died, or a request did not get exactly one outcome.
+        """
+        self._wait_until_servers_are_ready()
+        if self._earlier:
+            self._on_stage(f"{self._spec.warm_up} earlier visitors")
+            self._warm_up()
+        self._on_stage(f"photos for {len(self._visitors)} devices")
+        plans = {visitor.name: self._plan(visitor) for visitor in self._visitors}
+        self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
+        self._on_devices(self._wait_ready)
+        before, passed, started_s = self._used(), self._passed(), time.monotonic()
+        longest_s = max(photo.at_s for plan in plans.values() for photo in plan)
+        self._on_stage(f"replaying {longest_s:.0f} s")
+        self._on_devices(lambda visitor: self._node(visitor).say([_process(visitor)], "go"))
+        self._on_devices(lambda visitor: self._wait_ended(visitor, longest_s))
+        after, seconds = self._used(), time.monotonic() - started_s
+        self._check_servers()
+        rows = tuple(row for collected in self._on_devices(self._collect) for row in collected)
+        expected = sum(len(plan) for plan in plans.values())
+        errors = accounting_errors(rows)
+        if errors or len(rows) != expected:
+            raise InternalError(f"{len(rows)} of {expected} requests have a row: {'; '.join(errors[:3])}")
+        return rows, {
+            "cell": asdict(self._cell),
+            "environment": describe_environment(),
+            "machines": self._state.machines,
+            "seconds": round(seconds, 3),
+            "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
+            "models": dict(self._on_devices(self._models)),
+            "links": self._links(passed),
+            "daemons": [asdict(daemon) for daemon in self._state.daemons],
+        }
+
+    def _node(self, visitor: Visitor) -> Node:
+        return self._nodes[visitor.host.name]
+
+    def _on_devices(self, work: Callable[[Visitor], T]) -> list[T]:
+        by_host = {visitor.host.name: visitor for visitor in self._visitors}
+        chosen = [self._nodes[name] for name in by_host]
+        return self._nodes.each(lambda node: work(by_host[node.host.name]), chosen)
+
+    def _wait_until_servers_are_ready(self) -> None:
+        """Daemons announce themselves when they listen; an edge also needs the cloud's catalogue."""
+        for daemon in self._state.daemons:
+            if daemon.name.startswith("link-"):
+                continue
+            node = self._nodes[daemon.host]
+            ask = [*node.place.prefix, node.place.python, "-m", "nearsight", "status", daemon.endpoint]
+            if self._state.keys:
+                ask += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
+                ask += ["--server-key", self._state.keys[daemon.name]]
+            deadline_s = time.monotonic() + READY_TIMEOUT_S
+            while True:
+                try:
+                    node.shell.run(ask)
+                    break
+                except SetupError as error:
+                    if time.monotonic() > deadline_s:
+                        raise Unavailable(
+                            f"{daemon.name} on {daemon.host} was not ready in {READY_TIMEOUT_S:.0f} s",
+                            advice=f"`nearsight status` said: {error.message}",
+                        ) from error
+                    time.sleep(0.5)
+
+    def _warm_up(self) -> None:
+        earlier = self._scratch / "earlier.csv"
+        write_visits_csv(earlier, self._earlier)
+        for daemon in self._state.daemons:
+            if not daemon.name.startswith("edge-"):
+                continue
+            node = self._nodes[daemon.host]
+            command = [*node.place.prefix, node.place.python, "-m", _WARM_UP, "--edge", daemon.endpoint]
+            command += ["--visits", node.put(earlier, "earlier.csv"), "--catalogue", self._spec.catalogue]
+            if self._state.keys:
+                command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
+                command += ["--server-key", self._state.keys[daemon.name]]
+            node.shell.run(command, timeout_s=WARM_UP_TIMEOUT_S)
+
+    def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
+        spec = self._spec
+        number = self._visitors.index(visitor)
+        if spec.trace is None:
+            raise InternalError("a replay begins when its visits are written")
+        options = ReplayOptions(
+            spec.trace,
+            spec.photos,
+            visitor.name,
+            spec.seconds,
+            spec.timeout_s,
+            spec.unknown_share,
+            seed=spec.seed + 1000 * self._cell.run + number,
+        )
+        return make_plan(options)
+
+    def _start(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> None:
+        node, spec = self._node(visitor), self._spec
+        folder = self._bring_photos(visitor, plan)
+        trace = self._scratch / f"{visitor.host.name}.csv"
+        names = _names(plan) if folder else {photo.path: str(photo.path.resolve()) for photo in plan}
+        write_requests_csv(
+            trace,
+            (PhotoRequest(one.object_id, names[one.path], round(one.at_s * 1000)) for one in plan),
+        )
+        node.start(
+            _process(visitor),
+            [
+                *("-m", "nearsight", "replay", node.put(trace, "trace.csv"), "--photos", folder or "/"),
+                *("--catalogue", spec.catalogue, "--visitor", visitor.name),
+                *("--label", self._cell.configuration, "--timeout", str(spec.timeout_s)),
+                *("--start-after", f"{visitor.phase_s:.3f}", "--config", node.path(EMPTY_CONFIG)),
+                *assignments(self._settings(visitor)),
+                *("--out", node.path("rows.csv"), "--events", "--wait-for-input"),
+                *("--account", node.path("models.json")),
+            ],
+            waits_for_input=True,
+        )
+
+    def _settings(self, visitor: Visitor) -> dict[str, object]:
+        host = visitor.host.name
+        tiers = {"cloud": CLOUD, **({"edge": f"edge-{visitor.edge}"} if visitor.edge else {})}
+        settings: dict[str, object] = {}
+        for tier, server in tiers.items():
+            settings[f"{tier}.endpoint"] = self._state.endpoint(host, server)
+            if self._state.keys:
+                settings[f"{tier}.public_key"] = self._state.keys[server]
+        if self._state.keys:
+            secret = self._node(visitor).path(f"keys/device-{host}.key_secret")
+            settings["security.secret_key_file"] = secret
+        spec = self._device(visitor)
+        for key, path in spec.files.items():
+            settings[key] = self._node(visitor).put(path, f"files/device-{path.name}")
+        if spec.shares and self._state.keys:
+            node = self._node(visitor)
+            listens = visitor.host.address if visitor.host.spec.kind == "namespace" else "0.0.0.0"
+            settings["recognizer.peers.listen"] = f"tcp://{listens}:0"
+            settings["recognizer.peers.allowed"] = node.path(DEVICE_KEYS)
+            settings["recognizer.peers.secret_key_file"] = node.path(f"keys/device-{host}.key_secret")
+        return {**settings, **spec.settings}
+
+    def _device(self, visitor: Visitor) -> DeviceSpec:
+        return next(d for d in self._state.inventory.devices.values() if d.node == visitor.host.node)
+
+    def _bring_photos(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> str:
+        """Copy a device's photos to its node if that is another machine; the folder there, else empty."""
+        node = self._node(visitor)
+        if node.host.spec.kind != "ssh":
+            return ""
+        packed = self._scratch / f"{visitor.host.name}.tar"
+        with tarfile.open(packed, "w") as archive:
+            for path, name in _names(plan).items():
+                archive.add(path, name)
+        there, folder = node.put(packed, "photos.tar"), node.path("photos")
+        node.shell.run(["sh", "-c", 'mkdir -p "$2" && tar -xf "$1" -C "$2" && rm "$1"', "sh", there, folder])
+        return folder
+
+    def _wait_ready(self, visitor: Visitor) -> None:
+        self._node(visitor).wait_ready([_process(visitor)], START_TIMEOUT_S)
+
+    def _wait_ended(self, visitor: Visitor, longest_s: float) -> None:
+        name = _process(visitor)
+        limit_s = longest_s + self._spec.timeout_s + GRACE_S
+        if self._node(visitor).wait_ended([name], limit_s)[name].running:
+            raise Unavailable(f"{name} on {visitor.host.name} did not end within {limit_s:.0f} s")
+
+    def _collect(self, visitor: Visitor) -> tuple[RequestRow, ...]:
+        node = self._node(visitor)
+        path = self._scratch / visitor.host.name / "rows.csv"
+        try:
+            node.shell.get(node.path("rows.csv"), path)
+        except (SetupError, OSError) as error:
+            log = node.states()[_process(visitor)].log
+            raise SetupError(f"the device on {visitor.host.name} left no rows: {log}") from error
+        return read_request_rows(path)
+
+    def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
+        """Which models a device fetched, and from where."""
+        path = self._scratch / visitor.host.name / "models.json"
+        self._node(visitor).shell.get(self._node(visitor).path("models.json"), path)
+        return visitor.name, json.loads(path.read_text())
+
+    def _used(self) -> dict[str, float]:
+        """CPU seconds of servers and links so far."""
+        hosts = dict.fromkeys(daemon.host for daemon in self._state.daemons)
+        return {
+            f"{host}/{name}": state.cpu_s
+            for host in hosts
+            for name, state in self._nodes[host].states().items()
+            if not name.startswith("device-")
+        }
+
+    def _check_servers(self) -> None:
+        for daemon in self._state.daemons:
+            state = self._nodes[daemon.host].states().get(daemon.name)
+            if state is None or not state.running:
+                raise Unavailable(
+                    f"{daemon.name} on {daemon.host} ended during the replay: {state.log if state else ''}"
+                )
+
+    def _passed(self) -> dict[str, dict[str, int]]:
+        """Bytes that passed each link so far, by its own account, which is up to a second old."""
+        return {
+            f"{daemon.host}/{daemon.name}": {way: int(counters[way]["bytes"]) for way in ("up", "down")}
+            for daemon in self._state.daemons
+            if daemon.name.startswith("link-to-")
+            for counters in [self._counters(daemon)]
+        }
+
+    def _links(self, before: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
+        """What passed each link during the replay; they are stopped for that, so that nothing is missing."""
+        links = [daemon for daemon in self._state.daemons if daemon.name.startswith("link-to-")]
+        for daemon in links:
+            self._nodes[daemon.host].stop([daemon.name])
+        after = self._passed()
+        return {
+            name: {
+                **{f"{way}_bytes": count - before[name][way] for way, count in after[name].items()},
+                "via": self._via(daemon),
+                "since_start": self._counters(daemon),
+            }
+            for daemon in links
+            for name in [f"{daemon.host}/{daemon.name}"]
+        }
+
+    def _via(self, link: Daemon) -> str:
+        inventory = self._state.inventory
+        server = next(one for one in self._state.daemons if one.name == link.name.removeprefix("link-to-"))
+        nodes = [self._nodes[one.host].host.node for one in (link, server)]
+        found = inventory.link(*nodes)
+        return found.via if found is not None else ""
+
+    def _counters(self, link: Daemon) -> dict[str, Any]:
+        node, server = self._nodes[link.host], link.name.removeprefix("link-to-")
+        path = self._scratch / link.host / "counters.json"
+        node.shell.get(node.path(f"counters-to-{server}.json"), path)
+        counters: dict[str, Any] = json.loads(path.read_text())
+        return counters
+
+
+def _process(visitor: Visitor) -> str:
+    return f"device-{visitor.host.name}"
+
+
+def _names(plan: Sequence[PlannedPhoto]) -> dict[Path, str]:
+    """Names of a plan's photos on another machine."""
+    paths = dict.fromkeys(photo.path for photo in plan)
+    return {path: f"{number:05d}{path.suffix}" for number, path in enumerate(paths)}
