@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nearsight.experiments.testbed.inventory import Host
-from nearsight.experiments.testbed.node_network import (
-    prefix_of,
-)
+from nearsight.experiments.testbed.node_network import prefix_of
 from nearsight.experiments.testbed.nodes import LocalShell, Node, NodePlace
 from nearsight.experiments.testbed.ssh_node import SshShell, agent_path, folder_path, venv_python
 from nearsight.experiments.testbed.state import TestbedState

@@ -16,12 +16,7 @@ from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, LinkSpec, ServerSpec
 from nearsight.experiments.testbed.iproute import batch
 from nearsight.experiments.testbed.kernel_links import Pairs, find_kernel, pairs_of, shape_hosts
-from nearsight.experiments.testbed.node_network import (
-    INTERFACE,
-    hub_of,
-    make_network,
-    namespace_of,
-)
+from nearsight.experiments.testbed.node_network import INTERFACE, hub_of, make_network, namespace_of
 from nearsight.experiments.testbed.shaper import shaper_arguments
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 

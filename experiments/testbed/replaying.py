@@ -21,11 +21,7 @@ from nearsight.experiments.testbed.building import (
     OnStage,
     assignments,
 )
-from nearsight.experiments.testbed.campaign import (
-    Cell,
-    Visitor,
-    replay_of,
-)
+from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.environment import describe_environment
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
 from nearsight.experiments.testbed.metrics import accounting_errors

@@ -1,7 +1,7 @@
 """A testbed from its inventory: bring it up, ask how it is, take it down and leave nothing behind.
 
-Daemons outlive the command that started them. What ``up`` does: networks and nodes, then the cloud, the links
-to it, the edges, the links of the devices. Devices themselves are started by ``run``.
+Daemons outlive the command that started them. The steps of ``up`` are in `building`; devices are started by
+``run``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
-from nearsight.experiments.testbed.node_network import (
-    remove_network,
-)
+from nearsight.experiments.testbed.node_network import remove_network
 from nearsight.experiments.testbed.nodes import DaemonState, Node
 from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.state import STATE_FILE, TestbedState, load_state, locked
