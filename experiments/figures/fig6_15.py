@@ -4,16 +4,17 @@ Both stores run on the same nodes, with the same keys, requests and links, one a
 the package of that name, as published, and finds its first neighbours through our discovery.
 
 With k = 20 among 20 nodes, as the dissertation's text has it, the package stores every value on every node,
-and a get reads the own storage without a message. Our store keeps r = 2 copies, so most of its gets ask
-another node. So every setting is read twice: over all gets, and over those alone that went over the network,
-on either side. Further settings compare like with like: as many copies on both sides, everywhere (r = k = 20)
-or two (r = k = 2, alpha = 1, as the dissertation's program ran); more nodes than k; and devices that come
-after the keys were stored, as visitors do.
+and a get reads the own storage without a message. So every setting is read twice: over all gets, and over
+those alone that went over the network, on either side.
 
-All of these are on a switch that loses nothing. The dissertation's devices shared a wireless channel, which
-its explanation of the figure is about (6.8.2), and by k = 20 it meant buckets so large that every node knows
-all others (6.8.1): it says nothing of a copy on each. So the last settings have such a channel, emulated,
-that loses 1 % of the frames while keys are asked for, and each device asks for what others stored.
+The dissertation's devices shared a wireless channel, which its explanation of the figure is about (6.8.2). So
+the first setting, whose latencies are held against the targets, has such a channel, emulated, that loses 1 %
+of the frames once all devices have met; its k; as many copies in our store (r = 20); and devices that ask for
+what others stored. Beside it stand our usual r = 2 on the same channel: with buckets of 20, by which every
+node knows all others, which is all that the text says of k (6.8.1), but two copies on both sides; and with
+more nodes than k. And without wireless effects, on a switch that loses nothing: r = 2 or 20 against k = 20;
+two copies on both sides (alpha = 1, as the dissertation's program ran); more nodes than k; and devices that
+come after the keys were stored, as visitors do.
 """
 
 from __future__ import annotations
@@ -60,11 +61,16 @@ LEAST_GETS = 30
 ALL_GETS, OVER_NETWORK = "all gets", "over the network"
 
 SETTINGS = (
+    Setting(
+        "radio-20-nodes-r20",
+        "20 nodes, one radio channel, r = 20, k = 20",
+        20,
+        PAPER,
+        replicas=20,
+        radio=RadioSettings(loss=CHANNEL_LOSS),
+        others_keys=True,
+    ),
     Setting(MAIN, "20 nodes, r = 2, k = 20", 20, PAPER, presence=True),
-    Setting("20-nodes-r20", "20 nodes, r = 20, k = 20", 20, PAPER, replicas=20),
-    Setting("20-nodes-k2", "20 nodes, r = 2, k = 2, alpha = 1", 20, PROGRAM),
-    Setting("20-nodes-late", "20 nodes, 10 of them come later, r = 2, k = 20", 20, PAPER, late=10),
-    Setting("40-nodes", "40 nodes, r = 2, k = 20", 40, PAPER),
     Setting(
         "radio-20-nodes",
         "20 nodes, one radio channel, r = 2, buckets of 20, 2 copies",
@@ -73,14 +79,18 @@ SETTINGS = (
         radio=RadioSettings(loss=CHANNEL_LOSS),
         others_keys=True,
     ),
+    Setting("20-nodes-r20", "20 nodes, r = 20, k = 20", 20, PAPER, replicas=20),
+    Setting("20-nodes-k2", "20 nodes, r = 2, k = 2, alpha = 1", 20, PROGRAM),
+    Setting("40-nodes", "40 nodes, r = 2, k = 20", 40, PAPER),
     Setting(
-        "radio-40-nodes",
-        "40 nodes, one radio channel, r = 2, k = 20",
-        40,
+        "radio-30-nodes",
+        "30 nodes, one radio channel, r = 2, k = 20",
+        30,
         PAPER,
         radio=RadioSettings(loss=CHANNEL_LOSS),
         others_keys=True,
     ),
+    Setting("20-nodes-late", "20 nodes, 10 of them come later, r = 2, k = 20", 20, PAPER, late=10),
 )
 SMOKE_SETTINGS = (
     Setting(
@@ -97,7 +107,7 @@ class Plan:
     repetitions: int
     lookups: LookupPlan
     on_radio: LookupPlan | None = None
-    """Where nodes share a radio channel: slower, as a put of k = 20 is eighty frames."""
+    """Where nodes share a radio channel: fewer puts, as one of k = 20 is eighty frames."""
 
     def of(self, setting: Setting) -> LookupPlan:
         """How much is measured in a setting."""
@@ -119,9 +129,9 @@ FULL_LOOKUPS = LookupPlan(
 )
 FULL = Plan(
     SETTINGS,
-    repetitions=2,
+    repetitions=1,
     lookups=FULL_LOOKUPS,
-    on_radio=replace(FULL_LOOKUPS, put_rate=5.0, get_rate=20.0),
+    on_radio=replace(FULL_LOOKUPS, put_rate=8.0),
 )
 SMOKE = Plan(
     SMOKE_SETTINGS,
@@ -381,18 +391,27 @@ def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
 
 def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
     targets = []
-    for setting in settings.values():
+    for place, setting in enumerate(settings.values()):
         ours, theirs = (setting["systems"][name] for name in (NEARSIGHT, KADEMLIA))
         failed = ours["failed"]
         targets.append(Target(f"{setting['title']}: failed gets", failed, failed == 0))
         for reading in (ALL_GETS, OVER_NETWORK):
             if min(ours[reading]["count"], theirs[reading]["count"]) < LEAST_GETS:
                 continue
+            note = "" if place == 0 else _own_storage(ours, theirs)
             for name, most in (("p50_ms", THIRD), ("p99_ms", TENTH)):
                 ratio = ours[reading][name] / theirs[reading][name]
                 text = f"{setting['title']}, {reading}: {name[:3]} relative to Kademlia at most {most:.2f}"
-                targets.append(Target(text, round(ratio, 4), ratio <= most))
+                targets.append(Target(text, round(ratio, 4), ratio <= most, note))
     return tuple(targets)
+
+
+def _own_storage(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    return (
+        "beside the first setting; of our gets "
+        f"{100 * ours['own_storage']:.0f} % were answered from own storage, of Kademlia's "
+        f"{100 * theirs['own_storage']:.0f} %"
+    )
 
 
 def _shown(latencies: Mapping[str, float]) -> str:

@@ -32,6 +32,8 @@ _START_MARGIN_S = 0.5
 _PRESENCE_TIMEOUT_PERIODS = 12.0
 _AT_ONCE = 20
 """Nodes that are started at the same moment: more would compete for the cores of one machine."""
+_AT_ONCE_ON_RADIO = 5
+"""There every two of them share the time in which all connect with each other."""
 _TRACE_MARGIN_S = 120.0
 _COLUMNS: Mapping[str, str | int | float] = {
     "system": "",
@@ -69,8 +71,8 @@ class Setting:
     presence : bool
         Measure presence, too: silence, its traffic, and a killed node.
     radio : RadioSettings, optional
-        Of the wireless channel that all share, instead of a switch; it loses frames, as set there, only while
-        keys are asked for, so that both stores hold all of them.
+        Of the wireless channel that all share, instead of a switch; it loses frames, as set there, once all
+        devices have met.
     others_keys : bool
         Every key is stored by one device, and asked for by others: as a device does that asks for what it
         does not have.
@@ -216,18 +218,19 @@ class LookupMeasurement:
         with PeerGroup(self._folder / system, group_plan) as group:
             self._place = group.place
             early = group.nodes[: setting.nodes - setting.late]
-            for start in range(0, len(early), _AT_ONCE):
-                self._discover(system, group, early[start : start + _AT_ONCE], early[: start + _AT_ONCE])
+            step = _AT_ONCE_ON_RADIO if setting.radio is not None else _AT_ONCE
+            for start in range(0, len(early), step):
+                self._discover(system, group, early[start : start + step], early[: start + step])
             if presence:
                 time.sleep(plan.settle_s)  # connections are made, and it is agreed that nobody lacks anything
                 self._idle(group)
             self._settle(system, early)
+            if group.radio is not None and setting.radio is not None:
+                group.radio.lose(setting.radio.loss)
             self._phase(system, PUT, early, self.puts_of_early())
             if setting.late:
                 self._discover(system, group, group.nodes[len(early) :], group.nodes)
                 self._settle(system, group.nodes[len(early) :])
-            if group.radio is not None and setting.radio is not None:
-                group.radio.lose(setting.radio.loss)
             self._phase(system, GET, group.nodes, self._gets)
             if group.radio is not None:
                 self._note_radio(system, group.radio)
