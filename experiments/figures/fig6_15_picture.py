@@ -15,6 +15,7 @@ from nearsight.experiments.figures.experiment import StoredRow
 from nearsight.experiments.figures.fig6_15 import LEAST_GETS, OVER_NETWORK, Figure, mean_per_node
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.figures.style import STYLE, plain_logarithmic
+from nearsight.experiments.testbed.peer_group import LOOPBACK
 from nearsight.experiments.testbed.peer_process import KADEMLIA, NEARSIGHT
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _panel(axes: Axes, rows: Sequence[StoredRow], numbers: Mapping[str, Any]) ->
 def _caption(row: StoredRow) -> str:
     where = (
         f"one network namespace per node, {float(row['rate_mbps']):g} Mbit/s links, nearsight encrypted"
-        if row["place"] == "namespaces"
+        if row["place"] != LOOPBACK
         else "all nodes on loopback"
     )
     return f"The same keys of {row['value_bytes']} bytes and the same requests for both stores; {where}"
