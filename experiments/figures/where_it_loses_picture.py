@@ -126,8 +126,8 @@ def _capital(text: str) -> str:
 
 def _sentences(found: Any) -> list[str]:
     lines = [
-        "A tile is an operating point: objects at the edge of classes in the cloud (upwards), visitors (the "
-        "more the further right) in each network. Grey: within chance, or less than anybody notices. Numbers: the loss in ms, "
+        "A tile is an operating point: objects at the edge of classes in the cloud upwards, visitors to the "
+        "right in each network. Grey: within chance, or less than anybody notices. Numbers: the loss in ms, "
         "kbit/s or % of the edge's cores."
     ]
     for metric in SHOWN:
