@@ -62,10 +62,11 @@ def _other_networks(below: SubFigure, found: Mapping[str, Any], networks: Sequen
 
 
 def _caption(found: Mapping[str, Any]) -> str:
-    one = next(iter(found[LSH][PAPER]["static"].values()))
-    repetitions = len(one["latency_ms"]["each"])
+    some = [next(iter(networks[PAPER]["static"].values())) for networks in found.values()]
+    repetitions = len(some[0]["latency_ms"]["each"])
+    requests = " and ".join(str(one["requests"] // repetitions) for one in some)
     return (
-        f"Zipf 0.8; {one['requests'] // repetitions} requests per cache size and network, one at a time, "
+        f"Zipf 0.8; {requests} requests per cache size and network, one at a time, "
         "the same for all sizes; hits and misses at their medians"
         + (f"; bars: least and most of {repetitions} repetitions" if repetitions > 1 else "")
     )
