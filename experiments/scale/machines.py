@@ -228,7 +228,7 @@ class _Measuring:
         seen = measure_photos(shown, self._models(), FULL.feature_counts, settings).values()
         sizes = np.array([photo.size_bytes for photo in seen], dtype=np.float64)
         recall = tuple(
-            (count, float(np.mean([photo.least_features <= count for photo in seen])))
+            (count, float(np.mean([photo.known_with(count) for photo in seen])))
             for count in FULL.feature_counts
         )
         second = float(np.mean([photo.at_second_look for photo in seen]))

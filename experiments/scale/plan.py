@@ -52,8 +52,8 @@ _ON_TESTBED = {
     NETWORK: ("Slow", "baseline", "SuperFast"),
 }
 """Everything runs in real time there, and all processes share one machine."""
-_PAPER_DEVICES = 10
-"""The dissertation had no more (6.2.6), and with its costs everything breaks down beyond."""
+_PAPER_DEVICES, _PAPER_OBJECTS = 10, 800
+"""The dissertation had no more (6.2.6; 3.3.1), and with its costs everything breaks down beyond."""
 _SMOKE_CROWD = 40
 _SMOKE = replace(BASELINE, visitors=2, sections=1, classes=50)
 _SMOKE_VALUES = {VISITORS: (1, 2), SECTIONS: (1,), CLASSES: (50,), NETWORK: ("Slow", "SuperFast")}
@@ -79,5 +79,9 @@ def points_of(variable: str, options: RunOptions) -> tuple[OperatingPoint, ...]:
             point for point in VARIABLES[variable] if getattr(point, variable) in _ON_TESTBED[variable]
         )
     if options.costs == PAPER:
-        return tuple(point for point in VARIABLES[variable] if point.visitors <= _PAPER_DEVICES)
+        return tuple(
+            point
+            for point in VARIABLES[variable]
+            if point.visitors <= _PAPER_DEVICES and point.classes <= _PAPER_OBJECTS
+        )
     return VARIABLES[variable]
