@@ -83,7 +83,7 @@ def world_in_words(found: Mapping[str, Any]) -> str:
         world = "Testbed: real daemons, all on one machine"
     else:
         world = f"Twin: {_WORLDS[found['costs'] or MEASURED]}"
-    return f"{world}. Lines are medians of the runs, drawn from the least to the most"
+    return f"{world}. Medians, least and most of the runs"
 
 
 def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
