@@ -120,7 +120,7 @@ class TwinCloud:
         self.requests += 1
         photo = question.photo
         model = self.models.get(photo.object_id)
-        at_once = model is not None and photo.least_features <= QUERY_FEATURES
+        at_once = model is not None and photo.known_with(QUERY_FEATURES)
         known = at_once if not question.image else at_once or photo.at_second_look
 
         def begin(call: Call) -> tuple[float, Action]:

@@ -57,14 +57,22 @@ def _measure(
     content = path.read_bytes()
     if not object_id:
         return TwinPhoto("", len(content), NEVER, at_second_look=False)
-    settings, least = recognizer.settings, NEVER
-    for count in feature_counts:
-        limits = replace(settings.limits, longest_side=quick_look(settings, count).longest_side)
-        image = load_image(content, limits)
-        found = recognizer.recognize(extractor.extract(image, count)).found
-        if found is not None and found.object_id == object_id:
-            least = float(count)
-            break
-    again = recognize_image(content, recognizer, extractor).found if least == NEVER else None
-    known = least < NEVER or (again is not None and again.object_id == object_id)
-    return TwinPhoto(object_id, len(content), least, at_second_look=known)
+    known_with = [
+        count for count in feature_counts if _is_known(content, object_id, recognizer, extractor, count)
+    ]
+    least = known_with[0] if known_with else NEVER
+    missed_with = frozenset(count for count in feature_counts if count > least) - frozenset(known_with)
+    known = feature_counts[-1] in known_with
+    if not known:
+        again = recognize_image(content, recognizer, extractor).found
+        known = again is not None and again.object_id == object_id
+    return TwinPhoto(object_id, len(content), float(least), known, missed_with)
+
+
+def _is_known(
+    content: bytes, object_id: str, recognizer: ObjectRecognizer, extractor: OrbExtractor, count: int
+) -> bool:
+    settings = recognizer.settings
+    limits = replace(settings.limits, longest_side=quick_look(settings, count).longest_side)
+    found = recognizer.recognize(extractor.extract(load_image(content, limits), count)).found
+    return found is not None and found.object_id == object_id

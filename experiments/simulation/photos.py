@@ -35,12 +35,20 @@ class TwinPhoto:
         Features that must be extracted for it to be recognised at first look; inf: it never is.
     at_second_look : bool
         Whether the cloud recognises it at least at second look.
+    missed_with : frozenset of int
+        Larger numbers of features with which it is not recognised all the same: few features are taken from a
+        smaller image, which now and then shows more.
     """
 
     object_id: str
     size_bytes: int
     least_features: float
     at_second_look: bool
+    missed_with: frozenset[int] = frozenset()
+
+    def known_with(self, features: int) -> bool:
+        """Whether it is recognised at first look with so many features."""
+        return self.least_features <= features and features not in self.missed_with
 
 
 class PhotoMaker:
@@ -92,7 +100,7 @@ class TwinSnapshot(ObjectRecognizer):
     def look(self, photo: TwinPhoto, features: int) -> RecognizedObject | None:
         """What is found with so many features."""
         model = self.models.get(photo.object_id)
-        if model is None or photo.least_features > features:
+        if model is None or not photo.known_with(features):
             return None
         return found_object(model)
 

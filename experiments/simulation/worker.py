@@ -25,6 +25,11 @@ class VirtualWorker(BackgroundWorker):
         Time.
     processor : Processor
         What jobs compute on.
+
+    Attributes
+    ----------
+    stretch : float
+        How much longer jobs take at the moment, as other threads of the daemon are busy.
     """
 
     def __init__(self, events: EventQueue, processor: Processor) -> None:  # no thread, so no super().__init__
@@ -39,6 +44,7 @@ class VirtualWorker(BackgroundWorker):
         self._spent_s = 0.0
         self._results: list[Callable[[], object]] = []
         self._stopped = False
+        self.stretch = 1.0
 
     def monotonic(self) -> float:
         """The time as a job sees it."""
@@ -70,7 +76,7 @@ class VirtualWorker(BackgroundWorker):
 
     def spend(self, work_s: float) -> None:
         """The job that runs computes for so long."""
-        self._spent_s += work_s * self._processor.slowness
+        self._spent_s += work_s * self._processor.slowness * self.stretch
 
     def when_finished(self, action: Callable[[], object]) -> None:
         """Do something when what the job spends is done."""

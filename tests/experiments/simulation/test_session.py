@@ -120,6 +120,14 @@ def test_a_photo_that_nothing_explains_reaches_the_cloud_and_is_unknown() -> Non
         assert (row.outcome, row.answered_by) == ("unknown", "cloud")
 
 
+def test_a_photo_may_be_known_with_few_features_and_unknown_with_many() -> None:
+    photo = TwinPhoto("0001", 30_000, 200.0, at_second_look=False, missed_with=frozenset({800}))
+    assert [photo.known_with(count) for count in (100, 200, 600, 800)] == [False, True, True, False]
+    session = TwinSession(_IDS, [_visitor((0.0, photo))], _exact(), LinkShape(rtt_ms=10.0))
+    (row,) = session.play(ONLY_CLOUD, CONFIGURATIONS[ONLY_CLOUD]).rows
+    assert row.outcome == "unknown"
+
+
 def test_an_edge_answers_what_was_asked_before() -> None:
     photo = TwinPhoto("0001", 30_000, 200.0, at_second_look=True)
     photos = [(float(second), photo) for second in range(20)]
