@@ -26,7 +26,7 @@ from nearsight.experiments.simulation.session import ADAPTIVE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHOWN = ("p50", "p95", "bytes", "edge")
+SHOWN = ("p50", "mean", "p95", "bytes", "edge")
 _LEVEL = "#f1f1ef"
 _COLOURS = LinearSegmentedColormap.from_list(
     "losses", [(0.0, "#124a60"), (0.35, "#7fb6c6"), (0.5, _LEVEL), (0.65, "#eba176"), (1.0, "#a83c08")]
@@ -36,7 +36,7 @@ _NORM = TwoSlopeNorm(0.0, -1.0, 1.0)
 _TICKS = {-1.0: "half or less", -float(np.log2(1.25)): "-20 %", 0.0: "level", float(np.log2(1.25)): "+25 %"}
 _MORE = "twice or more"
 _TITLE = "Where the full system loses (red) and wins (blue) against the best simpler configuration"
-_TEXT_WIDTH, _LINE_HEIGHT, _MAPS_HEIGHT = 172, 0.185, 9.0
+_TEXT_WIDTH, _LINE_HEIGHT, _MAPS_HEIGHT = 172, 0.185, 11.0
 _LABEL_WIDTH = 20
 _DARK = 0.55
 """Numbers on tiles beyond this are white."""
