@@ -9,9 +9,13 @@ from matplotlib.figure import Figure as Picture
 
 from nearsight.experiments.figures.result_files import ResultFolder
 from nearsight.experiments.figures.style import STYLE, plain_logarithmic
-from nearsight.experiments.scale.configurations import COLOURS, NAMES
+from nearsight.experiments.scale.configurations import COLOURS, EDGE, NAMES
 from nearsight.experiments.scale.expectations import COLUMNS, EXPECTED, IN_WORDS
 from nearsight.experiments.scale.picture import world_in_words
+
+
+_UNDER = 4.0
+"""Where the full system does as the edge does, the edge's line is seen under it."""
 
 
 def draw(folder: Path, name: str) -> Path:
@@ -29,7 +33,8 @@ def draw(folder: Path, name: str) -> Path:
                     "o-",
                     color=COLOURS[tiers],
                     label=NAMES[tiers],
-                    markersize=4,
+                    markersize=7 if tiers == EDGE else 4,
+                    linewidth=_UNDER if tiers == EDGE else 1.5,
                 )
                 axes.fill_between(
                     range(len(values)),
