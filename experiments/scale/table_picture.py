@@ -13,7 +13,6 @@ from nearsight.experiments.scale.configurations import COLOURS, EDGE, NAMES
 from nearsight.experiments.scale.expectations import COLUMNS, EXPECTED, IN_WORDS
 from nearsight.experiments.scale.picture import world_in_words
 
-
 _UNDER = 4.0
 """Where the full system does as the edge does, the edge's line is seen under it."""
 
