@@ -1,4 +1,5 @@
 import errno
+import gc
 import os
 import random
 import socket
@@ -343,6 +344,7 @@ def test_a_stopped_discovery_leaves_no_thread_and_no_socket() -> None:
     def open_files() -> int:
         return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
+    gc.collect()  # what earlier tests left is not to be counted
     before, threads = open_files(), threading.active_count()
     settings = PeerSettings(beacon_port=free_udp_port())
     discovery = Discovery(
@@ -356,4 +358,5 @@ def test_a_stopped_discovery_leaves_no_thread_and_no_socket() -> None:
     discovery.stop()
     discovery.heard(NodeId(2))
     discovery.call_failed(NodeId(2))
-    assert (open_files(), threading.active_count()) == (before, threads)
+    assert open_files() <= before
+    assert threading.active_count() <= threads
