@@ -172,6 +172,8 @@ def test_beacons_are_counted_with_their_headers(group: Neighbourhood) -> None:
     first, second = group.add(1), group.add(2)
     group.wait_complete()
     wait_until(lambda: first.discovery.beacon_counts.received >= 3)
+    first.discovery.stop()  # nothing is counted any more
+    second.discovery.stop()
     counts = first.discovery.beacon_counts
     assert counts.received_bytes == counts.received * (13 + UDP_IP_HEADER_BYTES)
     assert counts.sent_bytes == counts.sent * (13 + UDP_IP_HEADER_BYTES)
