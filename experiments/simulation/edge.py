@@ -55,9 +55,6 @@ EDGE = "edge"
 _CATALOGUE = "museum"
 TEACHING_S = 0.001
 """Between two reports of earlier visitors."""
-_TEACHING_STRETCH = 5.2
-"""Of builds meanwhile: the threads of a daemon share one interpreter. Measured: 11 and 115 models took 129
-and 1465 ms then instead of 25 and 285; an edge waits four times as long before it builds again."""
 
 
 class TwinRecognizer(Recognizer):
@@ -131,9 +128,9 @@ class TwinEdge:
         self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._recognizer)
         self.cache.start()
 
-    def teach(self, requests: Iterable[tuple[str, str]]) -> None:
-        """Devices of before report (device, object), one after the other."""
-        self.worker.stretch = _TEACHING_STRETCH
+    def teach(self, requests: Iterable[tuple[str, str]], build_stretch: float = 1.0) -> None:
+        """Devices of before report (device, object), one after the other; builds take so much longer then."""
+        self.worker.stretch = build_stretch
         number = 0
         for number, (device, object_id) in enumerate(requests):
             self._events.after(
