@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import os
 import shutil
@@ -63,9 +62,8 @@ def running_sshd(folder: Path, environment: Mapping[str, str] | None = None) -> 
 @contextmanager
 def serving(sshd: Sshd) -> Iterator[None]:
     """Serve as configured; also again, after it was stopped."""
-    made = os.geteuid() == 0 and not _PRIVILEGE_FOLDER.exists()
-    if made:
-        _PRIVILEGE_FOLDER.mkdir(mode=0o755)
+    if os.geteuid() == 0:  # it stays: tests beside this one may be served from it
+        _PRIVILEGE_FOLDER.mkdir(mode=0o755, exist_ok=True)
     with (sshd.folder / "sshd.log").open("w") as log:
         process = subprocess.Popen(
             [need_sshd(), "-D", "-e", "-f", str(sshd.folder / "sshd_config")],
@@ -79,9 +77,6 @@ def serving(sshd: Sshd) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(10)
-        if made:
-            with contextlib.suppress(OSError):
-                _PRIVILEGE_FOLDER.rmdir()
 
 
 def _configured(folder: Path, environment: Mapping[str, str]) -> Sshd:
@@ -98,6 +93,7 @@ def _configured(folder: Path, environment: Mapping[str, str]) -> Sshd:
         f"AuthorizedKeysFile {folder / 'authorized_keys'}",
         "PidFile none",
         "StrictModes no",
+        "MaxStartups 100",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
         "PermitRootLogin prohibit-password",
