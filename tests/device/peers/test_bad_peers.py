@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -15,19 +14,12 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import SystemClock
 from nearsight.common.errors import (
-    ConfigurationError,
     InvalidArgument,
-    NearsightError,
-    Overloaded,
-    Unauthenticated,
 )
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.security import ClientSecurity, allow_client, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.node_id import NodeId, node_id_of_key, shown
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.values import Entry, Register
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import (
@@ -48,7 +40,7 @@ from nearsight.protos.peers_pb2 import (
     WriteRequest,
     WriteResponse,
 )
-from support.peer_nodes import Group, fast_settings, group
+from support.peer_nodes import Group, group
 from support.waiting import wait_until
 
 S = 5.0
@@ -384,150 +376,9 @@ def test_devices_with_wrong_dates_share_like_others() -> None:
         nodes.stop()
 
 
-def test_a_flood_of_puts_is_bounded_and_ends_in_values_or_errors() -> None:
-    with group(3, max_keys=200, memory_bytes=200_000) as nodes:
-        node = nodes.nodes[0]
-        puts = [node.store.put(f"flood {number}", bytes(500)) for number in range(2000)]
-        outcomes = [put.exception(30) for put in puts]
-        assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
-        assert any(error is None for error in outcomes)
-        for each in nodes.nodes:
-            assert len(each._shared) <= 200
-            assert each._shared.size_bytes <= 200_000
-        nodes.settle()
-        node.store.put("after", b"v").result(S)
-        assert nodes.nodes[2].store.get_now("after") == b"v"
-
-
-def test_keeping_full_devices_alike_moves_nothing_to_and_fro() -> None:
-    with group(3, max_keys=100) as nodes:
-        puts = [nodes.nodes[0].store.put(f"k {number}", bytes(50)) for number in range(400)]
-        for put in puts:
-            put.exception(S)
-        before = [node._shared.counts.evicted for node in nodes.nodes]
-        for _ in range(4):
-            for node in nodes.nodes:
-                node._handover._sweep()
-        assert [node._shared.counts.evicted for node in nodes.nodes] == before
-
-
-def test_what_a_full_device_let_go_is_read_from_the_other_replica() -> None:
-    with group(3, max_keys=200) as nodes:
-        a, b, c = nodes.nodes
-        key = nodes.key_of(a, b)
-        c.store.put(key, b"v").result(S)
-        a._shared.drop(a._shared.digests([key]))
-        a._shared.lossy = True
-        assert c.store.get_now(key) == b"v"
-
-
-def test_more_calls_than_a_device_can_queue_are_answered_overloaded() -> None:
-    with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="flood") as channel:
-        entry = EntryMessage(key="k", register=RegisterMessage(value=b"v", stamp=STAMP))
-        write = Stub(channel, STORE).write
-        with nodes.nodes[0]._shared.lock:  # nothing is served meanwhile
-            calls = [write.future(WriteRequest(entries=[entry]), timeout_s=S) for _ in range(1000)]
-            wait_until(lambda: sum(call.done() for call in calls) > 700, what="most are refused")
-        errors = [call.exception(2 * S) for call in calls]
-        assert all(error is None or isinstance(error, Overloaded) for error in errors)
-        assert sum(error is None for error in errors) > 200
-        assert nodes.nodes[0].store.get_now("k") == b"v"
-
-
-@pytest.fixture
-def identities(tmp_path: Path) -> Path:
-    for name in ("a", "b", "stranger"):
-        generate_keys(tmp_path, name)
-    for name in ("a", "b"):
-        allow_client(tmp_path / f"{name}.key", tmp_path / "allowed")
-    return tmp_path
-
-
-def with_keys(folder: Path, name: str, static: tuple[str, ...] = ()) -> PeerSettings:
-    return fast_settings(
-        secret_key_file=folder / f"{name}.key_secret", allowed=folder / "allowed", static=static
-    )
-
-
-def test_with_keys_ids_follow_from_them_and_strangers_stay_out(identities: Path) -> None:
-    a = PeerNode(with_keys(identities, "a"), device_id="a")
-    a.start()
-    b = PeerNode(with_keys(identities, "b", (f"a@{a.endpoint}",)), device_id="b")
-    b.start()
-    stranger = PeerNode(with_keys(identities, "stranger", (f"a@{a.endpoint}",)), device_id="s")
-    stranger.start()
-    try:
-        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
-        a.store.put("k", b"v").result(S)
-        assert b.store.get_now("k") == b"v"
-        assert [peer.node_id for peer in a.peers()] == [b.node_id]
-        assert stranger.store.get_now("k") is None
-        assert not stranger.peers()
-    finally:
-        for node in (a, b, stranger):
-            node.stop(0)
-
-
-def test_a_device_that_restarts_under_the_same_id_is_given_everything_again(identities: Path) -> None:
-    a = PeerNode(with_keys(identities, "a"), device_id="a")
-    a.start()
-    static = (f"a@{a.endpoint}",)
-    b = PeerNode(with_keys(identities, "b", static), device_id="b")
-    b.start()
-    try:
-        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
-        for number in range(50):
-            b.store.put(f"k {number}", b"v").result(S)
-        b.store.merge("c", {"x": 5}).result(S)
-        endpoint, node_id, incarnation = b.endpoint, b.node_id, b.incarnation
-        b.stop(0)
-        again = with_keys(identities, "b", static).model_copy(update={"listen": endpoint})
-        b = PeerNode(again, device_id="b")
-        b.start()
-        assert b.node_id == node_id and b.incarnation != incarnation
-        wait_until(lambda: len(b.held_keys()) == 51 and b.settled() and a.settled())
-        b.store.merge("c", {"x": 1}).result(S)
-        a.store.put("k 0", b"later").result(S)
-        assert a.store.counts_now("c") == b.store.counts_now("c") == {"x": 6}
-        assert b.store.get_now("k 0") == b"later"
-    finally:
-        a.stop(0)
-        b.stop(0)
-
-
-def test_a_peer_cannot_speak_for_another(identities: Path) -> None:
-    a = PeerNode(with_keys(identities, "a"), device_id="a")
-    a.start()
-    security = ClientSecurity(identities / "b.key_secret", identities / "a.key")
-    try:
-        with Channel(a.endpoint, client_id="liar", security=security) as channel:
-            peers = Stub(channel, peers_pb2.DESCRIPTOR.services_by_name["Peers"])
-            with pytest.raises(Unauthenticated, match=shown(123)):
-                peers.ping(PingRequest(node_id=123, endpoint="tcp://127.0.0.1:1"), timeout_s=S)
-            with pytest.raises(Unauthenticated):
-                peers.leave(peers_pb2.LeaveRequest(node_id=int(a.node_id)), timeout_s=S)
-            with pytest.raises(Unauthenticated):
-                Stub(channel, STORE).offer(OfferRequest(node_id=123, complete=True), timeout_s=S)
-            own = node_id_of_key((identities / "b.key").read_text().split('"')[1])
-            assert peers.ping(PingRequest(node_id=int(own)), timeout_s=S).message.node_id == a.node_id
-    finally:
-        a.stop(0)
-
-
 @pytest.mark.parametrize("endpoint", ["ipc:///tmp/x", "inproc://x", "tcp://127.0.0.1", "http://x"])
 def test_an_introduction_with_no_address_is_refused(endpoint: str) -> None:
     with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="x") as channel:
         peers = Stub(channel, peers_pb2.DESCRIPTOR.services_by_name["Peers"])
         with pytest.raises(InvalidArgument):
             peers.ping(PingRequest(node_id=9, endpoint=endpoint, incarnation=1), timeout_s=S)
-
-
-def test_keys_need_both_halves(identities: Path) -> None:
-    settings = fast_settings().model_copy(update={"allowed": identities / "allowed"})
-    with pytest.raises(ConfigurationError, match="no key of its own"):
-        PeerNode(settings, device_id="x")
-
-
-def test_beyond_loopback_needs_keys() -> None:
-    with pytest.raises(ConfigurationError, match="needs keys"):
-        PeerNode(fast_settings(listen="tcp://0.0.0.0:0"), device_id="x")
