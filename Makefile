@@ -44,7 +44,7 @@ format: $(STAMP)  ## format the code and sort the imports
 bench: $(STAMP)  ## benchmarks against peers, written to results/bench/
 	$(BIN)/nearsight bench all --out results/bench
 
-figures: $(STAMP)  ## chapter 6 of the dissertation on the twin, and the report; a quarter of an hour
+figures: $(STAMP)  ## chapter 6 of the dissertation on the twin, and the report
 	@for costs in measured paper; do for name in $(SCALE); do \
 		$(BIN)/nearsight experiment run $$name --costs $$costs || exit; done; done
 	@$(BIN)/nearsight experiment run map

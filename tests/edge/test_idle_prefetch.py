@@ -115,6 +115,15 @@ def test_the_first_visitor_of_a_section_is_answered_at_the_edge(
     assert 'nearsight_edge_prefetched_total{catalogue="museum"}' in text
 
 
+def have_a_guest(edge: EdgeDaemon, device: EdgeClient) -> None:
+    """The edge caches 00, and 03 as a guest."""
+    device.ask(photo(0))
+    tour(edge, ["00", "03"], visitors=5)
+    make_misses_costly(edge)
+    device.ask(photo(0))
+    wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+
+
 def test_guests_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
@@ -122,11 +131,7 @@ def test_guests_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
         running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
         EdgeClient(edge.endpoint, device_id="today") as device,
     ):
-        device.ask(photo(0))
-        tour(edge, ["00", "03"], visitors=5)
-        make_misses_costly(edge)
-        device.ask(photo(0))
-        wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+        have_a_guest(edge, device)
         device.ask(photo(1))
         wait_until(lambda: {"00", "01"} <= cached(edge), what="a new resident")
         assert cached(edge) <= {"00", "01", "03"}
@@ -139,11 +144,7 @@ def test_guests_leave_with_the_last_resident_when_lookups_are_too_slow(
         running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
         EdgeClient(edge.endpoint, device_id="today") as device,
     ):
-        device.ask(photo(0))
-        tour(edge, ["00", "03"], visitors=5)
-        make_misses_costly(edge)
-        device.ask(photo(0))
-        wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+        have_a_guest(edge, device)
         monkeypatch.setattr(edge.caches.services.load, "idle_s", lambda: 0.0)
         cache = cache_of(edge)
         for _ in range(50):
@@ -159,11 +160,7 @@ def test_a_guest_that_leaves_the_catalogue_leaves_the_cache(
         running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
         EdgeClient(edge.endpoint, device_id="today") as device,
     ):
-        device.ask(photo(0))
-        tour(edge, ["00", "03"], visitors=5)
-        make_misses_costly(edge)
-        device.ask(photo(0))
-        wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+        have_a_guest(edge, device)
         held = cloud.recognizer.models
         cloud.set_models([model for name, model in held.items() if name != "03"])
         wait_until(lambda: cached(edge) == {"00"}, what="the guest gone")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from nearsight import PeerSettings, PrefetchSettings, Recognizer, RecognizerSettings
-from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.experiments.testbed.link import LinkShape
 from nearsight.experiments.testbed.proxy import ShapingProxy
 from support.cloud import CloudClient, running_cloud
 from support.edge import running_edge
 from support.peer_nodes import fast_settings
 from support.pictures import photo_jpeg, picture_jpeg
+from support.sharing_devices import account
 from support.waiting import wait_until
 
 OBJECTS = range(1, 4)
@@ -52,12 +52,6 @@ class Scene:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
         yield Scene(stack, tmp_path)
-
-
-def account(device: Recognizer) -> CooperationAccount:
-    state = device.cooperation_state
-    assert state is not None
-    return state.account
 
 
 def looks(device: Recognizer, number: int, version: int = 0) -> None:
