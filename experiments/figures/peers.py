@@ -115,7 +115,7 @@ class Figure(Experiment):
         return [{**_COLUMNS, "part": part, **row} for row in rows]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``nothing_lost``, and ``prefetching.<configuration>``."""
+        """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios``: of each repetition by itself."""
         parts: dict[str, list[StoredRow]] = defaultdict(list)
         for row in rows:
             parts[row["part"]].append(row)
@@ -125,6 +125,7 @@ class Figure(Experiment):
         return {
             "nothing_lost": _endurance(parts[ENDURANCE]),
             "prefetching": {name: _prefetching(group) for name, group in configurations.items()},
+            "ratios": _ratios(parts[PREFETCHING]),
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
@@ -136,6 +137,7 @@ class Figure(Experiment):
                 f"sharing: {name} relative to alone, at most {NOT_WORSE}",
                 round(sharing[f"{name}_ms"] / alone[f"{name}_ms"], 4),
                 sharing[f"{name}_ms"] <= NOT_WORSE * alone[f"{name}_ms"],
+                f"crowd by crowd {_spread(summary['ratios'][name])}",
             )
             for name in ("p50", "p95")
         ]
@@ -179,6 +181,25 @@ class Figure(Experiment):
         from nearsight.experiments.figures.peers_picture import draw  # noqa: PLC0415
 
         return draw(folder, f"{self.name}.png")
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.2f} to {max(ratios):.2f}, median {np.median(ratios):.2f}"
+
+
+def _ratios(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
+    """Latency of those who share over that of those who do not, of each crowd."""
+    latencies: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["kind"] == PHOTO and row["answered_by"]:
+            latencies[row["repetition"]][row["devices"]].append(float(row["value"]))
+    return {
+        f"p{rank}": [
+            round(float(np.percentile(one[SHARING], rank) / np.percentile(one[ALONE], rank)), 4)
+            for one in latencies.values()
+        ]
+        for rank in (50, 95)
+    }
 
 
 def _order(number: int) -> tuple[str, ...]:
