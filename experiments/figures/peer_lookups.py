@@ -76,6 +76,8 @@ class Setting:
     others_keys : bool
         Every key is stored by one device, and asked for by others: as a device does that asks for what it
         does not have.
+    repetitions : int
+        How often it is measured, each time with new requests.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Setting:
     presence: bool = False
     radio: RadioSettings | None = None
     others_keys: bool = False
+    repetitions: int = 1
 
 
 @dataclass(frozen=True, slots=True)

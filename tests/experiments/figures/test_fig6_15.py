@@ -99,6 +99,15 @@ def test_gets_from_own_storage_count_in_one_reading_and_not_in_the_other() -> No
     assert theirs["traffic"]["put"] == {"packets_each": 76.0, "bytes_each": 35_000.0}
 
 
+def test_the_ratio_of_every_repetition_stands_beside_that_of_all() -> None:
+    first = [*gets(NEARSIGHT, "node-01", [1.0] * LEAST_GETS), *gets(KADEMLIA, "node-01", [4.0] * LEAST_GETS)]
+    second = [{**row, "repetition": 1, "ms": 2.0} for row in first]
+    figure = Figure()
+    summary = figure.metrics(stored([*first, *second, *lookups()]))
+    target = next(one for one in figure.targets(summary) if f"{ALL_GETS}: p50" in one.text)
+    assert target.note == "repetition by repetition 0.250, 1.000"
+
+
 def test_a_node_has_a_mean_and_a_deviation() -> None:
     rows = [row for row in stored(lookups()) if row["system"] == NEARSIGHT]
     assert mean_per_node(rows) == {
