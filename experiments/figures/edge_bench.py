@@ -112,8 +112,8 @@ class EdgeBench:
             If an edge does not come to hold them.
         """
         for edge in self.edges.values():
-            admit(edge, with_models=True)
-            report_requests(edge, requests)
+            admit(edge, with_models=True, catalogue=CATALOGUE)
+            report_requests(edge, requests, catalogue=CATALOGUE)
         expected = {edge: objects.get(name) for name, edge in self.edges.items()}
         wait_all_settled(expected, timeout_s=timeout_s)
 

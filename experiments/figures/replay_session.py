@@ -20,6 +20,7 @@ from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
 from nearsight.experiments.testbed.served_bytes import served_bytes, since
 from nearsight.experiments.testbed.tiers import (
+    CATALOGUE,
     DevicePlan,
     RunningLink,
     Trace,
@@ -187,8 +188,8 @@ class Session:
 
     def _teach(self, edges: Sequence[str]) -> None:
         for edge in edges:
-            admit(edge)
-            report_requests(edge, self.transitions)
+            admit(edge, catalogue=CATALOGUE)
+            report_requests(edge, self.transitions, catalogue=CATALOGUE)
         wait_all_settled(dict.fromkeys(edges))
 
 

@@ -26,7 +26,11 @@ _FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 _DATE = "315532800"
 """Of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
-_IMPORTS = "import cv2, faiss, zmq, nearsight.experiments.replay_device; print(nearsight.__version__)"
+_IMPORTS = (
+    "import cv2, faiss, zmq; import nearsight.experiments.replay_device; "
+    "import nearsight.experiments.testbed.shaper, nearsight.experiments.testbed.warm_up_process; "
+    "print(nearsight.__version__)"
+)
 
 
 def find_wheel(given: Path | None, folder: Path) -> Path:

@@ -18,7 +18,6 @@ from nearsight.common.errors import SetupError
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.status import ask_status
-from nearsight.experiments.testbed.tiers import CATALOGUE
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, ListObjectsRequest
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest
@@ -45,7 +44,7 @@ def report_requests(
     edge: str,
     requests: Iterable[tuple[str, str]],
     *,
-    catalogue: str = CATALOGUE,
+    catalogue: str,
     security: ClientSecurity | None = None,
 ) -> int:
     """Tell an edge what devices recognised.
@@ -100,7 +99,7 @@ def admit(
     edge: str,
     *,
     with_models: bool = False,
-    catalogue: str = CATALOGUE,
+    catalogue: str,
     security: ClientSecurity | None = None,
 ) -> tuple[str, ...]:
     """Make an edge take up the catalogue.

@@ -20,8 +20,14 @@ def test_a_missing_library_is_named_with_the_way_to_install_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["nearsight.experiments.replay_device", "nearsight.experiments.bench.evaluation_table"]
+    "module",
+    [
+        "nearsight.experiments.replay_device",
+        "nearsight.experiments.bench.evaluation_table",
+        "nearsight.experiments.testbed.shaper",
+        "nearsight.experiments.testbed.warm_up_process",
+    ],
 )
-def test_replay_and_evaluate_need_no_extra_library(module: str) -> None:
+def test_evaluate_and_what_runs_on_nodes_of_a_testbed_need_no_extra_library(module: str) -> None:
     code = f"import sys; sys.modules['psutil'] = sys.modules['matplotlib'] = None; import {module}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
