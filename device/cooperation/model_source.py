@@ -63,6 +63,7 @@ class _Search:
     holders: set[NodeId] = field(default_factory=set)
     asked: set[NodeId] = field(default_factory=set)
     waited: bool = False
+    claims: bool = True
 
 
 class CooperativeModelSource:
@@ -184,7 +185,7 @@ class CooperativeModelSource:
             self._give_up(search)
             return
         search.key = model_key(self._catalogue, search.object_id, search.voucher.version)
-        read = self._store.items(search.key, claim=True)
+        read = self._store.items(search.key, claim=search.claims)
         limit_s = self._limit_s(search, self._rules.read_timeout_s)
         self._await(read, limit_s, lambda outcome: self._looked_up(search, outcome))
 
@@ -194,16 +195,25 @@ class CooperativeModelSource:
             self._give_up(search)
         elif outcome.items:
             self._found(search, outcome.items[-_MOST_ITEMS:])
-        elif outcome.wait_ms > 0 and self._is_patient(search) and self._believes(search):
+        elif search.claims and outcome.wait_ms > 0:
+            self._put_off(search, outcome.wait_ms)
+        else:
+            self._stop_waiting(search)
+            self._give_up(search)
+
+    def _put_off(self, search: _Search, wait_ms: int) -> None:
+        """Somebody else is said to fetch the model."""
+        if self._is_patient(search) and self._believes(search):
             if not search.waited:
                 search.waited = True
                 self._accountant.add(waited=1)
-            wait_s = min(outcome.wait_ms / 1e3, self._rules.poll_s)
+            wait_s = min(wait_ms / 1e3, self._rules.poll_s)
             self._background.submit(lambda: self._look_up(search), after_s=wait_s)
-        else:
-            if search.waited:
-                self._waited_in_vain(search)
-            self._give_up(search)
+            return
+        self._stop_waiting(search)
+        # The node that says so may hide who has it. Without a claim another one is asked as well.
+        search.claims = False
+        self._look_up(search)
 
     def _believes(self, search: _Search) -> bool:
         """Whether it is worth waiting because of what the node that is responsible for the model says."""
@@ -212,7 +222,10 @@ class CooperativeModelSource:
         now_s = self._clock.monotonic()
         return all(self._promises.may_be_asked(node, now_s) for node in self._responsible(search))
 
-    def _waited_in_vain(self, search: _Search) -> None:
+    def _stop_waiting(self, search: _Search) -> None:
+        if not search.waited:
+            return
+        search.waited = False
         self._accountant.add(waited_in_vain=1)
         for node in self._responsible(search):
             self._promises.failed(node, self._clock.monotonic())

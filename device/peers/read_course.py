@@ -45,7 +45,7 @@ class ReadCourse:
         self._view = client.route.view
         ranking = client.route.ranking(key, self._view)
         self._first = ranking[0]
-        self._read = Read(ranking, client.settings.replicas)
+        self._read = Read(ranking, client.settings.replicas, own=client.route.own, claim=claim)
         self._lock = threading.Lock()
         self._ends_s = client.clock.monotonic() + client.settings.read_timeout_s
         self._asked_s: dict[NodeId, float] = {}
@@ -61,8 +61,8 @@ class ReadCourse:
             if slow:
                 self._read.late(self._first)
         self._ask(nodes)
-        if not slow and not self._read.done:
-            self._client.look_later(lambda: self._take_long(doubt=False), self._client.patience.s)
+        if not slow:
+            self._watch_closely()
         self._watch()
 
     def ask_first(self) -> NodeAnswer | None:
@@ -90,13 +90,18 @@ class ReadCourse:
                 self._watch()
                 return None
             client.patience.answered(client.clock.monotonic() - asked_s)
-        if answer.settled:
+        if answer.settled and answer.entry is not None:
             return answer
         with self._lock:
             self._read.ask_next()
         self._answered(node, answer)
+        self._watch_closely()
         self._watch()
         return None
+
+    def _watch_closely(self) -> None:
+        if not self._read.done:
+            self._client.look_later(lambda: self._take_long(doubt=False), self._client.patience.s)
 
     def _watch(self) -> None:
         if not self._read.done:
@@ -121,7 +126,11 @@ class ReadCourse:
             self._watch()
 
     def _request(self) -> ReadRequest:
-        return ReadRequest(keys=[self._key], claim=self._claim, view=self._view.digest)
+        return ReadRequest(keys=[self._key], claim=self._claims_here(), view=self._view.digest)
+
+    def _claims_here(self) -> bool:
+        """Whether to claim the key at the next node. If two gave claims, two askers might both wait."""
+        return self._claim and not self._read.heard
 
     def _ask(self, nodes: Sequence[NodeId]) -> None:
         client = self._client
@@ -139,7 +148,8 @@ class ReadCourse:
     def _ask_own(self) -> NodeAnswer:
         client = self._client
         client.counts.own_reads += 1
-        return client.own.service.answer(self._key, client.route.own, self._view.digest, claim=self._claim)
+        claim = self._claims_here()
+        return client.own.service.answer(self._key, client.route.own, self._view.digest, claim=claim)
 
     def _came(self, node: NodeId, done: Future[Reply]) -> None:
         try:
@@ -159,6 +169,8 @@ class ReadCourse:
             self._asked_s.pop(node, None)
             before = self._read.done
             nodes = self._read.answered(node, answer)
+            for slow in [each for each in nodes if self._client.links.is_slow(each)]:
+                nodes += self._read.late(slow)  # it owes answers already
             ended = self._read.done and not before
         self._go_on(nodes, ended=ended)
 

@@ -1,10 +1,13 @@
 """Which nodes a read asks, and when it knows the answer: events in, nodes to ask out, no network.
 
-The node that comes first for a key answers alone, as long as it is *settled*: what it lacks does not exist.
+The node that comes first for a key answers alone, as long as it is *settled*: what it holds is all there is.
 While nodes come and go it may be incomplete; then the next is asked too and what they hold is merged. A node
 that fails is passed over. One that does not answer soon is *late*: it no longer holds up the read as soon as
 another replica has answered. But that there is nothing is believed of a settled replica alone, or when no
 replica owes its answer any more: late is better than wrong.
+
+And another replica is asked whether it is so: one that lost a key, or denies it, must not hide it. That costs
+a second round trip where there is nothing, and no longer than answers take: who is late is not waited for.
 """
 
 from __future__ import annotations
@@ -50,6 +53,10 @@ class Read:
     replicas : int
         How many of them hold each key. While none is settled, one more is asked, the one that held the key
         before the latest came, and some more if none knows the key: several may have come at once.
+    own : NodeId or None
+        The node that reads; nobody need confirm what it says itself.
+    claim : bool
+        Whether it would produce what is missing: then it may be told to wait for who does so already.
 
     Attributes
     ----------
@@ -59,8 +66,12 @@ class Read:
         Whether `outcome` may be called.
     """
 
-    def __init__(self, ranking: Sequence[NodeId], replicas: int) -> None:
+    def __init__(
+        self, ranking: Sequence[NodeId], replicas: int, *, own: NodeId | None = None, claim: bool = False
+    ) -> None:
         self._ranking = ranking
+        self._own = own
+        self._claim = claim
         self._replica_count = replicas
         self._answers: dict[NodeId, NodeAnswer] = {}
         self._replicas = frozenset(ranking[:replicas])
@@ -69,6 +80,11 @@ class Read:
         self._error: NearsightError | None = None
         self.asked = 0
         self.done = False
+
+    @property
+    def heard(self) -> bool:
+        """Whether any node has answered."""
+        return bool(self._answers)
 
     def ask_next(self, count: int = 1) -> tuple[NodeId, ...]:
         """Begin, or go on although an answer is outstanding: the nodes to ask now."""
@@ -136,7 +152,14 @@ class Read:
             return True
         before = self._ranking[: self._ranking.index(node)]
         # Who is no replica need not have it, however complete its own keys are.
-        return node in self._replicas and not any(map(self._is_awaited, before))
+        if node not in self._replicas or any(map(self._is_awaited, before)):
+            return False
+        return node == self._own or (self._claim and answer.wait_ms > 0) or self._is_confirmed(node)
+
+    def _is_confirmed(self, node: NodeId) -> bool:
+        """Whether another replica had its say, or none can have it."""
+        others = self._replicas - {node}
+        return others <= self._failed or not others.isdisjoint(self._answers.keys() | self._late)
 
     def _is_awaited(self, node: NodeId) -> bool:
         return self._owes(node) and (node not in self._late or self._replicas.isdisjoint(self._answers))

@@ -64,6 +64,7 @@ class Scene:
         self.accountant = Accountant()
         self.neighbours = [FIRST, SECOND, THIRD]
         self.reads: list[Future[ItemsRead]] = []
+        self.claims: list[bool] = []
         self.calls: list[tuple[NodeId, Future[Reply]]] = []
         self.tier: list[Future[Reply]] = []
         self.source = CooperativeModelSource(
@@ -83,7 +84,8 @@ class Scene:
     # The store, a route and a tier at once
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
-        assert (key, claim) == (KEY, True)
+        assert key == KEY
+        self.claims.append(claim)
         self.reads.append(Future())
         return self.reads[-1]
 
@@ -177,6 +179,7 @@ def test_what_a_peer_says_of_the_catalogue_is_not_passed_on(scene: Scene) -> Non
 
 def test_who_holds_the_claim_asks_the_tier(scene: Scene) -> None:
     result = scene.ask()
+    assert scene.claims == [True]
     scene.store_says()
     scene.tier_says(RIGHT)
     assert same_model(model_in(result), RIGHT)
@@ -199,23 +202,48 @@ def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scen
     assert (account.waited, account.waited_in_vain, account.peer_models) == (1, 0, 1)
 
 
+FOREVER_MS = 2**32 - 1
+
+
 def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Scene) -> None:
     scene.ask()
     started_s = scene.clock.monotonic()
-    while not scene.tier:
-        scene.store_says(wait_ms=2**32 - 1)
+    while scene.claims[-1]:
+        scene.store_says(wait_ms=FOREVER_MS)
         scene.background.advance(RULES.poll_s)
     assert scene.clock.monotonic() - started_s <= RULES.patience_s + 2 * RULES.poll_s
     assert scene.accountant.account.waited_in_vain == 1
+    scene.store_says()
     scene.tier_says(RIGHT)
     scene.ask()
-    scene.store_says(wait_ms=2**32 - 1)  # by the same node: not believed again, for a while
+    scene.store_says(wait_ms=FOREVER_MS)  # by the same node: not believed again, for a while
+    scene.store_says()
     assert len(scene.tier) == 2
     scene.tier_says(RIGHT)
     scene.clock.advance(RULES.rest_s)
     scene.ask()
-    scene.store_says(wait_ms=2**32 - 1)
+    scene.store_says(wait_ms=FOREVER_MS)
     assert len(scene.tier) == 2
+
+
+def test_a_node_that_puts_everybody_off_does_not_hide_who_has_a_model(scene: Scene) -> None:
+    result = scene.ask()
+    while scene.claims[-1]:
+        scene.store_says(wait_ms=FOREVER_MS)
+        scene.background.advance(RULES.poll_s)
+    scene.holders(SECOND)
+    scene.peer_says(reply(RIGHT))
+    assert same_model(model_in(result), RIGHT)
+    assert scene.tier == []
+
+
+def test_who_claims_nothing_is_not_put_off(scene: Scene) -> None:
+    scene.ask()
+    while scene.claims[-1]:
+        scene.store_says(wait_ms=FOREVER_MS)
+        scene.background.advance(RULES.poll_s)
+    scene.store_says(wait_ms=FOREVER_MS)
+    assert len(scene.tier) == 1
 
 
 def _forged(model: ObjectModel) -> ObjectModel:

@@ -259,6 +259,21 @@ def test_a_peer_that_lies_about_keys_is_passed_over_and_nothing_of_it_stays() ->
         assert all(each.store.get_now(key) == b"later" for each in nodes.nodes)
 
 
+def test_a_peer_that_denies_what_it_should_hold_hides_nothing() -> None:
+    bad = _BadPeer(5, _LyingStore())
+    with group_with(bad) as nodes:
+        node = nodes.nodes[0]
+        keys = key_with_first(nodes, bad.node_id)
+        value, items, counts = next(keys), next(keys), next(keys)
+        node.store.put(value, b"v").result(S)
+        node.store.append(items, b"item").result(S)
+        node.store.merge(counts, {"x": 2}).result(S)
+        assert node.store.get_now(value) == node.store.get(value).result(S) == b"v"
+        assert node.store.items_now(items, claim=True).items == (b"item",)
+        assert node.store.counts_now(counts) == {"x": 2}
+        assert node.store.get_now(next(keys)) is None
+
+
 def test_a_lie_that_could_be_true_wins_until_the_next_write_and_no_longer() -> None:
     store = _LyingStore()
     bad = _BadPeer(5, store)

@@ -299,16 +299,27 @@ def test_a_device_that_slept_finds_out_who_is_there_and_what_it_missed() -> None
         assert sleeper.store.counts_now("counts") == {"x": 3}
 
 
-def test_a_device_with_another_view_is_not_believed_about_what_is_missing() -> None:
+def test_a_device_with_another_view_does_not_believe_itself_about_what_is_missing() -> None:
     with group(3) as nodes:
-        a, b, c = nodes.nodes
+        a, b, _ = nodes.nodes
         key = nodes.key_of(b, a)
         a.store.put(key, b"v").result(S)
         b._shared.drop(b._shared.digests([key]))  # as if it had not been handed over yet
-        assert c.store.get_now(key) is None  # b is complete, by its own account
+        assert b.store.get_now(key) is None  # it is complete, by its own account
         b._standing.forget()
-        assert c.store.get_now(key) == b"v"
-        assert c.store.get(key).result(S) == b"v"
+        assert b.store.get_now(key) == b"v"
+        assert b.store.get(key).result(S) == b"v"
+
+
+def test_what_the_first_replica_lost_is_read_from_the_second() -> None:
+    with group(3) as nodes:
+        a, b, c = nodes.nodes
+        key = nodes.key_of(b, a)
+        c.store.append(key, b"v").result(S)
+        b._shared.drop(b._shared.digests([key]))
+        assert b.settled()
+        assert c.store.items_now(key).items == (b"v",)
+        assert c.store.items(key, claim=True).result(S).items == (b"v",)
 
 
 def test_a_device_that_lost_the_news_of_completion_asks_for_it() -> None:

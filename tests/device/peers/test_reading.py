@@ -26,12 +26,59 @@ def held(read: Read) -> set[bytes]:
     return set(entry.value.values())
 
 
-def test_the_first_node_alone_decides_if_it_is_settled() -> None:
-    for entry in (items(b"x"), None):
-        read = Read((A, B, C), replicas=2)
-        assert read.ask_next() == (A,)
-        assert read.answered(A, NodeAnswer(entry, settled=True)) == ()
-        assert read.done and read.outcome().entry == entry
+MISSING = NodeAnswer(None, settled=True)
+
+
+def test_what_the_first_node_holds_is_all_there_is_if_it_is_settled() -> None:
+    read = Read((A, B, C), replicas=2)
+    assert read.ask_next() == (A,)
+    assert read.answered(A, NodeAnswer(items(b"x"), settled=True)) == ()
+    assert read.done and held(read) == {b"x"}
+
+
+@pytest.mark.parametrize("entry", [None, items(b"x")])
+def test_that_there_is_nothing_another_replica_is_asked_to_confirm(entry: Entry | None) -> None:
+    read = Read((A, B, C), replicas=2)
+    read.ask_next()
+    assert read.answered(A, MISSING) == (B,)
+    assert not read.done
+    assert read.answered(B, NodeAnswer(entry, settled=True)) == ()
+    assert read.done and read.outcome().entry == entry
+
+
+def test_who_owes_a_confirmation_for_longer_than_answers_take_is_not_waited_for() -> None:
+    read = Read((A, B, C), replicas=2)
+    read.ask_next()
+    read.answered(A, MISSING)
+    assert read.late(B) == ()
+    assert read.done and read.outcome().entry is None
+
+
+def test_if_one_replica_cannot_confirm_the_next_is_asked_until_none_is_left() -> None:
+    read = Read((A, B, C, D), replicas=3)
+    read.ask_next()
+    read.answered(A, MISSING)
+    assert read.failed(B, GONE) == (C,)
+    assert not read.done
+    assert read.failed(C, GONE) == ()
+    assert read.done and read.outcome().entry is None
+
+
+@pytest.mark.parametrize(("replicas", "own"), [(1, None), (2, A)])
+def test_nobody_confirms_what_only_one_holds_or_what_the_reader_knows_itself(
+    replicas: int, own: NodeId | None
+) -> None:
+    read = Read((A, B, C), replicas, own=own)
+    read.ask_next()
+    assert read.answered(A, MISSING) == ()
+    assert read.done and read.outcome().entry is None
+
+
+@pytest.mark.parametrize(("claim", "asked"), [(True, ()), (False, (B,))])
+def test_who_claims_and_is_told_to_wait_asks_nobody_else(claim: bool, asked: tuple[NodeId, ...]) -> None:
+    read = Read((A, B, C), replicas=2, claim=claim)
+    read.ask_next()
+    assert read.answered(A, NodeAnswer(None, settled=True, wait_ms=500)) == asked
 
 
 def test_an_unsettled_node_is_completed_by_the_next() -> None:
