@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Order = dict[str, Any]
     Answer = dict[str, Any]
 
+PYTHON = (3, 11)
+"""The oldest that nearsight runs on."""
 POLL_S = 0.05
 LOG_LINES = 3
 MARK = "nearsight-testbed"
@@ -42,6 +44,12 @@ class AgentError(Exception):
 def check(order: Order) -> Answer:
     """What this node is, and what it lacks to run nearsight."""
     missing = []
+    if sys.version_info[:2] < PYTHON:
+        wanted = ".".join(map(str, PYTHON))
+        missing.append(
+            f"Python {wanted} or newer ({sys.executable} is {platform.python_version()}): install one, "
+            "and name it as the node's python"
+        )
     for module in ("venv", "ensurepip"):
         try:
             __import__(module)

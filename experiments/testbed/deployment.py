@@ -23,6 +23,7 @@ INSTALL_TIMEOUT_S = 1800.0
 """OpenCV and faiss are large, and phones are slow."""
 _FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
 _FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+_REAL_PYTHON = ("-c", "import os, sys; print(os.path.realpath(sys.executable))")
 _DATE = "315532800"
 """Of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
@@ -89,28 +90,30 @@ def build_wheel(tree: Path, out: Path) -> Path:
 
 
 def deploy(node: Node, wheel: Path) -> bool:
-    """Install a wheel on a node, unless just this one is there; returns whether it was installed.
+    """Install a wheel on a node, unless just this one is there, for this Python; returns whether it did.
 
     Raises
     ------
     SetupError
         If the node cannot make an environment, or a library has no build for it; in pip's own last words.
     """
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     host = node.host
+    whole = f"{hashlib.sha256(wheel.read_bytes()).hexdigest()} {host.spec.python}"
     venv, mark = venv_path(host), f"{venv_path(host)}/nearsight-wheel"
-    if _said(node, ["cat", mark]) == digest:
+    if _said(node, ["cat", mark]) == whole:
         return False
     remote = f"{host.spec.folder}/{wheel.name}"
     node.shell.put(wheel, remote)
     make = [host.spec.python, "-m", "venv", *(["--system-site-packages"] * host.spec.system_packages), venv]
+    if _said(node, [venv_python(host), *_REAL_PYTHON]) != _said(node, [host.spec.python, *_REAL_PYTHON]):
+        make.append("--clear")  # what is there, if anything, was made by a Python that is another now
     _install(node, make)
     pip = [venv_python(host), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _install(node, [*pip, *host.spec.pip, remote])
     # The same version may be there from an earlier state of the working tree.
     _install(node, [*pip, "--force-reinstall", "--no-deps", "--no-index", remote])
     _install(node, [venv_python(host), "-c", _IMPORTS])
-    node.shell.run(["sh", "-c", 'printf %s "$1" >"$2"', "sh", digest, mark])
+    node.shell.run(["sh", "-c", 'printf %s "$1" >"$2"', "sh", whole, mark])
     return True
 
 

@@ -164,7 +164,6 @@ class Node:
         """
         if self._agent != str(AGENT):
             self.shell.put(AGENT, self._agent)
-        self.put_text(f"of the testbed node {self.host.name}\n", MARK)
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
         missing = list(facts["missing"])
         if self.host.profile.limited and not facts["cgroup"]:
@@ -173,6 +172,7 @@ class Node:
             raise SetupError(
                 f"{self.host.name} lacks {'; '.join(missing)}", advice="docs/testbed.md says how to get it"
             )
+        self.put_text(f"of the testbed node {self.host.name}\n", MARK)
         return facts
 
     def path(self, name: str) -> str:

@@ -20,6 +20,10 @@ from nearsight.experiments.testbed.nodes import ORDER_TIMEOUT_S, last_line
 CONNECT_TIMEOUT_S = 10
 _UNREACHABLE = 255
 """Exit status of ssh itself; those of commands are below."""
+_NOT_FOUND = (
+    "install it there (Debian: apt-get install python3 python3-venv); another Python is named with `python` "
+    "in the node"
+)
 _ADVICE = (
     ("host key verification failed", "connect once by hand with `ssh {host}` and confirm the host's key"),
     ("permission denied", "let this machine's key in: `ssh-copy-id {host}`, or set user or key in the node"),
@@ -113,7 +117,7 @@ class SshShell:
             raise self._unreachable(last_line(done.stderr))
         if done.returncode != 0:
             complaint = last_line(done.stderr) or last_line(done.stdout) or f"status {done.returncode}"
-            raise SetupError(f"{name}: {complaint}")
+            raise SetupError(f"{name}: {complaint}", advice=_NOT_FOUND if done.returncode == 127 else "")
         return done.stdout
 
     def _unreachable(self, complaint: str) -> Unavailable:

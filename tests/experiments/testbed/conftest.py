@@ -13,10 +13,11 @@ from support.sshd import Sshd, running_sshd
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that is installed here but nearsight itself: what a node would download."""
+    """What a node would download: all that is installed here but nearsight itself and libraries of extras."""
     folder = tmp_path_factory.mktemp("libraries")
+    left_out = {"nearsight", "pip", "psutil", "matplotlib", "kademlia"}
     for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if "nearsight" not in path.name and path.suffix != ".pth" and path.name != "pip":
+        if path.suffix != ".pth" and not any(path.name.startswith(name) for name in left_out):
             (folder / path.name).symlink_to(path)
     return folder
 

@@ -174,6 +174,7 @@ def test_a_command_that_hangs_is_given_up(sshd: Sshd) -> None:
 def test_a_node_without_python_says_so(sshd: Sshd, tmp_path: Path) -> None:
     text = lab(sshd, tmp_path / "remote").replace(sys.executable, "python9")
     with testbed_folder(tmp_path) as folder:
-        with pytest.raises(NearsightError, match=r"lab.*python9.*not found"):
+        with pytest.raises(NearsightError, match=r"lab.*python9.*not found; .*apt-get install python3"):
             bring_up(read_inventory(write_inventory(tmp_path, text)), folder)
+        assert [path.name for path in (tmp_path / "remote").iterdir()] == ["agent.py"]
         assert not (folder / "testbed.json").exists()

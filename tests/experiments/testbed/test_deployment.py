@@ -1,0 +1,63 @@
+"""Which environment on a node is kept, and which is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nearsight.experiments.testbed.deployment import deploy
+from nearsight.experiments.testbed.inventory import Host, NodeSpec
+from nearsight.experiments.testbed.nodes import Node, NodePlace
+
+
+class Shell:
+    """A node that remembers what it was told; ``pythons`` says what each of its interpreters really is."""
+
+    def __init__(self, pythons: dict[str, str], mark: str = "") -> None:
+        self.pythons = pythons
+        self.mark = mark
+        self.commands: list[Sequence[str]] = []
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = 0.0) -> bytes:
+        self.commands.append(command)
+        if command[0] == "cat":
+            return self.mark.encode()
+        if "realpath" in command[-1]:
+            return self.pythons.get(command[0], "").encode()
+        if command[:2] == ["sh", "-c"]:
+            self.mark = command[-2]
+        return b""
+
+    def put(self, source: Path, target: str) -> None: ...
+
+    def get(self, source: str, target: Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def node(shell: Shell, python: str) -> Node:
+    spec = NodeSpec(kind="ssh", host="lab", folder="there", python=python)
+    return Node(Host(name="lab", node="lab", spec=spec, address="lab"), shell, NodePlace("there", "python"))
+
+
+@pytest.mark.parametrize(("really", "cleared"), [("/usr/bin/python3.12", False), ("/gone/python3.11", True)])
+def test_an_environment_of_another_python_is_made_anew(tmp_path: Path, really: str, cleared: bool) -> None:
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"wheel")
+    shell = Shell({"python3": "/usr/bin/python3.12", "there/venv/bin/python": really})
+    assert deploy(node(shell, "python3"), wheel)
+    (made,) = [command for command in shell.commands if "venv" in command]
+    assert ("--clear" in made) is cleared
+
+
+def test_nothing_is_installed_unless_the_wheel_or_the_python_is_another(tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"wheel")
+    shell = Shell({})
+    assert deploy(node(shell, "python3"), wheel)
+    assert not deploy(node(shell, "python3"), wheel)
+    assert deploy(node(shell, "python3.12"), wheel)
+    wheel.write_bytes(b"another")
+    assert deploy(node(shell, "python3.12"), wheel)
