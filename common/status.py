@@ -12,6 +12,7 @@ from nearsight.protos import health_pb2
 from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
 
 CLIENT_ID = "nearsight-status"
+_UNITS = ("B", "kB", "MB", "GB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +99,13 @@ def format_duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min"
     return f"{minutes} min" if minutes else f"{int(seconds)} s"
+
+
+def format_bytes(count: int) -> str:
+    """``812 B``, ``3.4 kB``, ``12.0 MB``."""
+    value = float(count)
+    for unit in _UNITS[:-1]:
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} {_UNITS[-1]}"

@@ -14,6 +14,7 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
+from nearsight.common.status import format_bytes
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.cooperation import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
@@ -142,6 +143,6 @@ def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:
     return [
         ("recognised on the device", f"{state.hits} of {state.lookups} lookups"),
         ("held ready", f"{state.k} objects, {state.query_features} features per photo"),
-        ("prefetched", f"{account.fetched_models} models, {account.fetched_bytes / 1e6:.2f} MB"),
-        ("prefetched in vain", f"{account.wasted_models} models, {account.wasted_bytes / 1e6:.2f} MB"),
+        ("prefetched", f"{account.fetched_models} models, {format_bytes(account.fetched_bytes)}"),
+        ("prefetched in vain", f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}"),
     ]

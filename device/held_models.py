@@ -84,6 +84,12 @@ class HeldModels:
             return self._size_bytes / len(self._held) if self._held else 0.0
 
     @property
+    def unused(self) -> int:
+        """Models that are held and have recognised nothing so far."""
+        with self._lock:
+            return sum(not held.used for held in self._held.values())
+
+    @property
     def account(self) -> PrefetchAccount:
         """What was fetched, and what of it was of no use."""
         return self._account

@@ -18,7 +18,7 @@ from nearsight.common.cli import (
     client_security,
     show_answers,
 )
-from nearsight.common.terminal import print_table
+from nearsight.common.terminal import output_console, print_table
 
 if TYPE_CHECKING:
     from nearsight.device.peers_inquiry import DevicePeers
@@ -62,7 +62,7 @@ def peers(
 
 def _print(answers: Sequence[DevicePeers]) -> None:
     from nearsight.device.peers.node_id import shown
-    from nearsight.device.peers_inquiry import TABLE_COLUMNS, table_of
+    from nearsight.device.peers_inquiry import TABLE_COLUMNS, lines_of, table_of
 
     for answer in answers:
         report = answer.report
@@ -70,11 +70,21 @@ def _print(answers: Sequence[DevicePeers]) -> None:
             typer.echo(f"{answer.endpoint}: no answer: {answer.error}")
             continue
         name = f"{report.device_id}, node {shown(report.node_id)}, at {report.endpoint}"
-        count = len(report.peers)
-        if count:
-            title = f"{name}: {count} peer{'s' if count > 1 else ''}"
-            print_table(TABLE_COLUMNS, table_of(report), title=title, right=TABLE_COLUMNS[4:])
+        count, rows = len(report.peers), table_of(report)
+        title = (
+            f"{name}: {count} peer{'s' if count > 1 else ''}" if count else f"{name}: nobody else is there"
+        )
+        if count and _fits([TABLE_COLUMNS, *rows]):
+            print_table(TABLE_COLUMNS, rows, title=title, right=TABLE_COLUMNS[4:])
         else:
-            typer.echo(f"{name}: nobody else is there")
+            typer.echo("\n".join([title, *lines_of(report)]))
         for fact, value in report.facts:
             typer.echo(f"  {fact}: {value}")
+
+
+def _fits(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the terminal is so wide that a table of these needs to break no value."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) + len(" ┃ ") for column in zip(*rows, strict=True)]
+    return sum(widths) < output_console().width

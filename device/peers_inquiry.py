@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.inquiry import Inquiry, ask_all
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.common.status import format_duration
+from nearsight.common.status import format_bytes, format_duration
 from nearsight.device.peers.node_id import shown
 from nearsight.device.peers.peers_report import PeersReport, PeerStatus, report_from_proto
 from nearsight.protos import peers_pb2
 
 CLIENT_ID = "nearsight-peers"
-OFF = "it shares with nobody: recognizer.peers.enabled is off, or it is no device"
-_UNITS = ("B", "kB", "MB", "GB")
+OFF = "it shares with nobody: recognizer.peers or recognizer.prefetch is not enabled, or it is no device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +104,25 @@ TABLE_COLUMNS = (
 
 def table_of(report: PeersReport) -> list[tuple[str, ...]]:
     """One row per peer, by name: see `TABLE_COLUMNS`."""
-    ordered = sorted(report.peers, key=lambda peer: (peer.device_id, peer.node_id))
-    return [_row(peer) for peer in ordered]
+    return [_row(peer) for peer in _by_name(report)]
 
 
-def format_bytes(count: int) -> str:
-    """``812 B``, ``3.4 kB``, ``12.0 MB``."""
-    value = float(count)
-    for unit in _UNITS[:-1]:
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} {_UNITS[-1]}"
+def lines_of(report: PeersReport) -> list[str]:
+    """The same for a terminal that the table does not fit: three lines per peer."""
+    return [line for peer in _by_name(report) for line in _lines(peer)]
+
+
+def _by_name(report: PeersReport) -> list[PeerStatus]:
+    return sorted(report.peers, key=lambda peer: (peer.device_id, peer.node_id))
+
+
+def _lines(peer: PeerStatus) -> tuple[str, ...]:
+    name, node, address, state, heard, here, keys, store, models, sent, received, ping_ms = _row(peer)
+    return (
+        f"  {name}, node {node}, at {address}",
+        f"    {state}, heard {heard}, here for {here}, ping {ping_ms} ms",
+        f"    holds {keys} keys, {store}, and {models} models; {sent} sent, {received} received",
+    )
 
 
 def _row(peer: PeerStatus) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.status import format_bytes
 from nearsight.device.adaptation.adapter import AdaptationCounts, Adapter
 from nearsight.device.cooperation.account import Accountant, CooperationAccount
 from nearsight.device.cooperation.keys import adapt_key
@@ -94,7 +95,7 @@ class CooperationState:
 
 
 def _amount(count: int, size_bytes: int) -> str:
-    return f"{count}, {size_bytes / 1e6:.2f} MB"
+    return f"{count}, {format_bytes(size_bytes)}"
 
 
 class Cooperation:
@@ -151,7 +152,7 @@ class Cooperation:
             device_id=device_id,
             clock=clock,
             rng=rng,
-            services=[PeerModelService(catalogue, held, self._accountant)] if shares else [],
+            services=[PeerModelService(catalogue, held, self._accountant, self._served)] if shares else [],
             held=lambda: len(held) if shares else 0,
         )
         store, background = self._node.store, self._background
@@ -209,9 +210,13 @@ class Cooperation:
     def report(self) -> PeersReport:
         """For `nearsight peers`."""
         report = self._node.report()
-        wasted = self._held_models.account
-        vain = ("models fetched in vain", _amount(wasted.wasted_models, wasted.wasted_bytes))
-        facts = (*report.facts, *self.state.facts(), vain)
+        held, wasted = self._held_models, self._held_models.account
+        facts = (
+            *report.facts,
+            *self.state.facts(),
+            ("models here", f"{_amount(len(held), held.size_bytes)}, {held.unused} of no use so far"),
+            ("models fetched in vain", _amount(wasted.wasted_models, wasted.wasted_bytes)),
+        )
         return PeersReport(report.node_id, report.device_id, report.endpoint, report.peers, facts)
 
     def start(self) -> None:
@@ -232,6 +237,9 @@ class Cooperation:
         self._background.stop(timeout_s=1.0)
         self._steps.close(_LAST_STEPS_S)
         self._node.stop(_HAND_OVER_S)
+
+    def _served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
+        self._node.count_served(node, sent_bytes, received_bytes)
 
     def _neighbours(self) -> tuple[NodeId, ...]:
         return tuple(peer.node_id for peer in self._node.peers())

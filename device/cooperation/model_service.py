@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, NoReturn
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -11,6 +12,8 @@ from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.cooperation.account import Accountant
 from nearsight.device.held_models import HeldModels
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.presence_service import caller_of
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import (
     AddObjectsRequest,
@@ -40,14 +43,23 @@ class PeerModelService(Service):
         What this device has.
     accountant : Accountant
         Told what was handed out.
+    traffic : callable
+        Told of every answer: which node asked, bytes sent to and received from it.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
 
-    def __init__(self, catalogue: str, held: HeldModels, accountant: Accountant) -> None:
+    def __init__(
+        self,
+        catalogue: str,
+        held: HeldModels,
+        accountant: Accountant,
+        traffic: Callable[[NodeId, int, int], None],
+    ) -> None:
         self._catalogue = catalogue
         self._held = held
         self._accountant = accountant
+        self._traffic = traffic
 
     def get_object_models(
         self, request: GetObjectModelsRequest, context: CallContext
@@ -68,6 +80,8 @@ class PeerModelService(Service):
             context.response_blobs.extend(blobs)
             size_bytes = message.ByteSize() + sum(map(len, blobs))
             self._accountant.add(served_models=1, served_bytes=size_bytes)
+        sent_bytes = response.ByteSize() + sum(map(len, context.response_blobs))
+        self._traffic(caller_of(context), sent_bytes, request.ByteSize())
         return response
 
     def list_objects(self, request: ListObjectsRequest, context: CallContext) -> ListObjectsResponse:

@@ -262,6 +262,10 @@ class PeerNode:
         """Bytes of messages to and from each peer, those that are gone included."""
         return self._links.traffic()
 
+    def count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
+        """Add the traffic of a call to one of the further services to that of the node that made it."""
+        self._links.count_served(node, sent_bytes, received_bytes)
+
     def report(self) -> PeersReport:
         """What there is to say about peers; they are asked before, and have a moment to answer."""
         discovery = self._discovery

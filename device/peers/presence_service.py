@@ -54,6 +54,16 @@ def proven_id(claimed: int, context: CallContext) -> NodeId:
     return NodeId(claimed)
 
 
+def caller_of(context: CallContext) -> NodeId:
+    """The node that calls; without keys, the one that it says that it is; 0 if that is none."""
+    if context.peer_key is not None:
+        return node_id_of_key(context.peer_key)
+    try:
+        return NodeId(int(context.client_id, 16))
+    except ValueError:
+        return NodeId(0)
+
+
 class PeersService(Service):
     """Presence.
 

@@ -15,8 +15,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.local_store import Refusal
-from nearsight.device.peers.node_id import NodeId, node_id_of_key
-from nearsight.device.peers.presence_service import proven_id
+from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.presence_service import caller_of, proven_id
 from nearsight.device.peers.reading import NodeAnswer
 from nearsight.device.peers.shared_store import SharedStore
 from nearsight.device.peers.values import Entry, check_key
@@ -130,7 +130,7 @@ class StoreService(Service):
             If a key is none, or there are too many.
         """
         _check_number(len(request.keys), MOST_KEYS, "keys")
-        asker = _caller(context)
+        asker = caller_of(context)
         response = ReadResponse(settled=True)
         for key in request.keys:
             check_key(key)
@@ -171,7 +171,7 @@ class StoreService(Service):
         with self._lock:
             self.counts.writes += 1
             self.counts.refused += len(response.refused)
-        self._events.traffic(_caller(context), response.ByteSize(), request.ByteSize())
+        self._events.traffic(caller_of(context), response.ByteSize(), request.ByteSize())
         return response
 
     def offer(self, request: OfferRequest, context: CallContext) -> OfferResponse:
@@ -201,13 +201,3 @@ class StoreService(Service):
 def _check_number(number: int, limit: int, what: str) -> None:
     if number > limit:
         raise InvalidArgument(f"{number} {what} at once, the limit is {limit}")
-
-
-def _caller(context: CallContext) -> NodeId:
-    """Who calls; without keys, who it says that it is."""
-    if context.peer_key is not None:
-        return node_id_of_key(context.peer_key)
-    try:
-        return NodeId(int(context.client_id, 16))
-    except ValueError:
-        return NodeId(0)

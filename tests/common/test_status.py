@@ -11,7 +11,7 @@ from nearsight.__main__ import main
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.security import ServerSecurity, allow_client, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
-from nearsight.common.status import ask_status, format_duration
+from nearsight.common.status import ask_status, format_bytes, format_duration
 
 
 @contextmanager
@@ -91,3 +91,11 @@ def test_a_daemon_with_encryption_answers_those_who_have_a_key(
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_000_000, "12.0 MB"), (5_000_000_000_000, "5000.0 GB")],
+)
+def test_bytes_are_short(count: int, text: str) -> None:
+    assert format_bytes(count) == text

@@ -45,6 +45,7 @@ def test_only_models_that_recognised_nothing_were_fetched_in_vain() -> None:
     held.put(random_model("b"), 200)
     held.used("a")
     held.used("unknown")
+    assert held.unused == 1
     held.remove(["a", "b", "unknown"])
     account = held.account
     assert (account.fetched_models, account.fetched_bytes) == (2, 300)

@@ -15,7 +15,7 @@ from nearsight.common.rpc.service import Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peers_report import PeerReportsService, PeersReport, PeerStatus
-from nearsight.device.peers_inquiry import ask_peers, format_bytes, table_of
+from nearsight.device.peers_inquiry import ask_peers, table_of
 
 ANNA = PeerStatus(
     NodeId(0xA11A),
@@ -78,6 +78,22 @@ def test_a_person_reads_who_is_there_and_the_traffic(capsys: pytest.CaptureFixtu
     assert "models from peers: 3, 0.12 MB" in shown
 
 
+def test_where_a_table_would_break_every_value_peers_take_a_few_lines_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearsight.common.terminal.PIPED_WIDTH", 80)
+    with device(REPORT) as endpoint:
+        assert main(["peers", endpoint]) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "otto, node 000000000000000e, at tcp://10.0.0.6:40000: 2 peers"
+    assert lines[:3] == [
+        "  anna, node 000000000000a11a, at tcp://10.0.0.7:40001",
+        "    live, heard 1.2 s ago, here for 2 min, ping 0.6 ms",
+        "    holds 1200 keys, 3.4 MB, and 12 models; 950 B sent, 12.3 kB received",
+    ]
+    assert lines[3].startswith("  ben, ")
+
+
 def test_a_device_without_peers_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with device(ALONE) as endpoint:
         assert main(["peers", endpoint]) == 0
@@ -102,7 +118,7 @@ def test_devices_that_do_not_share_and_devices_that_are_not_there_are_told_apart
         code = main(["peers", not_sharing, sharing, "tcp://127.0.0.1:1", "--timeout", "1"])
     first, *_, last = capsys.readouterr().out.splitlines()
     assert code == 4
-    assert "recognizer.peers.enabled" in first
+    assert "recognizer.peers" in first
     assert last.startswith("tcp://127.0.0.1:1: no answer")
 
 
@@ -122,11 +138,3 @@ def test_watching_asks_again_until_it_is_interrupted(
     assert code == 130
     assert waits == [2.0, 2.0]
     assert capsys.readouterr().out.count("nobody else is there") == 2
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_000_000, "12.0 MB"), (5_000_000_000_000, "5000.0 GB")],
-)
-def test_bytes_are_short(count: int, text: str) -> None:
-    assert format_bytes(count) == text

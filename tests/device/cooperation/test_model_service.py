@@ -18,6 +18,7 @@ from nearsight.device.cooperation.judgement import Verdict, judge
 from nearsight.device.cooperation.model_service import MOST_MODELS, PeerModelService
 from nearsight.device.cooperation.vouchers import Voucher
 from nearsight.device.held_models import HeldModels
+from nearsight.device.peers.node_id import NodeId, shown
 from nearsight.protos.catalogue_pb2 import (
     AddObjectsRequest,
     GetObjectModelsRequest,
@@ -38,10 +39,15 @@ class Scene:
         for model in MODELS.values():
             self.held.put(model, 100)
         self.accountant = Accountant()
-        self.service = PeerModelService("museum", self.held, self.accountant)
+        self.traffic: list[tuple[NodeId, int, int]] = []
+        self.service = PeerModelService("museum", self.held, self.accountant, self.count)
+
+    def count(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
+        self.traffic.append((node, sent_bytes, received_bytes))
 
     def context(self, catalogue: str = "museum") -> CallContext:
-        return CallContext(deadline=Deadline.after(1.0, ManualClock()), catalogue=catalogue)
+        deadline = Deadline.after(1.0, ManualClock())
+        return CallContext(deadline=deadline, catalogue=catalogue, client_id=shown(NodeId(7)))
 
     def ask(self, *names: str, catalogue: str = "museum") -> Reply:
         context = self.context(catalogue)
@@ -65,6 +71,14 @@ def test_models_that_are_held_are_handed_out_and_counted(scene: Scene) -> None:
     assert account.served_bytes >= 2 * 40 * (4 + 32 + 2)
 
 
+def test_what_is_handed_out_is_traffic_with_the_one_who_asked(scene: Scene) -> None:
+    reply = scene.ask("c", "x")
+    ((node, sent_bytes, received_bytes),) = scene.traffic
+    assert node == NodeId(7)
+    assert sent_bytes == reply.message.ByteSize() + sum(map(len, reply.blobs))
+    assert received_bytes == GetObjectModelsRequest(object_ids=["c", "x"]).ByteSize()
+
+
 def test_what_is_handed_out_passes_the_judgement_of_others(scene: Scene) -> None:
     right = Voucher(1, model_digest(MODELS["a"]))
     assert judge(scene.ask("a"), "a", right, 10**6) is Verdict.RIGHT
@@ -76,7 +90,7 @@ def test_what_is_handed_out_passes_the_judgement_of_others(scene: Scene) -> None
 
 def test_handing_out_does_not_count_as_use(scene: Scene) -> None:
     small = HeldModels(2 * MODELS["a"].size_bytes)
-    scene.service = PeerModelService("museum", small, scene.accountant)
+    scene.service = PeerModelService("museum", small, scene.accountant, scene.count)
     small.put(MODELS["a"], 100)
     small.put(MODELS["b"], 100)
     scene.ask("a")
