@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from nearsight.common.catalogue_answers import Listing, listing_of, message_of
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import InvalidMessage
 from nearsight.common.futures import then
+from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.predictions import Prediction, prediction_of
+from nearsight.device.predictions import EdgeNow, Prediction, prediction_of
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
@@ -20,6 +24,8 @@ from nearsight.protos.catalogue_pb2 import (
     ListObjectsRequest,
 )
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
+
+_log = get_logger("device.edge")
 
 
 class CatalogueClient:
@@ -67,18 +73,33 @@ class CatalogueClient:
 class EdgeClient(CatalogueClient):
     """An edge, which predicts as well."""
 
-    def __init__(self, channel: Channel, catalogue: str) -> None:
+    def __init__(self, channel: Channel, catalogue: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(channel, catalogue)
+        self._clock = clock
         self._prediction = Stub(channel, prediction_pb2.DESCRIPTOR.services_by_name["Prediction"])
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
         """Report what the device recognised, and ask what may follow."""
         request = GetNextObjectsRequest(current_object_id=current)
+        sent_s = self._clock.monotonic()
         answer = self._prediction.get_next_objects.future(
             request, timeout_s=timeout_s, catalogue=self._catalogue
         )
-        return then(answer, _predicted_by)
+        return then(answer, lambda reply: _predicted_by(reply, (self._clock.monotonic() - sent_s) * 1e3))
 
 
-def _predicted_by(reply: Reply) -> Prediction:
-    return prediction_of(message_of(reply, GetNextObjectsResponse).next_objects)
+def _predicted_by(reply: Reply, round_trip_ms: float) -> Prediction:
+    response = message_of(reply, GetNextObjectsResponse)
+    prediction = prediction_of(response.next_objects)
+    try:
+        return replace(prediction, now=_now_at(reply, response.answer_ms, round_trip_ms))
+    except InvalidMessage as error:
+        _log.warning("what the edge says of its time makes no sense and was ignored", error=str(error))
+        return prediction
+
+
+def _now_at(reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeNow | None:
+    if answer_ms == 0 or not reply.hops:
+        return None
+    own = reply.hops[-1]
+    return EdgeNow(answer_ms, round_trip_ms - own.queue_ms - own.compute_ms - own.next_tier_ms)

@@ -113,7 +113,11 @@ class LocalRecognition:
         behind_ms = own.next_tier_ms if own is not None else 0.0
         found = reply.answer.found
         avoidable = not unknown and found is not None and found.object_id not in reply.looked_for
-        self._profiler.observe_answer(reply.waited_ms, reply.round_trip_ms - behind_ms, avoidable=avoidable)
+        tier_ms = reply.round_trip_ms - behind_ms
+        transfer_ms = None
+        if own is not None and reply.tier == EDGE:
+            transfer_ms = tier_ms - own.queue_ms - own.compute_ms
+        self._profiler.observe_answer(reply.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         self._offloading.observe_outcome(reply.tier, unknown=unknown, behind_ms=behind_ms)
         if found is not None:
             self._prefetcher.note_answer(

@@ -292,6 +292,8 @@ class Prefetcher:
 
     def _heard(self, prediction: Prediction | None) -> None:
         """Something was predicted, or the edge did not answer."""
+        if prediction is not None and prediction.now is not None:
+            self._profiler.observe_edge(prediction.now)
         away = self._forecasts.edge_away
         if away != self._edge_away:
             self._edge_away = away

@@ -7,8 +7,10 @@ import threading
 from nearsight.common.caching.avoidable_latency import AvoidableLatency
 from nearsight.common.caching.correction import LookupCorrection
 from nearsight.common.caching.device_profile import DeviceProfile
+from nearsight.common.caching.photo_transfer import PhotoTransfer
 from nearsight.common.caching.prefetch_decision import ExtractionCurves
 from nearsight.common.caching.rolling_mean import RollingMean
+from nearsight.device.predictions import EdgeNow
 
 _STAYS_WINDOW = 30
 _STAYS_AT_FIRST = 0.5
@@ -32,6 +34,7 @@ class DeviceProfiler:
         self.profile = profile
         self._lock = threading.Lock()
         self._miss_latency = miss_latency
+        self._transfer = PhotoTransfer()
         self._correction = LookupCorrection()
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
         self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
@@ -60,11 +63,30 @@ class DeviceProfiler:
         with self._lock:
             return self._stays.mean
 
-    def observe_answer(self, round_trip_ms: float, tier_ms: float, *, avoidable: bool) -> None:
-        """A tier answered after this time: see `AvoidableLatency.observe`."""
+    def observe_answer(
+        self, round_trip_ms: float, tier_ms: float, *, avoidable: bool, transfer_ms: float | None = None
+    ) -> None:
+        """A tier answered after this time: see `AvoidableLatency.observe`.
+
+        ``transfer_ms`` is the part on the network of an answer of the edge, which says later what a photo
+        takes; None for other tiers.
+        """
         tier_ms = max(0.0, tier_ms)
         with self._lock:
-            self._miss_latency.observe(max(tier_ms, round_trip_ms), tier_ms, avoidable=avoidable)
+            if transfer_ms is not None:
+                self._transfer.observe_photo(transfer_ms)
+            reports = transfer_ms is not None
+            self._miss_latency.observe(
+                max(tier_ms, round_trip_ms), tier_ms, avoidable=avoidable, reports=reports
+            )
+
+    def observe_edge(self, now: EdgeNow) -> None:
+        """The edge answered a report, and said what a photo takes there now."""
+        with self._lock:
+            self._transfer.observe_small(now.transfer_ms)
+            transfer_ms = self._transfer.expected_ms
+            if transfer_ms is not None:
+                self._miss_latency.refreshed(transfer_ms + now.answer_ms)
 
     def observe_lookup(self, k: int, query_features: int, spent_ms: float) -> None:
         """Decoding, extraction and lookup among k objects took this time."""

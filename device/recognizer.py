@@ -295,7 +295,7 @@ class Recognizer:
         with ExitStack() as undo:
             for name in tiers:
                 if name == "edge":
-                    clients[name] = EdgeClient(connect(name), self.catalogue)
+                    clients[name] = EdgeClient(connect(name), self.catalogue, clock)
                 elif settings.peers.enabled:
                     clients[name] = CatalogueClient(connect(name), self.catalogue)
                 else:

@@ -84,7 +84,7 @@ class EdgeDaemon:
             [
                 EdgeRecognitionService(self._caches, services, reader, self._uplink),
                 EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
-                PredictionService(self._caches),
+                PredictionService(self._caches, self._load),
                 ExplanationService(self._caches.explanations),
                 HealthService("edge", __version__, self.ready, self.details),
             ],

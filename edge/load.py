@@ -14,6 +14,7 @@ from nearsight.common.caching.expected_latency import FloatArray
 from nearsight.common.caching.load_balancing import LoadBalancer
 from nearsight.common.caching.rolling_mean import InterArrivalTime
 from nearsight.common.clock import Clock
+from nearsight.edge.recent_work import RecentWork
 from nearsight.edge.settings import LoadSettings, MultiUser
 
 RECOGNIZE = "nearsight.v1.Recognition.Recognize"
@@ -47,6 +48,7 @@ class LoadControl:
             share=settings.share,
             servers=servers,
         )
+        self._recent = RecentWork(servers)
         self._bound = ComputeBound(settings.share, servers)
         self._rng = np.random.default_rng(settings.seed)
         self._last_arrival_s = clock.monotonic()
@@ -77,6 +79,18 @@ class LoadControl:
         """The edge computed this long for a request."""
         with self._lock:
             self._balancer.observe_compute(compute_ms)
+            self._recent.observe(self._clock.monotonic(), compute_ms)
+
+    def compute_ms(self) -> float | None:
+        """What the edge would compute for a photo that came now; None before the first one.
+
+        Of all photos where some are given away: those cost nothing here.
+        """
+        with self._lock:
+            compute_ms = self._recent.expected_ms(self._clock.monotonic())
+            if compute_ms is None or self._multi_user != "load-balanced":
+                return compute_ms
+            return compute_ms * self._balancer.edge_probability
 
     def largest_size(self, lookup_ms: FloatArray, k_max: int) -> int:
         """How many objects a cache with this f(k) may hold, at most ``k_max``."""

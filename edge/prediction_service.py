@@ -11,6 +11,7 @@ from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_caches import CatalogueCaches
+from nearsight.edge.load import LoadControl
 from nearsight.protos import prediction_pb2
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 
@@ -22,12 +23,15 @@ class PredictionService(Service):
     ----------
     caches : CatalogueCaches
         The recognition caches, which learn.
+    load : LoadControl
+        Knows what a photo takes at present.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
 
-    def __init__(self, caches: CatalogueCaches) -> None:
+    def __init__(self, caches: CatalogueCaches, load: LoadControl) -> None:
         self._caches = caches
+        self._load = load
 
     def get_next_objects(
         self, request: GetNextObjectsRequest, context: CallContext
@@ -45,4 +49,29 @@ class PredictionService(Service):
                 f"catalogue {context.catalogue!r} has no object {request.current_object_id!r}",
                 advice="forget its model: it was removed, or this edge does not know it yet",
             )
-        return GetNextObjectsResponse(next_objects=next_objects_to_proto(following, cache.revision))
+        return GetNextObjectsResponse(
+            next_objects=next_objects_to_proto(following, cache.revision),
+            answer_ms=answer_ms(context.queue_ms, self._load, cache.size),
+        )
+
+
+def answer_ms(queue_ms: float, load: LoadControl, size: int) -> float:
+    """What a photo takes at this edge at present, from its arrival to the answer, without the tiers behind.
+
+    Parameters
+    ----------
+    queue_ms : float
+        How long this report has waited for a worker, in the queue in which photos wait, too: so it is the
+        wait of now, none where nobody else asks.
+    load : LoadControl
+        What the last photos took, without the crowd that they came with if that is gone.
+    size : int
+        Objects in the cache.
+
+    Returns
+    -------
+    float
+        0: not known, as nothing is looked up here, or nobody asked yet.
+    """
+    compute_ms = load.compute_ms() if size else None
+    return 0.0 if compute_ms is None else queue_ms + compute_ms

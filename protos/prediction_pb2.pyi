@@ -13,7 +13,9 @@ class GetNextObjectsRequest(_message.Message):
     def __init__(self, current_object_id: _Optional[str] = ...) -> None: ...
 
 class GetNextObjectsResponse(_message.Message):
-    __slots__ = ("next_objects",)
+    __slots__ = ("next_objects", "answer_ms")
     NEXT_OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_MS_FIELD_NUMBER: _ClassVar[int]
     next_objects: _recognition_pb2.NextObjectsMessage
-    def __init__(self, next_objects: _Optional[_Union[_recognition_pb2.NextObjectsMessage, _Mapping]] = ...) -> None: ...
+    answer_ms: float
+    def __init__(self, next_objects: _Optional[_Union[_recognition_pb2.NextObjectsMessage, _Mapping]] = ..., answer_ms: _Optional[float] = ...) -> None: ...

@@ -301,7 +301,10 @@ class TwinDevice:
         if self._profiler is not None:
             avoidable = not unknown and found is not None and found.object_id not in asking.request.looked_for
             waited_ms, round_trip_ms = (now_s - asking.asked_s) * 1e3, (now_s - sent_s) * 1e3
-            self._profiler.observe_answer(waited_ms, round_trip_ms - behind_ms, avoidable=avoidable)
+            tier_ms = round_trip_ms - behind_ms
+            at_edge_ms = own.queue_ms + own.compute_ms if own is not None and tier == EDGE else None
+            transfer_ms = tier_ms - at_edge_ms if at_edge_ms is not None else None
+            self._profiler.observe_answer(waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         if found is not None and self.prefetcher is not None:
             self.prefetcher.note_answer(found, reply.prediction, None, seen_by_edge=tier == EDGE)
 

@@ -22,12 +22,13 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.hops import Hop
-from nearsight.device.predictions import MOST_NEXT_OBJECTS, Prediction
+from nearsight.device.predictions import MOST_NEXT_OBJECTS, EdgeNow, Prediction
 from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.model_requests import ModelsAnswer
+from nearsight.edge.prediction_service import answer_ms
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
@@ -312,14 +313,20 @@ class TwinEdge:
             if following is None:
                 done.set_exception(NotFound("no such object"))
             else:
-                done.set_result(self._prediction(following))
+                done.set_result(replace(self._prediction(following), now=self._now(call.queue_ms)))
             answered(done)
 
         def refuse(error: NearsightError) -> None:
             done.set_exception(error)
             answered(done)
 
-        self.server.offer(Call(deadline_s, lambda _call: (self._costs.small_s, end), refuse))
+        call = Call(deadline_s, lambda _call: (self._costs.small_s, end), refuse)
+        self.server.offer(call)
+
+    def _now(self, queue_ms: float) -> EdgeNow | None:
+        """What a photo would take here; the device adds its way."""
+        here_ms = answer_ms(queue_ms, self.load, self.cache.size)
+        return EdgeNow(here_ms, 0.0) if here_ms else None
 
     def get_models(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from nearsight.common.catalogue_answers import FetchedModels, Listing
 from nearsight.common.errors import DeadlineExceeded, NearsightError
@@ -67,18 +68,32 @@ class EdgeSource:
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
         """Report what was recognised, and ask what may follow."""
         future: Future[Prediction] = pending()
-        deadline_s = self._clock.now_s + timeout_s
+        sent_s = self._clock.now_s
+        deadline_s = sent_s + timeout_s
 
-        def back(done: Future[Prediction]) -> None:
-            outcome = outcome_of(done)
-            most = len(outcome.following) if isinstance(outcome, Prediction) else 0
-            size = ANSWER_BYTES + BYTES_PER_PREDICTION * most
-            self._air.down(size, lambda: _complete(future, outcome), self._way_s)
+        def there() -> None:
+            arrived_s = self._clock.now_s
 
-        self._up(
-            lambda: self._edge.next_objects(self._device_id, current, deadline_s, back), future, deadline_s
-        )
+            def back(done: Future[Prediction]) -> None:
+                outcome = outcome_of(done)
+                most = len(outcome.following) if isinstance(outcome, Prediction) else 0
+                size = ANSWER_BYTES + BYTES_PER_PREDICTION * most
+                spent_s = self._clock.now_s - arrived_s
+                self._air.down(
+                    size, lambda: _complete(future, self._timed(outcome, sent_s + spent_s)), self._way_s
+                )
+
+            self._edge.next_objects(self._device_id, current, deadline_s, back)
+
+        self._up(there, future, deadline_s)
         return future
+
+    def _timed(self, outcome: Prediction | NearsightError, left_s: float) -> Prediction | NearsightError:
+        """With the time on the way: it would have been sent then if the edge had spent none on it."""
+        if not isinstance(outcome, Prediction) or outcome.now is None:
+            return outcome
+        transfer_ms = max(0.0, (self._clock.now_s - left_s) * 1e3)
+        return replace(outcome, now=replace(outcome.now, transfer_ms=transfer_ms))
 
     def list_objects(self, timeout_s: float) -> Future[Listing]:
         """Which objects there are."""

@@ -264,6 +264,19 @@ def test_the_same_device_offloads_to_a_near_edge_and_caches_before_a_far_one(
     holds(device, held)
 
 
+def test_a_device_that_hits_hears_that_its_edge_is_quick_again(scene: Scene, tmp_path: Path) -> None:
+    row = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(400.0,), recall=(0.9,))
+    DeviceProfile(profiles=(row,)).save(tmp_path / "device.json")
+    scene.edge.delay_s = 1.0
+    device = scene.device(settings(profile=tmp_path / "device.json"))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    scene.edge.answer_ms = 5.0
+    assert device.recognize_blocking(photo(1)).answered_by == "device"
+    holds(device, 0)
+    assert "1 at the " in _fact(device, "miss latency")
+
+
 def assert_offloads(scene: Scene, device: Recognizer) -> None:
     wait_until(lambda: device.explain() is not None, what="a decision")
     explanation = device.explain()

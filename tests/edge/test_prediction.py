@@ -56,6 +56,16 @@ def test_a_device_that_recognised_by_itself_is_told_the_same_and_counted(
     assert cache_of(edge).estimator.counts()["03"] == pytest.approx(before + 1, abs=0.01)
 
 
+def test_the_answer_to_a_report_says_what_a_photo_takes(edge: EdgeDaemon, device: EdgeClient) -> None:
+    device.ask(photo(0))
+    cache_of(edge)
+    assert device.send_report("00").message.answer_ms == 0, "nothing is held, nothing was looked up"
+    warm(edge, device, [0])
+    took_ms = [device.send(photo(0)).result(10).hops[-1].compute_ms for _ in range(20)]
+    reply = device.send_report("00")
+    assert 0 < reply.message.answer_ms - reply.hops[-1].queue_ms <= max(took_ms)
+
+
 def test_each_device_has_a_history_of_its_own(edge: EdgeDaemon, device: EdgeClient) -> None:
     device.ask(photo(0))
     cache_of(edge)

@@ -284,9 +284,13 @@ class EdgeClient:
 
     def report(self, object_id: str) -> NextObjects:
         """Say what the device recognised itself, and hear what may follow."""
+        return next_objects_from_proto(self.send_report(object_id).message.next_objects)
+
+    def send_report(self, object_id: str) -> Reply:
+        """The same, with all that the edge answers."""
         request = prediction_pb2.GetNextObjectsRequest(current_object_id=object_id)
-        reply = self.prediction.get_next_objects(request, timeout_s=10.0, catalogue=self.catalogue)
-        return next_objects_from_proto(reply.message.next_objects)
+        reply: Reply = self.prediction.get_next_objects(request, timeout_s=10.0, catalogue=self.catalogue)
+        return reply
 
     def ask(self, query: bytes | Features, *, timeout_s: float = 10.0) -> tuple[str | None, str]:
         """What a photo shows, and who said so."""

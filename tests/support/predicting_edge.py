@@ -63,6 +63,8 @@ class PredictingEdge:
         How often the objects were listed.
     delay_s : float
         Time that each answer takes besides.
+    answer_ms : float
+        What it says to reports that a photo takes; 0: nothing.
     predict : callable
         What follows an object; a test may replace it.
     """
@@ -78,6 +80,7 @@ class PredictingEdge:
         self.listings = 0
         self.revision = 1
         self.delay_s = 0.1
+        self.answer_ms = 0.0
         self.set_models(models, bump=False)
         self.predict: Predict = self.everything_else
         services = [_Recognition(self), _Prediction(self), _Catalogue(self)]
@@ -151,7 +154,8 @@ class _Prediction(Service):
         self._edge.reported.append((context.client_id, request.current_object_id))
         if request.current_object_id not in self._edge.recognizer.models:
             raise NotFound(f"there is no object {request.current_object_id!r}")
-        return GetNextObjectsResponse(next_objects=self._edge.predict(request.current_object_id))
+        following = self._edge.predict(request.current_object_id)
+        return GetNextObjectsResponse(next_objects=following, answer_ms=self._edge.answer_ms)
 
 
 class _Catalogue(Service):

@@ -16,7 +16,13 @@ def after(*answers: tuple[float, float, bool], window: int = 10) -> AvoidableLat
     """As it is after answers: round trip, time of the tier, whether a hit would have saved it."""
     latency = AvoidableLatency(window=window)
     for round_trip_ms, tier_ms, avoidable in answers:
-        latency.observe(round_trip_ms, tier_ms, avoidable=avoidable)
+        latency.observe(round_trip_ms, tier_ms, avoidable=avoidable, reports=True)
+    return latency
+
+
+def told(latency: AvoidableLatency, *reports_ms: float) -> AvoidableLatency:
+    for tier_ms in reports_ms:
+        latency.refreshed(tier_ms)
     return latency
 
 
@@ -70,3 +76,69 @@ def test_nonsense_is_refused(round_trip_ms: float, tier_ms: float) -> None:
 def test_settings_that_cannot_be_are_refused(prior_ms: float, window: int) -> None:
     with pytest.raises(InvalidArgument):
         AvoidableLatency(prior_ms, window)
+
+
+CROWDED = 743.0
+
+
+def test_reports_take_the_place_of_a_crowded_start() -> None:
+    latency = told(after(*[(CROWDED, CROWDED, True)] * 2), 20.0, 20.0)
+    assert latency.median_ms == 20.0
+    assert latency.why == (
+        "20.0 ms, median of 2 answers; 2 of them a hit would have saved; "
+        "2 at the 20.0 ms that the edge takes now"
+    )
+
+
+def test_an_edge_that_became_slow_says_so() -> None:
+    assert told(after(*[(QUICK, QUICK, True)] * 5), SLOW, SLOW).median_ms == SLOW
+
+
+def test_one_slow_report_changes_nothing() -> None:
+    assert told(after((QUICK, QUICK, True)), QUICK, QUICK, CROWDED).median_ms == QUICK
+
+
+def test_what_lies_behind_the_tier_stays_as_it_was_measured() -> None:
+    behind = SLOW - QUICK
+    assert told(after(*[(SLOW, QUICK, True)] * 4), 20.0, 20.0, 20.0).median_ms == 20.0 + behind
+    assert told(after(*[(SLOW, QUICK, False)] * 4), 20.0, 20.0, 20.0).median_ms == 20.0
+
+
+def test_photos_after_a_report_count_with_their_own_time() -> None:
+    latency = told(after(*[(CROWDED, CROWDED, True)] * 2), 20.0, 20.0)
+    for _ in range(3):
+        latency.observe(SLOW, SLOW, avoidable=True, reports=True)
+    assert latency.median_ms == SLOW
+    latency.refreshed(20.0)
+    assert latency.median_ms == SLOW, "one report against three photos"
+
+
+def test_answers_of_a_tier_that_sends_no_reports_keep_their_time() -> None:
+    latency = AvoidableLatency()
+    latency.observe(SLOW, SLOW, avoidable=True)
+    latency.observe(QUICK, QUICK, avoidable=True, reports=True)
+    latency.observe(SLOW, SLOW, avoidable=True)
+    assert told(latency, 1.0, 1.0).median_ms == SLOW
+
+
+def test_reports_alone_leave_the_prior() -> None:
+    assert told(AvoidableLatency(prior_ms=80.0), 5.0).median_ms == 80.0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1e4), st.booleans()), min_size=1, max_size=20),
+    st.floats(0, 1e4),
+)
+def test_reports_that_agree_are_believed(answers: list[tuple[float, float, bool]], tier_ms: float) -> None:
+    latency = after(*[(own + behind, own, avoidable) for own, behind, avoidable in answers])
+    told(latency, tier_ms, tier_ms, tier_ms)
+    assert latency.median_ms >= tier_ms - 1e-6
+    assert latency.median_ms <= tier_ms + max(behind for _, behind, _ in answers) + 1e-6
+
+
+@pytest.mark.parametrize("tier_ms", [math.nan, math.inf, -1.0])
+def test_reports_of_nonsense_are_refused(tier_ms: float) -> None:
+    latency = after((QUICK, QUICK, True))
+    with pytest.raises(InvalidArgument):
+        latency.refreshed(tier_ms)
+    assert latency.median_ms == QUICK

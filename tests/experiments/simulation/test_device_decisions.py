@@ -1,7 +1,9 @@
 """What devices decide, in whole runs: whether they look at photos themselves."""
 
 import numpy as np
+import pytest
 
+from nearsight.common.caching.avoidable_latency import AvoidableLatency
 from nearsight.experiments.figures.walks import Following
 from nearsight.experiments.simulation.cost_model import CostModel
 from nearsight.experiments.simulation.photos import PhotoMaker
@@ -19,12 +21,12 @@ from nearsight.experiments.testbed.networks import TABLE_6_3
 _IDS = [f"{number + 1:04d}" for number in range(60)]
 
 
-def play(name: str, hardware: Hardware, unknown_share: float) -> TwinOutcome:
-    """Four visitors, some of whose photos nobody knows."""
+def play(name: str, hardware: Hardware, unknown_share: float, visitors_at_once: int = 4) -> TwinOutcome:
+    """Visitors, some of whose photos nobody knows."""
     rng = np.random.default_rng(1)
     maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
     visitors, transitions = generated(
-        maker, _IDS, Following(4, 40.0, unknown_share), sections=1, crowd_size=40, rng=rng
+        maker, _IDS, Following(visitors_at_once, 40.0, unknown_share), sections=1, crowd_size=40, rng=rng
     )
     session = TwinSession(
         _IDS, visitors, CostModel.assumed(), TABLE_6_3["Slow"], transitions, hardware=hardware
@@ -49,3 +51,24 @@ def test_a_device_slower_than_its_edge_offloads_however_long_photos_take_that_no
 
 def test_a_device_faster_than_its_edge_looks_itself() -> None:
     assert by_device(play(ADAPTIVE, Hardware(edge_slowness=6.0), 0.0)) > 0.6
+
+
+def test_a_crowd_at_the_start_is_forgotten_by_devices_that_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[AvoidableLatency] = []
+    first_ms: list[float] = []
+
+    class Watched(AvoidableLatency):
+        """Notes what the first photo took."""
+
+        def observe(self, round_trip_ms: float, tier_ms: float, **rest: bool) -> None:
+            if self not in known:
+                known.append(self)
+                first_ms.append(tier_ms)
+            super().observe(round_trip_ms, tier_ms, **rest)
+
+    monkeypatch.setattr("nearsight.experiments.simulation.device.AvoidableLatency", Watched)
+    outcome = play(ADAPTIVE, Hardware(edge=1, edge_slowness=4.0), 0.0, visitors_at_once=40)
+    assert by_device(outcome) > 0.6
+    last_ms = [latency.median_ms for latency in known]
+    assert np.median(first_ms) > 500.0
+    assert np.quantile(last_ms, 0.9) < 200.0

@@ -1,0 +1,75 @@
+"""What reports tell a device of its edge, put together with the way there."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from nearsight.common.caching.avoidable_latency import AvoidableLatency
+from nearsight.common.caching.device_profile import default_device_profile
+from nearsight.common.errors import InvalidMessage
+from nearsight.common.rpc.client import Channel
+from nearsight.device.edge_client import EdgeClient
+from nearsight.device.predictions import EdgeNow
+from nearsight.device.profiler import DeviceProfiler
+from support.gallery import exhibit_models
+from support.predicting_edge import PredictingEdge
+
+
+def profiler() -> DeviceProfiler:
+    return DeviceProfiler(default_device_profile(), AvoidableLatency())
+
+
+def test_what_the_edge_says_and_the_way_there_make_the_time_of_a_photo() -> None:
+    after = profiler()
+    for _ in range(2):
+        after.observe_answer(743.0, 743.0, avoidable=True, transfer_ms=12.0)
+    for _ in range(2):
+        after.observe_edge(EdgeNow(answer_ms=8.0, transfer_ms=5.0))
+    assert after.miss_ms == 20.0
+
+
+def test_a_device_that_hears_only_of_its_cloud_believes_no_edge() -> None:
+    after = profiler()
+    after.observe_answer(300.0, 300.0, avoidable=True)
+    after.observe_edge(EdgeNow(answer_ms=8.0, transfer_ms=5.0))
+    assert after.miss_ms == 300.0
+
+
+@pytest.mark.parametrize(
+    ("answer_ms", "transfer_ms"),
+    [(0.0, 5.0), (-1.0, 5.0), (float("nan"), 5.0), (1e9, 5.0), (8.0, -1.0), (8.0, float("nan"))],
+)
+def test_times_that_cannot_be_are_refused(answer_ms: float, transfer_ms: float) -> None:
+    with pytest.raises(InvalidMessage):
+        EdgeNow(answer_ms, transfer_ms)
+
+
+@pytest.fixture(scope="module")
+def edge() -> Iterator[PredictingEdge]:
+    edge = PredictingEdge(exhibit_models(2))
+    yield edge
+    edge.stop()
+
+
+def now_at(edge: PredictingEdge, answer_ms: float) -> EdgeNow | None:
+    """What a device makes of such an answer to a report; there is always a prediction."""
+    edge.answer_ms = answer_ms
+    client = EdgeClient(Channel(edge.endpoint, client_id="phone"), "museum")
+    try:
+        prediction = client.get_next_objects("exhibit-0", 10.0).result(20)
+    finally:
+        client.close()
+    assert prediction.following.object_ids == ("exhibit-1",)
+    return prediction.now
+
+
+def test_an_edge_that_says_what_a_photo_takes_is_heard(edge: PredictingEdge) -> None:
+    now = now_at(edge, 12.5)
+    assert now is not None
+    assert now.answer_ms == 12.5
+    assert now.transfer_ms > 0
+
+
+@pytest.mark.parametrize("answer_ms", [0.0, -1.0, float("nan"), float("inf"), 1e9])
+def test_an_edge_that_says_nothing_or_nonsense_still_predicts(edge: PredictingEdge, answer_ms: float) -> None:
+    assert now_at(edge, answer_ms) is None
