@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -60,6 +61,11 @@ class RecognizerSecurity:
     edge: ClientSecurity | None = None
     cloud: ClientSecurity | None = None
 
+    @property
+    def own(self) -> str | Path | None:
+        """The secret key of this device; also towards devices nearby, unless their settings name another."""
+        return next((keys.secret_key_file for keys in (self.edge, self.cloud) if keys is not None), None)
+
 
 class Recognizer:
     """Recognises objects of one catalogue: on the device if it can, else it asks the edge, then the cloud.
@@ -103,10 +109,11 @@ class Recognizer:
         observer: RecognizerObserver | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.settings = settings or RecognizerSettings()
+        keys = security or RecognizerSecurity()
+        settings = settings or RecognizerSettings()
+        self.settings = settings.model_copy(update={"peers": settings.peers.with_key(keys.own)})
         self.catalogue = catalogue
         self.device_id = device_id or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        keys = security or RecognizerSecurity()
         endpoints = {"edge": (edge, keys.edge), "cloud": (cloud, keys.cloud)}
         used = {name: (address, own) for name, (address, own) in endpoints.items() if address}
         if not used:

@@ -40,11 +40,8 @@ class DeviceSettings(DaemonSettings):
 
     def recognizer_settings(self) -> RecognizerSettings:
         """Those of the SDK; towards devices nearby this device has the same key as elsewhere."""
-        peers, own = self.recognizer.peers, self.security.secret_key_file
-        if peers.allowed is None or peers.secret_key_file is not None or own is None:
-            return self.recognizer
-        shared = peers.model_copy(update={"secret_key_file": own})
-        return self.recognizer.model_copy(update={"peers": shared})
+        peers = self.recognizer.peers.with_key(self.security.secret_key_file)
+        return self.recognizer.model_copy(update={"peers": peers})
 
     def client_security(self) -> RecognizerSecurity:
         """The keys towards each tier.

@@ -67,13 +67,13 @@ class ClientSecurity:
 
     Parameters
     ----------
-    secret_key_file : Path
+    secret_key_file : str or Path
         The client's own ``NAME.key_secret``.
     server_public_key : str or Path
         The server's public key in Z85, or its ``NAME.key`` file.
     """
 
-    secret_key_file: Path
+    secret_key_file: str | Path
     server_public_key: str | Path
 
 
@@ -93,7 +93,7 @@ def require_security(endpoint: str, security: ServerSecurity | None) -> None:
         )
 
 
-def read_secret_key(path: Path) -> KeyPair:
+def read_secret_key(source: str | Path) -> KeyPair:
     """The identity in a ``.key_secret`` file.
 
     Raises
@@ -101,6 +101,7 @@ def read_secret_key(path: Path) -> KeyPair:
     ConfigurationError
         If there is no readable identity in it, or other users of the machine can read it.
     """
+    path = Path(source)
     public, secret = _load(path)
     if secret is None:
         raise ConfigurationError(

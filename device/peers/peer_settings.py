@@ -58,7 +58,7 @@ class PeerSettings(BaseModel):
     max_peers: int = Field(default=128, ge=1, le=4096)
     """Most devices to share with; more are ignored."""
     secret_key_file: _UserPath | None = None
-    """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: that of the daemon."""
+    """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: as elsewhere."""
     allowed: _UserPath | None = None
     """Folder with the public key (*.key) of every device to share with. Needed to listen beyond loopback."""
     replicas: int = Field(default=2, ge=1, le=64)
@@ -96,6 +96,12 @@ class PeerSettings(BaseModel):
         if self.allowed is not None and not all(peer.name for peer in self.static_peers()):
             raise ValueError("with keys, write static peers as NAME@tcp://HOST:PORT")
         return self
+
+    def with_key(self, own: str | Path | None) -> PeerSettings:
+        """These, with the secret key that the device has elsewhere, if they need one and name none."""
+        if self.allowed is None or self.secret_key_file is not None or own is None:
+            return self
+        return self.model_copy(update={"secret_key_file": Path(own)})
 
     def static_peers(self) -> tuple[StaticPeer, ...]:
         """The static peers, taken apart.

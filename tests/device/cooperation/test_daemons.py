@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from nearsight import Recognizer, RecognizerSecurity
 from nearsight.common.config.base import SecuritySettings
 from nearsight.common.errors import NotFound
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.security import generate_keys
+from nearsight.common.rpc.security import ClientSecurity, generate_keys, read_secret_key
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.device.daemon import DeviceDaemon
+from nearsight.device.peers.node_id import node_id_of_key
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.peers_report import PeersReport, report_from_proto
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
@@ -126,6 +128,17 @@ def test_a_daemon_that_does_not_share_has_no_peers_to_report(scene: Scene) -> No
         scene.report(daemon)
     assert dict(daemon.details())["devices nearby"] == "not shared with"
     assert metrics.registry.get_sample_value("nearsight_device_peers") is None
+
+
+def test_an_application_shares_under_the_key_that_it_shows_its_tiers(scene: Scene, tmp_path: Path) -> None:
+    secret, allowed = _keys(tmp_path, "phone")["phone"], tmp_path / "allowed"
+    server_key = generate_keys(tmp_path, "edge").public_key
+    security = RecognizerSecurity(edge=ClientSecurity(str(secret), server_key))
+    settings = RecognizerSettings(peers=fast_settings(enabled=True, allowed=allowed))
+    with Recognizer(scene.edge.endpoint, None, "museum", settings=settings, security=security) as device:
+        report = device.peers()
+        assert report is not None
+        assert report.node_id == node_id_of_key(read_secret_key(secret).public)
 
 
 def test_towards_devices_nearby_the_daemon_has_the_same_key_as_elsewhere(tmp_path: Path) -> None:
