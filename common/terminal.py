@@ -36,6 +36,7 @@ def print_table(
     *,
     title: str = "",
     right: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> None:
     """Print rows under headings; values are shown as they are, never as markup, and never cut off.
 
@@ -49,10 +50,17 @@ def print_table(
         Line above the table.
     right : sequence of str
         Headings of the columns that are aligned to the right.
+    whole : sequence of str
+        Headings of the columns that stay on one line where the terminal is too narrow for the table.
     """
     table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
+        table.add_column(
+            escape(column),
+            justify="right" if column in right else "left",
+            overflow="fold",
+            no_wrap=column in whole,
+        )
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row))
     output_console().print(table)

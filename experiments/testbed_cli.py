@@ -14,7 +14,7 @@ from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.extra import require_experiments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nearsight.experiments.testbed.campaign import Cell
     from nearsight.experiments.testbed.state import TestbedState
@@ -100,13 +100,17 @@ def down(
     ] = False,
 ) -> None:
     """Stop and remove everything that belongs to a testbed, also after a crash."""
-    from nearsight.experiments.testbed.testbed import take_down
+    from nearsight.experiments.testbed.inventory_file import read_inventory
+    from nearsight.experiments.testbed.testbed import clear_nodes, take_down
 
     folder = state_folder(inventory, state)
     if take_down(folder, purge=purge):
         typer.echo("down" if purge else f"down; logs are in {folder}/nodes")
-    else:
-        typer.echo(f"no testbed is up in {folder}")
+        return
+    typer.echo(f"no testbed is up in {folder}")
+    if purge:
+        cleared = clear_nodes(read_inventory(inventory), folder)
+        typer.echo(f"removed {', '.join([*cleared, str(folder)])}")
 
 
 @app.command()
@@ -125,10 +129,11 @@ def run(
     The testbed is brought up anew for each part. A sweep that was cut off goes on when it is run again.
     """
     from nearsight.experiments.figures.cell_progress import cell_progress
-    from nearsight.experiments.testbed.campaign import cells
+    from nearsight.experiments.testbed.campaign import cells, replay_of
     from nearsight.experiments.testbed.campaign_run import check, forget, missing, run_cell, with_wheel
     from nearsight.experiments.testbed.inventory_file import read_inventory
     from nearsight.experiments.testbed.material import digest_of
+    from nearsight.experiments.testbed.points import baseline_of
 
     found = read_inventory(inventory)
     folder, state_in = out or _RESULTS / inventory.stem, state_folder(inventory, state)
@@ -150,26 +155,29 @@ def run(
     except KeyboardInterrupt:
         typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
         raise
-    _show_results(whole, folder, as_json)
+    _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
 
 
-def _show_results(cells: Sequence[Cell], folder: Path, as_json: bool) -> None:
+def _show_results(cells: Sequence[Cell], folder: Path, baseline: Mapping[str, int], as_json: bool) -> None:
     from dataclasses import asdict
 
     from nearsight.experiments.testbed.shaper import write_json
-    from nearsight.experiments.testbed.summary import summarise_sweep, table
+    from nearsight.experiments.testbed.summary import notes, summarise_sweep, tables
 
     parts = summarise_sweep(cells, folder)
     write_json(folder / "summary.json", [asdict(part) for part in parts])
     if as_json:
         print_json([asdict(part) for part in parts])
         return
-    columns, rows = table(parts)
-    print_table(columns, rows, right=columns[2:])
-    typer.echo(f"Results: {folder}/summary.json{_draw(parts, folder)}; the rows are in its sub-folders")
+    for one in tables(parts):
+        print_table(one.columns, one.rows, title=one.title, right=one.columns[2:], whole=one.columns[:2])
+    for note in notes(parts):
+        typer.echo(note)
+    picture = _draw(parts, folder, baseline)
+    typer.echo(f"Results: {folder}/summary.json{picture}; the rows are in its sub-folders")
 
 
-def _draw(parts: Sequence[PartSummary], folder: Path) -> str:
+def _draw(parts: Sequence[PartSummary], folder: Path, baseline: Mapping[str, int]) -> str:
     """Name of the picture; empty where nothing can draw."""
     try:
         require_experiments("testbed run", ("matplotlib",))
@@ -178,7 +186,7 @@ def _draw(parts: Sequence[PartSummary], folder: Path) -> str:
         return ""
     from nearsight.experiments.testbed.summary_picture import draw
 
-    return f", {draw(parts, folder / 'summary.png').name}"
+    return f", {draw(parts, folder / 'summary.png', baseline).name}"
 
 
 def _link_words(calibration: dict[str, Any] | None) -> tuple[str, str, str]:

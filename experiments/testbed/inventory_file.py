@@ -6,13 +6,17 @@ So a mistake costs seconds, and is one line that says where it is.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
+from typing import get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nearsight.common.errors import ConfigurationError, NotFound
 from nearsight.experiments.testbed.inventory import Inventory, LinkSpec, NodeSpec, ReplaySpec, ServerSpec
 
+_UNKNOWN_KEY = "extra_forbidden"
 _SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "system_packages", "pip"}
 
 
@@ -45,9 +49,32 @@ def read_inventory(path: Path) -> Inventory:
 
 
 def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
+    # A misspelt key is both unknown and missing under its right name: the first says more.
+    found = sorted(error.errors(include_url=False), key=lambda one: one["type"] != _UNKNOWN_KEY)
+    first, *_ = found
+    *above, last = [str(part) for part in first["loc"]] or [""]
+    if first["type"] != _UNKNOWN_KEY:
+        return f"{'.'.join([*above, last])}: {first['msg'].removeprefix('Value error, ')}"
+    similar = get_close_matches(last, _keys_at(first["loc"][:-1]), n=1)
+    meant = f", perhaps {similar[0]!r} was meant" if similar else ""
+    return f"{'.'.join(above) or 'at the top'}: there is no key {last!r}{meant}"
+
+
+def _keys_at(place: Sequence[int | str]) -> list[str]:
+    """Keys that a table has, such as that at ("nodes", "box")."""
+    model: type[BaseModel] = Inventory
+    for part in place:
+        field = model.model_fields.get(str(part))
+        inner = None if field is None else _model_in(field.annotation)
+        model = inner or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The table of an annotation such as ``Mapping[Name, NodeSpec]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _model_in(one))), None)
 
 
 def _from(folder: Path, inventory: Inventory) -> Inventory:

@@ -34,14 +34,19 @@ class Point:
         return f"{self.variable}-{self.value}" if self.variable else BASELINE
 
 
-def points(inventory: Inventory, replay: ReplaySpec) -> tuple[Point, ...]:
-    """All points of an inventory, in the order of the file; only the baseline if nothing is varied."""
+def baseline_of(inventory: Inventory, replay: ReplaySpec) -> dict[str, int]:
+    """Values of the variables at the baseline; 0 classes: all that the cloud's database has."""
     devices = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
-    baseline = {
+    return {
         "visitors": replay.visitors or devices,
         "sections": replay.sections,
         "classes": replay.classes,
     }
+
+
+def points(inventory: Inventory, replay: ReplaySpec) -> tuple[Point, ...]:
+    """All points of an inventory, in the order of the file; only the baseline if nothing is varied."""
+    baseline = baseline_of(inventory, replay)
     varied = [
         Point() if value == baseline[variable] else Point(variable, str(value))
         for variable in baseline

@@ -102,6 +102,7 @@ class Replay:
             "cell": asdict(self._cell),
             "environment": describe_environment(),
             "machines": self._state.machines,
+            "inventory": self._state.inventory.model_dump(mode="json", by_alias=True, exclude_defaults=True),
             "seconds": round(seconds, 3),
             "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
             "models": dict(self._on_devices(self._models)),

@@ -14,12 +14,33 @@ from typing import Any
 
 import numpy as np
 
+from nearsight.experiments.testbed.calibration import TARGET_ERROR, TARGET_RTT_ERROR_MS
 from nearsight.experiments.testbed.campaign import Cell
 from nearsight.experiments.testbed.metrics import Metrics, latency_percentiles, latency_split, summarise
 from nearsight.experiments.testbed.rows import read_request_rows
 
 ROWS, FACTS = "requests.csv", "cell.json"
 _TO_CLOUD = "/link-to-cloud"
+_LATE_MS = 50.0
+"""Of requests that are a second apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkErrors:
+    """How far the shaped links were from what was asked, by their own calibration.
+
+    Attributes
+    ----------
+    links, off : int
+        How many there were, in all runs, and how many missed the aim.
+    delay_ms, rate_percent : float
+        The largest errors [ms, %].
+    """
+
+    links: int = 0
+    off: int = 0
+    delay_ms: float = 0.0
+    rate_percent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +61,10 @@ class PartSummary:
         Of "edge" and "cloud" during the replay, 100 being one core.
     cloud_bytes : float or None
         To and from the cloud, per request; None without links that count them.
+    links : LinkErrors
+        How far links were off when they were calibrated.
+    late_ms : mapping of str to float
+        Runs in which photos were sent late, and how late (99th percentile) [ms].
     """
 
     configuration: str
@@ -49,6 +74,8 @@ class PartSummary:
     split_ms: Mapping[str, float]
     cpu_percent: Mapping[str, float]
     cloud_bytes: float | None
+    links: LinkErrors
+    late_ms: Mapping[str, float]
 
 
 def summarise_sweep(cells: Sequence[Cell], out: Path) -> tuple[PartSummary, ...]:
@@ -79,6 +106,24 @@ def _summary(configuration: str, point: str, folders: Sequence[Path]) -> PartSum
             tier: float(np.median([_cpu_percent(one, tier) for one in facts])) for tier in ("edge", "cloud")
         },
         cloud_bytes=float(np.median(counted)) if counted else None,
+        links=_link_errors(
+            [daemon["calibration"] for one in facts for daemon in one["daemons"] if daemon["calibration"]]
+        ),
+        late_ms={
+            folder.name: late_ms
+            for folder, run in zip(folders, rows, strict=True)
+            if (late_ms := summarise(run).sent_late_ms) > _LATE_MS
+        },
+    )
+
+
+def _link_errors(found: Sequence[Mapping[str, Any]]) -> LinkErrors:
+    rates = ("up_error_percent", "down_error_percent")
+    return LinkErrors(
+        links=len(found),
+        off=sum(not one["within_target"] for one in found),
+        delay_ms=max((abs(one["rtt_error_ms"]) for one in found), default=0.0),
+        rate_percent=max((abs(one[name]) for one in found for name in rates), default=0.0),
     )
 
 
@@ -101,32 +146,78 @@ def _cloud_bytes(facts: Mapping[str, Any]) -> int | None:
     return sum(counts) if counts else None
 
 
-def table(parts: Sequence[PartSummary]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-    """Columns and rows for a person."""
-    columns = ("configuration", "point", "photos", "answered", "p50 ms", "p95 ms", "recall %", "precision %")
-    costs = ("edge CPU %", "cloud CPU %", "KB/photo to cloud", "sent late p99 ms")
-    return (*columns, *costs), [_line(part) for part in parts]
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows for a person under headings."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
 
 
-def _line(part: PartSummary) -> tuple[object, ...]:
+def tables(parts: Sequence[PartSummary]) -> tuple[Table, Table]:
+    """What was answered how fast, and how well and at what cost; each narrow enough for a terminal."""
+    runs = max((len(part.each_run_ms["p50"]) for part in parts), default=0)
+    spread = f": median over {runs} runs (least\N{EN DASH}most)" if runs > 1 else ""
+    first = ("configuration", "point")
+    return (
+        Table(
+            f"Latency{spread}",
+            (*first, "answered", "p50 ms", "p95 ms"),
+            [(part.configuration, part.point, *_latency_cells(part)) for part in parts],
+        ),
+        Table(
+            "Accuracy [%], CPU [% of a core], KB per photo to and from the cloud",
+            (*first, "recall", "precision", "edge CPU", "cloud CPU", "cloud KB"),
+            [(part.configuration, part.point, *_cost_cells(part)) for part in parts],
+        ),
+    )
+
+
+def _latency_cells(part: PartSummary) -> tuple[str, ...]:
+    found = part.metrics
+    each = (_latency(part.each_run_ms[name]) for name in ("p50", "p95"))
+    return (f"{found.answered}/{found.requests}", *each)
+
+
+def _cost_cells(part: PartSummary) -> tuple[str, ...]:
     found = part.metrics
     return (
-        part.configuration,
-        part.point,
-        found.requests,
-        found.answered,
-        *(_latency(part.each_run_ms[name]) for name in ("p50", "p95")),
         *(_or_dash(None if one is None else 100 * one, 1) for one in (found.recall, found.precision)),
         *(f"{part.cpu_percent[tier]:.1f}" for tier in ("edge", "cloud")),
         _or_dash(None if part.cloud_bytes is None else part.cloud_bytes / 1000, 1),
-        f"{found.sent_late_ms:.0f}",
     )
+
+
+def notes(parts: Sequence[PartSummary]) -> list[str]:
+    """What a person must know to believe the table: how good the links were, and which photos went late."""
+    links = [part.links for part in parts if part.links.links]
+    found = []
+    if links:
+        off, count = sum(one.off for one in links), sum(one.links for one in links)
+        found.append(
+            f"Links were off by at most {max(one.delay_ms for one in links):.2f} ms and "
+            f"{max(one.rate_percent for one in links):.1f} %; {off} of {count} missed the aim "
+            f"({TARGET_RTT_ERROR_MS} ms or {100 * TARGET_ERROR:.0f} % of the delay, "
+            f"{100 * TARGET_ERROR:.0f} % of the rate)"
+        )
+    late = [
+        f"{part.configuration}/{part.point}/{run} ({late_ms:.0f} ms)"
+        for part in parts
+        for run, late_ms in part.late_ms.items()
+    ]
+    if late:
+        found.append(
+            f"A machine could not keep up, photos were sent late (99th percentile): {', '.join(late)}. "
+            "Latencies there are not to be trusted: remove these folders, and the same command measures again"
+        )
+    return found
 
 
 def _latency(runs: Sequence[float]) -> str:
     if len(runs) < 2:
         return f"{runs[0]:.0f}" if runs else "-"
-    return f"{np.median(runs):.0f} ({min(runs):.0f} to {max(runs):.0f})"
+    return f"{np.median(runs):.0f} ({min(runs):.0f}\N{EN DASH}{max(runs):.0f})"
 
 
 def _or_dash(value: float | None, digits: int) -> str:

@@ -23,7 +23,7 @@ from nearsight.experiments.testbed.nodes import DaemonState, Node
 from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.state import STATE_FILE, TestbedState, load_state, locked
 
-_PURGE = 'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl; rmdir "$1"'
+_PURGE = 'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl && { rmdir "$1" 2>/dev/null || true; }'
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,32 @@ def take_down(folder: Path, *, purge: bool = False) -> bool:
             return False
         _remove(state, folder, purge=purge)
         return True
+
+
+def clear_nodes(inventory: Inventory, folder: Path) -> tuple[str, ...]:
+    """Remove what is left where no testbed is up: the logs here, and what was installed on SSH nodes.
+
+    Returns
+    -------
+    tuple of str
+        What was removed on nodes, in words.
+
+    Raises
+    ------
+    Unavailable
+        If a node cannot be reached.
+    """
+
+    def clear(node: Node) -> str:
+        place = node.host.spec.folder
+        node.shell.run(["sh", "-c", _PURGE, "sh", place])
+        return f"{place} on {node.host.name}"
+
+    with locked(folder), opened(TestbedState(inventory), folder) as nodes:
+        remote = [node for node in nodes.by_name.values() if node.host.spec.kind == "ssh"]
+        cleared = tuple(nodes.each(clear, remote))
+    shutil.rmtree(folder, ignore_errors=True)
+    return cleared
 
 
 def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:

@@ -15,7 +15,7 @@ from nearsight.experiments.testbed.inventory import Host, NodeSpec
 from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.ssh_node import SshShell
 from nearsight.experiments.testbed.state import TestbedState, load_state
-from nearsight.experiments.testbed.testbed import bring_up, status, take_down
+from nearsight.experiments.testbed.testbed import bring_up, clear_nodes, status, take_down
 from support.sshd import Sshd, running_sshd, serving
 from support.testbeds import processes_with, testbed_folder, write_inventory
 from support.waiting import wait_until
@@ -92,6 +92,15 @@ def test_a_node_that_is_off_is_cleared_when_it_is_back(tmp_path: Path, libraries
         with serving(sshd):
             assert take_down(folder)
         assert processes_with(str(remote)) == []
+
+
+def test_what_was_installed_can_be_removed_where_no_testbed_is_up(sshd: Sshd, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    (there / "venv").mkdir(parents=True)
+    (there / "agent.py").touch()
+    inventory = read_inventory(write_inventory(tmp_path, lab(sshd, there)))
+    assert clear_nodes(inventory, tmp_path / "state") == (f"{there} on lab",)
+    assert not there.exists()
 
 
 def load(folder: Path) -> TestbedState:

@@ -11,7 +11,7 @@ import pytest
 from nearsight.experiments.testbed.campaign import Cell
 from nearsight.experiments.testbed.points import Point
 from nearsight.experiments.testbed.rows import RECOGNIZED, RequestRow, write_rows
-from nearsight.experiments.testbed.summary import FACTS, ROWS, summarise_sweep, table
+from nearsight.experiments.testbed.summary import FACTS, ROWS, notes, summarise_sweep, tables
 from nearsight.experiments.testbed.summary_picture import draw
 
 ROW = RequestRow(
@@ -30,6 +30,17 @@ FACTS_OF_A_RUN = {
         "phone/link-to-cloud": {"up_bytes": 700, "down_bytes": 100, "via": "box"},
         "phone/link-to-edge-main": {"up_bytes": 9000, "down_bytes": 900, "via": ""},
     },
+    "daemons": [
+        {"calibration": None},
+        {
+            "calibration": {
+                "rtt_error_ms": -0.7,
+                "up_error_percent": 0.1,
+                "down_error_percent": -0.2,
+                "within_target": False,
+            }
+        },
+    ],
 }
 
 
@@ -56,12 +67,26 @@ def test_latency_is_told_run_by_run_and_bytes_to_the_cloud_once(cells: list[Cell
     assert silent.each_run_ms == {"p50": (), "p95": ()}
 
 
-def test_the_table_has_a_line_for_each_also_without_answers(cells: list[Cell], tmp_path: Path) -> None:
-    columns, lines = table(summarise_sweep(cells, tmp_path))
-    assert {len(line) for line in lines} == {len(columns)}
-    assert lines[0][4] == "150 (100 to 200)"
-    assert lines[1][3:6] == (0, "-", "-")
+def test_the_tables_have_a_line_for_each_also_without_answers(cells: list[Cell], tmp_path: Path) -> None:
+    found = tables(summarise_sweep(cells, tmp_path))
+    assert all({len(row) for row in table.rows} == {len(table.columns)} for table in found)
+    latency, cost = found
+    assert latency.rows[0][2:4] == ("4/4", "150 (100\N{EN DASH}200)")
+    assert latency.rows[1][2:] == ("0/4", "-", "-")
+    assert cost.rows[1][2:4] == ("0.0", "-")
+
+
+def test_links_that_were_off_are_counted(cells: list[Cell], tmp_path: Path) -> None:
+    (links,) = notes(summarise_sweep(cells, tmp_path))
+    assert "at most 0.70 ms and 0.2 %; 4 of 4 missed the aim" in links
+
+
+def test_runs_whose_photos_were_sent_late_are_named(cells: list[Cell], tmp_path: Path) -> None:
+    write_rows(tmp_path / cells[1].name / ROWS, [replace(ROW, late_ms=300.0)])
+    late = notes(summarise_sweep(cells, tmp_path))[1]
+    assert "bounded/baseline/run-2 (300 ms)" in late
+    assert "run-1" not in late
 
 
 def test_the_picture_can_be_drawn(cells: list[Cell], tmp_path: Path) -> None:
-    assert draw(summarise_sweep(cells, tmp_path), tmp_path / "summary.png").stat().st_size > 5_000
+    assert draw(summarise_sweep(cells, tmp_path), tmp_path / "summary.png", {}).stat().st_size > 5_000
