@@ -65,7 +65,7 @@ def caller_of(context: CallContext) -> NodeId:
 
 
 class PeersService(Service):
-    """Presence.
+    """Presence. Answers on a worker of its own: a device whose store is flooded is still there.
 
     Parameters
     ----------
@@ -76,6 +76,7 @@ class PeersService(Service):
     """
 
     descriptor: ClassVar[ServiceDescriptor] = DESCRIPTOR.services_by_name["Peers"]
+    own_worker: ClassVar[bool] = True
 
     def __init__(self, describe: Callable[[], PingResponse], events: PresenceEvents) -> None:
         self._describe = describe

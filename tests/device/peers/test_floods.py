@@ -10,6 +10,7 @@ from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import (
     EntryMessage,
+    PingRequest,
     RegisterMessage,
     StampMessage,
     WriteRequest,
@@ -19,6 +20,7 @@ from support.waiting import wait_until
 
 S = 5.0
 STORE = peers_pb2.DESCRIPTOR.services_by_name["Store"]
+PEERS = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
 
 
 STAMP = StampMessage(counter=1, writer=9)
@@ -60,6 +62,17 @@ def test_what_a_full_device_let_go_is_read_from_the_other_replica() -> None:
         assert a.store.get_now(key) is None  # it never let anything go, as far as it knows
         a._shared.lossy = True
         assert a.store.get_now(key) == b"v"
+
+
+def test_a_device_whose_store_is_flooded_still_says_that_it_is_there() -> None:
+    with group(1) as nodes, Channel(nodes.nodes[0].endpoint, client_id="flood") as channel:
+        entry = EntryMessage(key="k", register=RegisterMessage(value=b"v", stamp=STAMP))
+        write, ping = Stub(channel, STORE).write, Stub(channel, PEERS).ping
+        with nodes.nodes[0]._shared.lock:  # no write comes to an end meanwhile
+            calls = [write.future(WriteRequest(entries=[entry]), timeout_s=S) for _ in range(20)]
+            assert ping(PingRequest(), timeout_s=S).message.node_id == nodes.nodes[0].node_id
+        for call in calls:
+            call.result(S)
 
 
 def test_more_calls_than_a_device_can_queue_are_answered_overloaded() -> None:
