@@ -20,7 +20,7 @@ from nearsight.experiments.figures.replay_session import Session, Tiers
 from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.simulation.cost_model import CostModel
 from nearsight.experiments.simulation.fitting import fit
-from nearsight.experiments.simulation.photo_book import measure_photos
+from nearsight.experiments.simulation.photo_book import Usual, measure_photos
 from nearsight.experiments.simulation.session import (
     ADAPTIVE,
     CONFIGURATIONS,
@@ -178,9 +178,17 @@ class Bench:
         return {model.object_id: model for model in changes.written}
 
     def _seen(self, shown: Mapping[Path, str], models: Mapping[str, ObjectModel]) -> Mapping[Path, Any]:
+        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
         from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
 
-        return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings())
+        return measure_photos(
+            shown,
+            models.values(),
+            self._plan.feature_counts,
+            RecognitionSettings(),
+            Usual(DeviceProfile.load(self._device_profile), CacheProfile.load(self._edge_profile)),
+        )
 
     def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
         from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415

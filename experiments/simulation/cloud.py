@@ -124,7 +124,8 @@ class TwinCloud:
         known = at_once if not question.image else at_once or photo.at_second_look
 
         def begin(call: Call) -> tuple[float, Action]:
-            return self._costs.cloud_s(image=question.image, again=not at_once), lambda: end(call)
+            work_s = self._costs.cloud_s(image=question.image, again=not at_once, effort=photo.tier_effort)
+            return work_s, lambda: end(call)
 
         def end(call: Call) -> None:
             spent_ms = (self._clock.now_s - call.started_s) * 1e3
@@ -166,6 +167,8 @@ class TwinCloudClient:
         What each way typically takes besides.
     stretch : callable
         How much longer than typically it takes this time.
+    connect_s : float
+        What the first question takes besides.
     """
 
     def __init__(
@@ -175,6 +178,7 @@ class TwinCloudClient:
         link: TwinLink,
         way_s: float,
         stretch: Callable[[], float],
+        connect_s: float = 0.0,
     ) -> None:
         self._events = events
         self._clock = events.clock
@@ -182,7 +186,7 @@ class TwinCloudClient:
         self._link = link
         self._way_s = way_s
         self._stretch = stretch
-        self._connection = Connection(link)
+        self._connection = Connection(link, connect_s)
 
     @property
     def listing(self) -> Listing:
@@ -197,7 +201,12 @@ class TwinCloudClient:
             size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES
             self._link.down(size, lambda: answered(outcome), way_s)
 
-        self._link.up(question.size_bytes, lambda: self._cloud.recognize(question, deadline_s, back), way_s)
+        def send() -> None:
+            self._link.up(
+                question.size_bytes, lambda: self._cloud.recognize(question, deadline_s, back), way_s
+            )
+
+        self._connection.when_there(send)
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float

@@ -65,6 +65,9 @@ class CostModel(BaseModel):
         What the second look costs on top of the first.
     call_ms : float
         From the question to the answer of a tier, without its computing and without the link.
+    connect_ms : float
+        What the first call over a connection takes longer, besides the handshake on the link: sockets and
+        threads are made, and caches are cold.
     prepare_ms : float
         What a device spends on a photo that it sends.
     small_ms : float
@@ -91,6 +94,7 @@ class CostModel(BaseModel):
     miss_factor: float = Field(default=2.0, ge=1, le=20)
     second_look_ms: float = 60.0
     call_ms: float = 1.5
+    connect_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     prepare_ms: float = 0.3
     small_ms: float = 0.4
     call_work: Scatter = Scatter(ratios=(1.0,))
@@ -162,20 +166,22 @@ class Costs:
         self._build_sizes, self._build_ms = zip(*model.build_ms, strict=True)
         self._full_ms = self._edge_ms[-1]
 
-    def edge_lookup_s(self, k: int, *, found: bool) -> float:
-        """A lookup among k objects at the edge."""
-        factor = 1.0 if found else self.model.miss_factor
+    def edge_lookup_s(self, k: int, *, found: bool, effort: float = 1.0) -> float:
+        """A lookup among k objects at the edge; ``effort`` is the photo's, if it is found."""
+        factor = effort if found else self.model.miss_factor
         return self._edge_draws.of(factor * self._edge_ms[min(k, len(self._edge_ms) - 1)]) / 1e3
 
     def edge_extraction_s(self) -> float:
         """Features out of a photo at the edge."""
         return self._edge_draws.of(self.model.edge.extraction_ms) / 1e3
 
-    def device_lookup_s(self, k: int, features: int, *, found: bool) -> float:
-        """Decoding, extraction and lookup among k objects on a device."""
+    def device_lookup_s(self, k: int, features: int, *, found: bool, effort: float = 1.0) -> float:
+        """Decoding, extraction and lookup among k objects on a device; ``effort``: the photo's, if found."""
         curve = self._device_ms[features]
         modelled_ms = curve[min(k, len(curve) - 1)]
-        if not found:
+        if found:
+            modelled_ms *= effort
+        else:
             modelled_ms += (self.model.miss_factor - 1.0) * (
                 modelled_ms - self._device_extraction_ms[features]
             )
@@ -185,11 +191,11 @@ class Costs:
         """All features out of a photo on a device."""
         return self._device_draws.of(self.model.device.profiles[-1].extraction_ms) / 1e3
 
-    def cloud_s(self, *, image: bool, again: bool) -> float:
+    def cloud_s(self, *, image: bool, again: bool, effort: float = 1.0) -> float:
         """A lookup in the whole catalogue; ``again``: the photo was unknown at first look."""
         if not image:
-            return self._cloud_draws.of(self._full_ms * (self.model.miss_factor if again else 1.0)) / 1e3
-        first_ms = self._full_ms + self.model.edge.extraction_ms
+            return self._cloud_draws.of(self._full_ms * (self.model.miss_factor if again else effort)) / 1e3
+        first_ms = self._full_ms * (1.0 if again else effort) + self.model.edge.extraction_ms
         if again:
             return self._second_draws.of(first_ms + self.model.second_look_ms) / 1e3
         return self._cloud_draws.of(first_ms) / 1e3
@@ -202,6 +208,11 @@ class Costs:
     def one_way_s(self, *slowness: float) -> float:
         """Half of what a call typically costs besides link and computing; machines are so slow."""
         return self.model.call_ms / 2e3 * sum(slowness) / len(slowness)
+
+    @property
+    def connect_s(self) -> float:
+        """What the first call over a connection takes longer."""
+        return self.model.connect_ms / 1e3
 
     def call_stretch(self) -> float:
         """How much longer than typically both ways of a call take this time."""

@@ -211,7 +211,8 @@ class TwinDevice:
         request.looked_for = snapshot.names
         k, features = len(snapshot), snapshot.query_features
         found = cast("TwinSnapshot", snapshot.recognizer).look(request.photo, features)
-        work_s = self._costs.device_lookup_s(k, features, found=found is not None)
+        effort = request.photo.device_effort(features)
+        work_s = self._costs.device_lookup_s(k, features, found=found is not None, effort=effort)
         self._work(work_s, partial(self._looked, request, k, features, found))
 
     def _looked(
@@ -335,9 +336,14 @@ _NO_FEATURES = cast("Features", None)
 """Nobody nearby learns from the twin's photos."""
 
 
-def over(link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks) -> Asks:
-    """A tier at the other end of a link; in daemons each way takes ``way_s``, this time so much longer."""
-    connection = Connection(link)
+def over(
+    link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks, connect_s: float = 0.0
+) -> Asks:
+    """A tier at the other end of a link; in daemons each way takes ``way_s``, this time so much longer.
+
+    The first question waits for the connection, which takes daemons ``connect_s`` besides.
+    """
+    connection = Connection(link, connect_s)
 
     def put(question: Question, deadline_s: float, answered: Answered) -> None:
         this_s = way_s * stretch()

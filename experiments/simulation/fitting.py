@@ -129,14 +129,22 @@ def _corrected(scatter: Scatter, ratios: Sequence[float], *, last: bool) -> Scat
 
 
 def _with_calls(costs: CostModel, rows: Rows) -> CostModel:
-    """What calls to the edge take besides its queue and its work, and how that scatters."""
-    values = [
-        max(0.1, row.latency_ms - row.edge_queue_ms - row.edge_compute_ms - costs.prepare_ms)
-        for row in rows.get(LOAD_BALANCED, ())
-        if row.answered_by == "edge"
-    ]
-    if len(values) < _LEAST_ROWS:
+    """What calls to the edge take besides its queue and its work, the first of each device apart."""
+    first, later = (
+        [
+            max(0.1, row.latency_ms - row.edge_queue_ms - row.edge_compute_ms - costs.prepare_ms)
+            for row in rows.get(LOAD_BALANCED, ())
+            if row.answered_by == "edge" and (row.number == 0) == is_first
+        ]
+        for is_first in (True, False)
+    )
+    if len(later) < _LEAST_ROWS:
         return costs
-    found = _corrected(Scatter(), values, last=True)
-    update = {"call_ms": found.scale, "call_work": found.model_copy(update={"scale": 1.0})}
+    found = _corrected(Scatter(), later, last=True)
+    connect_ms = max(0.0, float(np.median(first)) - found.scale) if len(first) >= _LEAST_ROWS else 0.0
+    update = {
+        "call_ms": found.scale,
+        "call_work": found.model_copy(update={"scale": 1.0}),
+        "connect_ms": connect_ms,
+    }
     return costs.model_copy(update=update)

@@ -50,9 +50,12 @@ class TwinLink:
         self.down_bytes += size_bytes
         self._events.at(self._down.admit(size_bytes, self._clock.now_s) + extra_s, arrived)
 
-    def connect(self, connected: Action) -> None:
-        """Shake hands, as ZeroMQ does: signatures, versions, then who is ready, each after the other's."""
-        self._shake(_HANDSHAKES, connected)
+    def connect(self, connected: Action, extra_s: float = 0.0) -> None:
+        """Shake hands, as ZeroMQ does: signatures, versions, then who is ready, each after the other's.
+
+        ``extra_s`` passes besides, in the daemons.
+        """
+        self._shake(_HANDSHAKES, lambda: self._events.after(extra_s, connected))
 
     def _shake(self, times: int, connected: Action) -> None:
         if not times:
@@ -76,10 +79,13 @@ class Connection:
     ----------
     link : TwinLink
         Over which.
+    extra_s : float
+        What its first message takes besides.
     """
 
-    def __init__(self, link: TwinLink) -> None:
+    def __init__(self, link: TwinLink, extra_s: float = 0.0) -> None:
         self._link = link
+        self._extra_s = extra_s
         self._waiting: list[Action] | None = []
 
     def when_there(self, action: Action) -> None:
@@ -89,7 +95,7 @@ class Connection:
             return
         self._waiting.append(action)
         if len(self._waiting) == 1:
-            self._link.connect(self._there)
+            self._link.connect(self._there, self._extra_s)
 
     def _there(self) -> None:
         waiting, self._waiting = self._waiting or [], None

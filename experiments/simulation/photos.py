@@ -38,6 +38,11 @@ class TwinPhoto:
     missed_with : frozenset of int
         Larger numbers of features with which it is not recognised all the same: few features are taken from a
         smaller image, which now and then shows more.
+    device_efforts : tuple of (features, effort)
+        How long devices look at it that recognise it, over what their profile says: a clear photo is
+        recognised after the first few features, a hard one after all of them. 1 where it is not measured.
+    tier_effort : float
+        The same of a lookup among the objects of an edge.
     """
 
     object_id: str
@@ -45,6 +50,12 @@ class TwinPhoto:
     least_features: float
     at_second_look: bool
     missed_with: frozenset[int] = frozenset()
+    device_efforts: tuple[tuple[int, float], ...] = ()
+    tier_effort: float = 1.0
+
+    def device_effort(self, features: int) -> float:
+        """Time of a lookup on a device that recognises it, over what is usual."""
+        return next((effort for count, effort in self.device_efforts if count == features), 1.0)
 
     def known_with(self, features: int) -> bool:
         """Whether it is recognised at first look with so many features."""

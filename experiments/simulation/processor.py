@@ -61,6 +61,11 @@ class Cores:
         for other in self._running:
             self._stop_at(other, max(now_s, other.since_s + SLICE_S))
 
+    @property
+    def crowding(self) -> float:
+        """How much longer than alone something takes that begins now."""
+        return max(1.0, (len(self._running) + len(self._waiting) + 1) / self.count)
+
     def _begin(self, work: _Work) -> None:
         work.since_s = self._clock.now_s
         work.until_s = _NEVER
@@ -110,6 +115,11 @@ class Processor:
         self.cores = self._cores.count
         self.slowness = slowness
         self.busy_s = 0.0
+
+    @property
+    def crowding(self) -> float:
+        """How much longer than alone something takes that begins now."""
+        return self._cores.crowding
 
     def run(self, work_s: float, done: Action) -> None:
         """Compute what takes so long on the machine whose times are given."""

@@ -22,7 +22,7 @@ from nearsight.experiments.replay import Ledger
 from nearsight.experiments.simulation.cloud import CLOUD, TwinCloud, TwinCloudClient
 from nearsight.experiments.simulation.cost_model import CostModel, Costs
 from nearsight.experiments.simulation.device import DEVICE, TwinDevice, over
-from nearsight.experiments.simulation.edge import EDGE, TEACHING_S, TwinEdge
+from nearsight.experiments.simulation.edge import EDGE, TwinEdge
 from nearsight.experiments.simulation.events import EventQueue
 from nearsight.experiments.simulation.link import TwinLink
 from nearsight.experiments.simulation.neighbourhood import TwinNeighbourhood
@@ -42,10 +42,10 @@ ADAPTIVE = "prefetching-adaptive"
 COOPERATIVE = "cooperative"
 
 _SETTLED_S, _QUIET_S, _POLL_S = 60.0, 1.0, 0.25
-_SHARED_STRETCH = 5.2
-"""Of an edge's builds while it is taught, where all tiers share a machine with those who teach. Measured:
-11 and 115 models took 129 and 1465 ms instead of 25 and 285. The edge then waits four times as long before it
-builds again, so that some objects enter its cache only after the warming."""
+_DEVICE_START_S = 0.57
+"""CPU time until a device's process is ready: measured, 0.52 to 0.59 s. Where all tiers share a machine,
+devices start while the edge is taught, whose builds take several times as long then. It waits four times as
+long before it builds again, so some objects enter its cache after the warming: later with more devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,9 @@ class _Run:
             TwinEdge(
                 self._events,
                 self._processor(hardware.edge, hardware.edge_slowness),
-                TwinCloudClient(self._events, self._cloud, link, way_s, self._costs.call_stretch),
+                TwinCloudClient(
+                    self._events, self._cloud, link, way_s, self._costs.call_stretch, self._costs.connect_s
+                ),
                 self._costs,
                 settings,
             )
@@ -265,7 +267,8 @@ class _Run:
         slowness = hardware.device_slowness
         stretch = self._costs.call_stretch
         to_cloud_s = way_s(slowness, hardware.cloud_slowness)
-        tiers = {CLOUD: over(link, to_cloud_s, stretch, self._cloud.recognize)}
+        connect_s = self._costs.connect_s
+        tiers = {CLOUD: over(link, to_cloud_s, stretch, self._cloud.recognize, connect_s)}
         if not self._edges:
             return self._bare(visitor, tiers)
         edge = self._edges[visitor.edge]
@@ -279,6 +282,7 @@ class _Run:
                 lambda question, deadline_s, answered: edge.recognize(
                     question, device_id, deadline_s, answered
                 ),
+                connect_s,
             )
         }
         device = self._bare(visitor, {**near, **tiers})
@@ -341,16 +345,22 @@ class _Run:
         """
         if not (self._tiers.taught and self._edges):
             return
+        events, clock = self._events, self._events.clock
+        waiting = Counter(edges=len(self._edges))
         for edge in self._edges:
-            edge.teach(self._session.transitions, _SHARED_STRETCH if self._session.hardware.shared else 1.0)
-        clock = self._events.clock
-        self._events.run(clock.now_s + len(self._session.transitions) * TEACHING_S)
+            edge.teach(self._session.transitions, lambda: waiting.subtract(["edges"]))
+        if self._machine is not None:
+            waiting["devices"] = len(self._devices)
+            for device in self._devices:
+                device.processor.run(_DEVICE_START_S, lambda: waiting.subtract(["devices"]))
+        events.run(enough=lambda: not waiting["edges"])
         end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._state()
         while clock.now_s < end_s and (clock.now_s - since_s < _QUIET_S or any(state[1::2])):
             self._events.run(clock.now_s + _POLL_S)
             before, state = state, self._state()
             if state != before:
                 since_s = clock.now_s
+        events.run(enough=lambda: not waiting["devices"])
 
     def _state(self) -> list[int]:
         """Of each edge, the objects in its cache and those that are being fetched."""

@@ -1,8 +1,8 @@
 """The daemons' background thread without a thread: one job after another, in virtual time.
 
-A job that builds a snapshot says how long that takes (`spend`). Its clock goes on by that much within the
-job, so that what measures its own builds sees them. Then a core is busy with it; the next job, and what the
-job leads to, wait until it is done.
+A job that builds a snapshot says what that takes (`spend`). Its clock goes on within the job, longer if
+others want the cores at the moment, so that what measures its own builds sees them. Then a core is busy with
+it; the next job, and what the job leads to, wait until it is done.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class VirtualWorker(BackgroundWorker):
         self._count = 0
         self._wakes_s = math.inf
         self._busy = False
-        self._spent_s = 0.0
+        self._spent_s = self._work_s = 0.0
         self._results: list[Callable[[], object]] = []
         self._stopped = False
         self.stretch = 1.0
@@ -76,7 +76,8 @@ class VirtualWorker(BackgroundWorker):
 
     def spend(self, work_s: float) -> None:
         """The job that runs computes for so long."""
-        self._spent_s += work_s * self._processor.slowness * self.stretch
+        self._work_s += work_s * self.stretch
+        self._spent_s += work_s * self.stretch * self._processor.slowness * self._processor.crowding
 
     def when_finished(self, action: Callable[[], object]) -> None:
         """Do something when what the job spends is done."""
@@ -108,8 +109,8 @@ class VirtualWorker(BackgroundWorker):
         job()
         if self._spent_s:
             self._busy = True
-            work_s, self._spent_s = self._spent_s, 0.0
-            self._processor.run(work_s / self._processor.slowness, self._done)
+            work_s, self._work_s, self._spent_s = self._work_s, 0.0, 0.0
+            self._processor.run(work_s, self._done)
 
     def _done(self) -> None:
         self._busy = False

@@ -143,6 +143,23 @@ def test_what_a_job_leads_to_waits_for_a_core_as_the_job_does() -> None:
     assert seen == [pytest.approx(1.0)]
 
 
+def test_a_job_measures_itself_longer_while_others_want_the_cores() -> None:
+    events = EventQueue()
+    processor, seen = Processor(events, 2), list[float]()
+    worker = VirtualWorker(events, processor)
+
+    def build() -> None:
+        worker.spend(0.5)
+        seen.append(worker.monotonic())
+        worker.when_finished(lambda: seen.append(events.clock.now_s))
+
+    for _ in range(3):
+        processor.run(2.0, lambda: None)
+    worker.submit(build)
+    events.run()
+    assert seen == [pytest.approx(1.0), pytest.approx(1.0, abs=2 * SLICE_S)]
+
+
 def test_of_jobs_with_one_name_one_waits_the_first_due() -> None:
     events = EventQueue()
     worker = VirtualWorker(events, Processor(events, 1))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearsight.experiments.figures.walks import Following
-from nearsight.experiments.simulation.cost_model import CostModel, Scatter
+from nearsight.experiments.simulation.cost_model import CostModel, Costs, Scatter
 from nearsight.experiments.simulation.photos import NEVER, PhotoMaker, TwinPhoto
 from nearsight.experiments.simulation.session import (
     ADAPTIVE,
@@ -82,6 +82,41 @@ def test_one_photo_to_the_cloud_takes_link_and_computing_time() -> None:
         connect_ms + computed_ms + wire_ms + costs.call_ms + costs.prepare_ms, abs=0.5
     )
     assert row.is_correct
+
+
+def test_a_hard_photo_takes_each_tier_that_recognises_it_longer() -> None:
+    easy, hard = (
+        TwinPhoto(
+            "0001", 30_000, 200.0, at_second_look=True, device_efforts=((200, effort),), tier_effort=effort
+        )
+        for effort in (1.0, 2.0)
+    )
+    costs = Costs(_exact(), len(_IDS), np.random.default_rng(1))
+    assert [photo.device_effort(200) for photo in (easy, hard)] == [1.0, 2.0]
+    assert hard.device_effort(800) == 1.0, "not measured"
+    assert costs.device_lookup_s(9, 200, found=True, effort=2.0) == pytest.approx(
+        2 * costs.device_lookup_s(9, 200, found=True)
+    )
+    session = TwinSession(_IDS, [_visitor((0.0, easy), (1.0, hard))], _exact(), LinkShape(rtt_ms=10.0))
+    first, second = session.play(ONLY_CLOUD, CONFIGURATIONS[ONLY_CLOUD]).rows
+    lookup_ms = float(_exact().edge.curves(len(_IDS)).lookup_ms[-1])
+    assert second.cloud_compute_ms - first.cloud_compute_ms == pytest.approx(lookup_ms)
+
+
+def test_the_first_call_over_a_connection_takes_longer() -> None:
+    photo = TwinPhoto("0001", 30_000, 200.0, at_second_look=True)
+    costs = _exact().model_copy(update={"connect_ms": 25.0})
+    session = TwinSession(_IDS, [_visitor((0.0, photo), (2.0, photo))], costs, LinkShape(rtt_ms=10.0))
+    first, second = session.play(ONLY_CLOUD, CONFIGURATIONS[ONLY_CLOUD]).rows
+    handshake_ms = 3 * 10.0
+    assert first.latency_ms - second.latency_ms == pytest.approx(handshake_ms + 25.0, abs=0.5)
+
+
+def test_an_edge_that_asks_the_cloud_first_waits_for_its_connection() -> None:
+    unknown = TwinPhoto("", 30_000, NEVER, at_second_look=False)
+    session = TwinSession(_IDS, [_visitor((0.0, unknown), (2.0, unknown))], _exact(), LinkShape(rtt_ms=40.0))
+    first, second = session.play(EDGE_CACHE, CONFIGURATIONS[EDGE_CACHE]).rows
+    assert first.edge_next_tier_ms - second.edge_next_tier_ms == pytest.approx(3 * 40.0, abs=0.5)
 
 
 def test_a_slow_cloud_computes_longer_and_nothing_else_changes() -> None:
