@@ -37,6 +37,7 @@ def print_table(
     title: str = "",
     right: Sequence[str] = (),
     whole: Sequence[str] = (),
+    keys: int = 0,
 ) -> None:
     """Print rows under headings; values are shown as they are, never as markup, and never cut off.
 
@@ -52,7 +53,59 @@ def print_table(
         Headings of the columns that are aligned to the right.
     whole : sequence of str
         Headings of the columns that stay on one line where the terminal is too narrow for the table.
+    keys : int
+        So many first columns say what a row is: where the terminal is too narrow, the others follow in more
+        tables, each with these. 0: one table, whose cells are folded.
     """
+    console = output_console()
+    for number, chosen in enumerate(_parts(columns, rows, keys, console.width)):
+        console.print(
+            _table(
+                [columns[place] for place in chosen],
+                [[row[place] for place in chosen] for row in rows],
+                title="" if number else title,
+                right=right,
+                whole=(*whole, *columns[:keys]),
+            )
+        )
+
+
+_BETWEEN = 3
+"""Columns of a terminal that a border and its spaces take."""
+
+
+def _parts(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], keys: int, width: int
+) -> list[list[int]]:
+    """Which columns go into one table, by their places."""
+    if not keys:
+        return [list(range(len(columns)))]
+    needed = [
+        _BETWEEN
+        + max(
+            [max((len(word) for word in column.split()), default=0), *(len(str(row[place])) for row in rows)]
+        )
+        for place, column in enumerate(columns)
+    ]
+    parts, left = [list(range(keys))], 0
+    for place in range(keys, len(columns)):
+        if len(parts[-1]) > keys and needed[place] > left:
+            parts.append(list(range(keys)))
+        if len(parts[-1]) == keys:
+            left = width - 1 - sum(needed[:keys])
+        parts[-1].append(place)
+        left -= needed[place]
+    return parts
+
+
+def _table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    title: str,
+    right: Sequence[str],
+    whole: Sequence[str],
+) -> Table:
     table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(
@@ -63,7 +116,7 @@ def print_table(
         )
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row))
-    output_console().print(table)
+    return table
 
 
 def print_json(value: object) -> None:

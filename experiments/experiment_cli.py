@@ -180,11 +180,18 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
         print_json(outcome.summary)
         return
     columns, rows = found.table(outcome.summary["metrics"])
-    print_table(columns, rows, title=found.name, right=columns[1:])
+    keys = _keys(rows)
+    print_table(columns, rows, title=found.name, right=columns[keys:], keys=keys)
     _show_targets(outcome.targets)
     if outcome.summary["configuration"]["smoke"]:
         typer.echo("A smoke run measures too little to judge by.")
     typer.echo(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
+
+
+def _keys(rows: Sequence[Sequence[object]]) -> int:
+    """How many of a table's first columns say what a row is: the first, and names right behind it."""
+    texts = [any(str(cell)[:1].isalpha() for cell in column) for column in zip(*rows, strict=True)]
+    return next((place for place, text in enumerate(texts) if place and not text), 0)
 
 
 def _show_targets(targets: Sequence[Target]) -> None:

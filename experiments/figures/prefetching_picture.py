@@ -38,7 +38,7 @@ _NAMES = {
 _COLOURS = {ONLY_CLOUD: "#c2571a", EDGE_CACHE: "#1f6f8b", FIXED: "#e0a33a", ADAPTIVE: "#4f7a28"}
 _TIERS = {"device": "#7a9e3b", "edge": "#1f6f8b", "cloud": "#c2571a"}
 _TITLES = {GENERATED: "generated visitors", REAL: "real visitors"}
-_LEAST_LABEL = 4.0
+_LEAST_LABEL = 5.5
 
 
 def draw(folder: Path, name: str) -> Path:

@@ -25,10 +25,20 @@ STYLE: Any = {  # the keys that rc_context's type allows differ between versions
 }
 
 
+_ONE_DECADE = 10.0
+
+
 def plain_logarithmic(axis: Axis) -> None:
-    """Ticks at 1, 2, 5 of every power of ten, written as plain numbers."""
+    """Ticks at 1, 2, 5 of every power of ten, more within a single one, written as plain numbers."""
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter  # noqa: PLC0415
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    class _Ticks(LogLocator):
+        def tick_values(self, vmin: float, vmax: float) -> Any:
+            # A picture from 15 to 70 ms would have two ticks.
+            close = vmin > 0 and vmax < _ONE_DECADE * vmin
+            self.set_params(subs=(1, 1.5, 2, 3, 4, 5, 6, 8) if close else (1, 2, 5))
+            return super().tick_values(vmin, vmax)
+
+    axis.set_major_locator(_Ticks())
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(StrMethodFormatter("{x:,g}"))

@@ -69,11 +69,9 @@ def _panel(
         lines.append(f"{_NAMES[tiers]}: {100 * errors['p50']:+.0f} %, {100 * errors['p95']:+.0f} %")
     what = f"{point} (costs are fitted here)" if point == FIT else point
     axes.set_title(f"{what}\n{in_words(POINTS[point].network)}")
-    axes.set(xlabel="latency [ms]", ylim=(0, 1.02), xscale="log")
+    axes.set(ylim=(0, 1.02), xscale="log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.tick_params(axis="x", labelrotation=60)
-    axes.text(
-        0.98, 0.03, "error of p50, p95\n" + "\n".join(lines), transform=axes.transAxes, ha="right", fontsize=7
-    )
+    axes.set_xlabel("latency [ms]\nThe twin's error of p50, p95:\n" + "\n".join(lines), fontsize=8)

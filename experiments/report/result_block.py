@@ -105,7 +105,7 @@ def _told(embedded: EmbeddedRows, path: str) -> Markup:
         kept = f"All {embedded.rows:,} rows, {size}."
     else:
         kept = (
-            f"{embedded.kept:,} of {embedded.rows:,} rows, {size}: every {embedded.step}th; "
+            f"{embedded.kept:,} of {embedded.rows:,} rows, {size}: one of every {embedded.step}; "
             f"the others are left out here, and are in {path}."
         )
     if not embedded.constant:

@@ -81,6 +81,8 @@ def world_in_words(found: Mapping[str, Any]) -> str:
     """Where it was measured, for a caption."""
     if found["on"] == TESTBED:
         world = "Testbed: real daemons, all on one machine"
+    elif found.get("smoke") and found["costs"] != PAPER:
+        world = "Twin: a smoke run, with built-in costs"
     else:
         world = f"Twin: {_WORLDS[found['costs'] or MEASURED]}"
     return f"{world}. Medians, least and most of the runs"

@@ -182,10 +182,11 @@ def run_cell(cell: Cell, options: RunOptions) -> list[Row]:
     )
 
 
-def world_of(rows: Sequence[StoredRow]) -> dict[str, str]:
-    """Where rows were measured, by their provenance: ``on`` and ``costs``."""
+def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """Where rows were measured, by their provenance: ``on``, ``costs``, and ``smoke``."""
     configuration = json.loads(rows[0].get("configuration") or "{}")
-    return {name: configuration.get(name, "") for name in ("on", "costs")}
+    told = {name: configuration.get(name, "") for name in ("on", "costs")}
+    return {**told, "smoke": bool(configuration.get("smoke"))}
 
 
 def by_value(rows: Sequence[StoredRow], variable: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from nearsight.common import terminal
 from nearsight.common.terminal import print_error, print_json, print_table, progress_bar
 
 
@@ -39,3 +40,20 @@ def test_progress_is_shown_apart_from_results(capsys: pytest.CaptureFixture[str]
     assert captured.out == ""
     assert "reading [photos]" in captured.err
     assert "3/3" in captured.err
+
+
+def test_a_table_that_is_too_wide_goes_on_in_further_ones_with_its_keys(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "PIPED_WIDTH", 40)
+    columns = ("configuration", *(f"number {place}" for place in range(6)))
+    print_table(columns, [("load-balanced", *(1000.5 for _ in range(6)))], title="once", keys=1)
+    out = capsys.readouterr().out
+    assert out.count("load-balanced") == 3
+    assert out.count("1000.5") == 6
+    assert out.count("once") == 1
+
+
+def test_a_table_that_fits_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("configuration", "p50 ms"), [("load-balanced", 3)], keys=1)
+    assert capsys.readouterr().out.count("load-balanced") == 1
