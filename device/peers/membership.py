@@ -2,7 +2,7 @@
 
 A node that is heard of is *joining* until it answers a ping over TCP, under the id that was heard. Then it is
 *live*. If nothing is heard of it for the departure time, or a call to it fails, it is *suspect* and pinged;
-only if that fails it is dropped. Suspects stay in `live`, as a lost beacon must not move any keys.
+only if two pings in a row fail it is dropped. Suspects stay in `live`, as lost frames must not move any keys.
 
 Beacons prove nothing, so all that they can do is cause a ping, and pings are rationed: one at a time for each
 address, and less and less often to one that fails. What is kept about strangers is bounded.
@@ -43,6 +43,8 @@ JITTER = 0.1
 """Share of the period by which beacons come earlier or later, so that those of many devices spread out."""
 MIN_PING_GAP_S = 0.5
 """A peer that answered a moment ago is not pinged again for a call that failed."""
+PINGS_BEFORE_GONE = 2
+"""A radio channel may lose a frame of the handshake; TCP sends it again when the ping has ended already."""
 REMEMBERED_DEPARTURES = 1024
 
 
@@ -360,11 +362,12 @@ class Membership:
                 self._join(endpoint, reply, now_s)
         elif any(self._pings.is_under_way(node.node_id, alias) for alias in node.aliases):
             node.endpoint_failed = True
-        elif node.state is PeerState.SUSPECT:
-            self._drop(node, node.doubt)
+        elif node.unanswered < PINGS_BEFORE_GONE:
+            # It may send beacons meanwhile, but they are no use if it cannot be reached.
+            node.suspect(node.doubt or "unreachable")
+            self._check(node, now_s)
         else:
-            # Beacons came meanwhile, but they are no use if it cannot be reached.
-            self._doubt(node, "unreachable", now_s)
+            self._drop(node, node.doubt)
 
     def _join(self, endpoint: str, reply: PingReply, now_s: float) -> None:
         if reply.node_id not in self._nodes and len(self._nodes) >= self._settings.max_peers:
@@ -395,6 +398,7 @@ class Membership:
                 self._drop(node, "unreachable")
             return
         node.aliases.pop(ping.endpoint, None)
+        node.unanswered += ping.endpoint == node.endpoint
         if ping.endpoint == node.endpoint or node.endpoint_failed:
             self._give_up_endpoint(node, now_s)
 

@@ -51,8 +51,8 @@ class PeerSettings(BaseModel):
     """Seconds between two beacons."""
     departure_s: Seconds = 15.0
     """A peer that was silent for so many seconds is pinged, and dropped if it does not answer."""
-    ping_timeout_s: Seconds = 1.0
-    """Longest wait for the answer to a ping."""
+    ping_timeout_s: Seconds = 0.9
+    """Longest wait for the answer to a ping; a peer that was there is pinged twice before it is dropped."""
     static: tuple[str, ...] = ()
     """Peers that are looked for without broadcast: "tcp://HOST:PORT", with keys "NAME@tcp://HOST:PORT"."""
     max_peers: int = Field(default=128, ge=1, le=4096)

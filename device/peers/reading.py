@@ -22,6 +22,8 @@ from nearsight.device.peers.values import Entry, merged
 MORE_IF_FOUND = 1
 MORE_IF_MISSING = 4
 """How many nodes beyond the replicas are asked while none is settled."""
+MOST_IF_FOUND = 3
+"""Of many replicas that are not settled, so many are enough: their writers waited for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Read:
         All nodes, the first responsible one first; not empty.
     replicas : int
         How many of them hold each key. While none is settled, one more is asked, the one that held the key
-        before the latest came, and some more if none knows the key: several may have come at once.
+        before the latest came (of many replicas three in all), and some more if none knows the key: several
+        may have come at once.
     own : NodeId or None
         The node that reads; nobody need confirm what it says itself.
     claim : bool
@@ -88,7 +91,9 @@ class Read:
 
     def ask_next(self, count: int = 1) -> tuple[NodeId, ...]:
         """Begin, or go on although an answer is outstanding: the nodes to ask now."""
-        most = self._replica_count + (MORE_IF_FOUND if self._found() else MORE_IF_MISSING)
+        most = self._replica_count + MORE_IF_MISSING
+        if self._found():
+            most = min(self._replica_count + MORE_IF_FOUND, MOST_IF_FOUND)
         if self.done or len(self._answers) >= most:
             return ()
         following = tuple(self._ranking[self.asked : self.asked + count])

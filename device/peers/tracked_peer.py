@@ -40,6 +40,8 @@ class TrackedPeer:
         An answer under this id from another address, until it is known whether ``endpoint`` still answers.
     endpoint_failed : bool
         The last ping to ``endpoint`` was not answered.
+    unanswered : int
+        So many pings in a row to ``endpoint`` were not.
     """
 
     node_id: NodeId
@@ -55,6 +57,7 @@ class TrackedPeer:
     aliases: dict[str, None] = field(default_factory=dict)
     elsewhere: tuple[str, PingReply] | None = None
     endpoint_failed: bool = False
+    unanswered: int = 0
 
     @property
     def incarnation(self) -> int:
@@ -78,7 +81,7 @@ class TrackedPeer:
 
     def sure(self) -> None:
         """It is there."""
-        self.state, self.doubt, self.due_s = PeerState.LIVE, "", NOT_DUE
+        self.state, self.doubt, self.due_s, self.unanswered = PeerState.LIVE, "", NOT_DUE, 0
 
     def suspect(self, why: str) -> None:
         """It may be gone."""

@@ -43,6 +43,10 @@ class Driven:
     def fail(self, ping: Ping) -> tuple[Action, ...]:
         return self.membership.ping_failed(ping, self.now_s)
 
+    def fail_twice(self, ping: Ping) -> tuple[Action, ...]:
+        """As a peer that is gone does."""
+        return self.fail(only_ping(self.fail(ping)))
+
     def state(self, node_id: NodeId = OTHER) -> PeerState | None:
         return next((peer.state for peer in self.membership.known() if peer.node_id == node_id), None)
 

@@ -84,10 +84,19 @@ def test_a_silent_peer_is_pinged_at_the_departure_time_and_stays_if_it_answers(j
 def test_a_silent_peer_that_does_not_answer_is_gone(joined: Driven) -> None:
     joined.after(14.0)
     ping = only_ping(joined.after(1.0))
-    (gone,) = joined.fail(ping)
+    (gone,) = joined.fail_twice(ping)
     assert isinstance(gone, Gone)
     assert gone.why == "silent"
     assert not joined.sees()
+
+
+def test_one_lost_ping_drops_nobody(joined: Driven) -> None:
+    for _ in range(3):
+        joined.after(14.0)
+        again = only_ping(joined.fail(only_ping(joined.after(1.0))))
+        assert joined.sees() == {OTHER}
+        assert joined.answer(again) == ()
+        assert joined.state() is PeerState.LIVE
 
 
 def test_silence_counts_from_when_something_came_not_from_when_it_was_told(joined: Driven) -> None:
@@ -111,7 +120,7 @@ def test_any_sign_of_life_keeps_a_peer_from_being_pinged(joined: Driven, sign: s
 def test_a_peer_to_which_a_call_failed_is_pinged_at_once_and_gone_if_that_fails(joined: Driven) -> None:
     joined.after(2.0)
     ping = only_ping(joined.membership.call_failed(OTHER, joined.now_s))
-    (gone,) = joined.fail(ping)
+    (gone,) = joined.fail_twice(ping)
     assert isinstance(gone, Gone)
     assert gone.why == "unreachable"
 
@@ -121,7 +130,7 @@ def test_beacons_do_not_clear_a_peer_whose_calls_fail(joined: Driven) -> None:
     ping = only_ping(joined.membership.call_failed(OTHER, joined.now_s))
     joined.beacon()
     assert joined.state() is PeerState.SUSPECT
-    joined.fail(ping)
+    joined.fail_twice(ping)
     assert not joined.sees()
 
 
@@ -182,7 +191,7 @@ def test_after_sleep_every_peer_is_asked_before_it_is_trusted_again(joined: Driv
     assert pings.keys() == {OTHER, THIRD}
     assert {joined.state(OTHER), joined.state(THIRD)} == {PeerState.SUSPECT}
     joined.answer(pings[OTHER])
-    joined.fail(pings[THIRD])
+    joined.fail_twice(pings[THIRD])
     assert joined.sees() == {OTHER}
 
 

@@ -72,7 +72,7 @@ def test_a_peer_on_two_networks_is_gone_when_both_fail(on_two_networks: Driven) 
     actions = on_two_networks.membership.call_failed(OTHER, on_two_networks.now_s)
     first, second = (action for action in actions if isinstance(action, Ping))
     assert on_two_networks.fail(first) == ()
-    (gone,) = on_two_networks.fail(second)
+    (gone,) = on_two_networks.fail_twice(second)
     assert isinstance(gone, Gone)
 
 

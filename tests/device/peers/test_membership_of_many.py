@@ -86,7 +86,7 @@ def test_a_device_that_slept_finds_out_who_is_left() -> None:
     others[0].running = False
     network.run(60.0)
     network.wake(sleeper)
-    network.run(SETTINGS.ping_timeout_s + 0.1)
+    network.run(2 * SETTINGS.ping_timeout_s + 0.1)
     assert sleeper.sees() == {device.node_id for device in others[1:]}
     assert all(sleeper.node_id in device.sees() for device in others[1:])
 

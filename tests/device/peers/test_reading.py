@@ -99,6 +99,17 @@ def test_while_nobody_is_settled_one_more_than_the_replicas_is_asked() -> None:
     assert held(read) == {b"x"}
 
 
+def test_of_many_replicas_that_are_not_settled_three_are_enough() -> None:
+    nodes = [NodeId(number) for number in range(1, 21)]
+    read = Read(nodes, replicas=20)
+    (asked,) = read.ask_next()
+    for number in range(3):
+        assert asked == nodes[number]
+        following = read.answered(asked, NodeAnswer(items(b"x", b"%d" % number), settled=False))
+        asked = following[0] if following else None
+    assert read.done and held(read) == {b"x", b"0", b"1", b"2"}
+
+
 def test_several_may_have_come_at_once_so_a_miss_is_looked_into() -> None:
     nodes = tuple(NodeId(number) for number in range(1, 11))
     read = Read(nodes, replicas=2)
