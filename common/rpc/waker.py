@@ -15,6 +15,8 @@ class Waker:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # As with a file: a server that was built but never started gives its descriptors back as well.
         self._give_back = weakref.finalize(self, _close_all, self._read, self._write)
+        # A process that ends gives all back itself; its threads may still wait.
+        self._give_back.atexit = False
         self._lock = threading.Lock()
         self._closed = False
 
