@@ -32,7 +32,7 @@ _AXES = {
 }
 _PANELS = {
     "p50_ms": ("Latency: median", "ms"),
-    "up_kbps": ("Bandwidth, building to cloud", "kbit/s"),
+    "traffic_kbps": ("Bandwidth, building and cloud", "kbit/s, both ways"),
     "edge_cpu": ("CPU of the edge", "% of its cores"),
     "cloud_cpu": ("CPU of the cloud", "% of its cores"),
     "recall": ("Recall", ""),
@@ -46,9 +46,10 @@ _PARTS = {
     "link": ("#e0a33a", "link to the cloud"),
 }
 _SHARES = frozenset(("edge_cpu", "cloud_cpu"))
-_LOGARITHMIC = frozenset(("p50_ms", "up_kbps", *_SHARES))
+_LOGARITHMIC = frozenset(("p50_ms", "traffic_kbps", *_SHARES))
 _PROBABILITIES = frozenset(("recall", "precision"))
-_LEAST = {"up_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
+_DRAWN_FOR = {"up_kbps": "traffic_kbps"}
+_LEAST = {"traffic_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
 _BAR = 0.75
 _CLIPPED_FROM = 4.0
 """Bars that are so many times longer than the middle one are cut off, and say how long they are."""
@@ -57,7 +58,8 @@ _CLIPPED_FROM = 4.0
 def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
     """Draw the picture from ``summary.json``; returns its path."""
     found = ResultFolder(folder).summary()["metrics"]
-    metrics = [metric for metric in _PANELS if metric in shown]
+    drawn = {_DRAWN_FOR.get(metric, metric) for metric in shown}
+    metrics = [metric for metric in _PANELS if metric in drawn]
     stacked = "link_ms" in shown
     with mpl.rc_context(STYLE):
         picture = Picture(figsize=(5.2 * (len(metrics) + stacked), 4.3), layout="constrained")

@@ -27,6 +27,8 @@ from nearsight.experiments.scale.twin_runs import UNKNOWN_SHARE, play_on_twin
 
 LATENCY = ("p50_ms", "p95_ms", "mean_ms", "device_ms", "edge_ms", "cloud_ms", "queue_ms", "link_ms")
 BANDWIDTH = ("up_kbps", "down_kbps")
+TRAFFIC = "traffic_kbps"
+"""Both ways together: models that edges fetch are no less a load than photos."""
 CPU = ("edge_cpu", "cloud_cpu")
 ACCURACY = ("recall", "precision")
 ANSWERS = ("by_device", "by_edge", "by_cloud")
@@ -213,6 +215,7 @@ def numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: _range([float(row[name]) for row in rows if row[name] != ""]) for name in METRICS
     }
+    found[TRAFFIC] = _range([sum(float(row[name]) for name in BANDWIDTH) for row in rows])
     counts = {name: sum(int(row[name]) for row in rows) for name in ("requests", "failed")}
     return {**found, **counts, "runs": len(rows)}
 

@@ -25,6 +25,7 @@ from nearsight.experiments.scale.expectations import (
 from nearsight.experiments.scale.operating_point import BASELINE, VARIABLES, OperatingPoint
 from nearsight.experiments.scale.plan import amount_of, points_of
 from nearsight.experiments.scale.scale_figure import (
+    TRAFFIC,
     by_value,
     cell_of,
     cells_at,
@@ -38,7 +39,7 @@ from nearsight.experiments.simulation.session import ONLY_CLOUD
 STRANGERS = 0.05
 """Share of photos that show nothing that anybody knows, in the second comparison."""
 TENTH = 0.1
-_COMPARED = {"p50_ms": "p50", "up_kbps": "bytes to the cloud", "cloud_cpu": "CPU of the cloud"}
+_COMPARED = {"p50_ms": "p50", TRAFFIC: "bytes to and from the cloud", "cloud_cpu": "CPU of the cloud"}
 _MANY = 10
 _DEARER = 1.5
 
@@ -186,8 +187,9 @@ def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
         f"{1.0 - full['recall']['median']:.1%} of those of exhibits are recognised by nobody, and no cache "
         "keeps them from it"
     )
-    if metric == "up_kbps":
-        return found
+    if metric == TRAFFIC:
+        models = full["down_kbps"]["median"] / full[TRAFFIC]["median"]
+        return f"{found}; {models:.0%} of the bytes come from the cloud, nearly all of them models"
     each = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
     again = " (it is looked at again, harder)" if each[0] > _DEARER * each[1] else ""
     return (

@@ -37,6 +37,9 @@ WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
 """Beyond the last deadline: how long a device may take to write its rows."""
 _WARM_UP = "nearsight.experiments.testbed.warm_up_process"
+_NOT_KEPT = (
+    "nothing of this part is kept, and the same command goes on with it; logs are in the testbed's folder"
+)
 T = TypeVar("T")
 
 
@@ -248,7 +251,9 @@ class Replay:
             node.shell.get(node.path("rows.csv"), path)
         except (SetupError, OSError) as error:
             log = node.states()[_process(visitor)].log
-            raise SetupError(f"the device on {visitor.host.name} left no rows: {log}") from error
+            raise SetupError(
+                f"the device on {visitor.host.name} left no rows: {log}", advice=_NOT_KEPT
+            ) from error
         return read_request_rows(path)
 
     def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
@@ -272,7 +277,8 @@ class Replay:
             state = self._nodes[daemon.host].states().get(daemon.name)
             if state is None or not state.running:
                 raise Unavailable(
-                    f"{daemon.name} on {daemon.host} ended during the replay: {state.log if state else ''}"
+                    f"{daemon.name} on {daemon.host} ended during the replay: {state.log if state else ''}",
+                    advice=_NOT_KEPT,
                 )
 
     def _passed(self) -> dict[str, dict[str, int]]:
