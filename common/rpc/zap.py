@@ -14,6 +14,7 @@ from nearsight.common.rpc.frames import has_message
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ZAP_DOMAIN = b"nearsight"
 _VERSION = b"1.0"
+_REMEMBERED_REFUSALS = 256
 
 
 class ZapHandler:
@@ -29,6 +30,7 @@ class ZapHandler:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: AllowList) -> None:
         self._allowed = allowed
+        self._refused: set[str] = set()
         self._log = get_logger("rpc.zap")
         self._socket = context.socket(zmq.REP)
         self._socket.linger = 0
@@ -57,12 +59,21 @@ class ZapHandler:
         name = self._allowed.name_of(key)
         address = question[3].decode("ascii", "replace")
         if name is None:
-            self._log.warning(
-                "client refused: its key is not allowed",
-                address=address,
-                public_key=key,
-                advice="`nearsight keys allow` lets it in",
-            )
+            self._log_refusal(key, address)
             return [_VERSION, request_id, b"400", b"unknown key", b"", b""]
+        self._refused.discard(key)
         self._log.debug("client accepted", address=address, client=name)
         return [_VERSION, request_id, b"200", b"OK", key.encode(), b""]
+
+    def _log_refusal(self, key: str, address: str) -> None:
+        """A person must hear of it, but not each time: strangers nearby ask again and again."""
+        log = self._log.debug
+        if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
+            self._refused.add(key)
+            log = self._log.warning
+        log(
+            "client refused: its key is not allowed",
+            address=address,
+            public_key=key,
+            advice="`nearsight keys allow` lets it in",
+        )

@@ -84,6 +84,21 @@ def test_a_key_that_is_not_allowed_is_told_what_to_do(keys: Keys, capsys: pytest
     assert stranger in "".join(capsys.readouterr())
 
 
+def test_a_client_that_is_refused_again_and_again_is_reported_once(
+    keys: Keys, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("stranger", "another"):
+        generate_keys(keys.folder, name)
+    with serving(ScriptedEcho(), listen=TCP, security=keys.server) as server:
+        for name in ("stranger", "stranger", "another"):
+            with (
+                echo_stub_to(server.endpoint, keys.client_named(name)) as stub,
+                pytest.raises(Unauthenticated),
+            ):
+                stub.echo(text(), timeout_s=60)
+    assert capsys.readouterr().err.count("client refused") == 2
+
+
 def test_a_client_without_a_key_is_told_what_to_do(keys: Keys) -> None:
     with (
         serving(ScriptedEcho(), listen=TCP, security=keys.server) as server,
