@@ -64,6 +64,7 @@ class CatalogueSync:
         self._log = get_logger("device.catalogue")
         self._revision: int | None = None
         self._open = False
+        self._failing = False
         self._last_s = -math.inf
 
     def see(self, revision: int | None) -> None:
@@ -100,8 +101,11 @@ class CatalogueSync:
         self._open = False
         self._last_s = self._clock.monotonic()
         if isinstance(outcome, NearsightError):
-            self._log.warning("objects not listed", error=str(outcome))
+            log = self._log.debug if self._failing else self._log.warning  # once, not every few seconds
+            log("objects not listed", error=str(outcome), retry_s=_RETRY_S)
+            self._failing = True
             self._background.submit(self.sync, name="sync", after_s=_RETRY_S)
             return
+        self._failing = False
         self._revision = outcome.revision
         self._listed(outcome)

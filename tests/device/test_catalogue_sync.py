@@ -88,6 +88,24 @@ def test_a_listing_that_failed_is_tried_again(scene: Scene) -> None:
     assert scene.listed == [2]
 
 
+def test_a_tier_that_stays_away_is_reported_once_until_it_was_back(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        scene.lister.listings[-1].set_exception(Unavailable("away"))
+        scene.background.advance(60.0)
+
+    scene.sync.sync()
+    for _ in range(3):
+        fail()
+    assert capsys.readouterr().err.count("objects not listed") == 1
+    scene.answer(1)
+    scene.sync.see(2)
+    scene.background.advance(60.0)
+    fail()
+    assert capsys.readouterr().err.count("objects not listed") == 1
+
+
 def test_where_nobody_mentions_revisions_they_are_asked_for(scene: Scene) -> None:
     scene.sync.keep_watch(30.0)
     scene.background.advance(61.0)
