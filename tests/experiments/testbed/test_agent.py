@@ -32,6 +32,18 @@ pathlib.Path(sys.argv[1]).write_text('{"child": %d}' % child.pid)
 while True:
     signal.pause()
 """
+WORKS = """
+import json, pathlib, signal, sys, time
+times = []
+for _ in range(9):
+    time.sleep(0.01)
+    began, used = time.perf_counter(), time.process_time()
+    while time.process_time() - used < 0.010:
+        pass
+    times.append(time.perf_counter() - began)
+pathlib.Path(sys.argv[1]).write_text(json.dumps({"took_ms": 1000 * sorted(times)[4]}))
+signal.pause()
+"""
 
 
 class Calls:
@@ -163,6 +175,33 @@ def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cpus", "quota_us", "period_us"),
+    [
+        (0.0, -1, 50_000),
+        (0.02, 1_000, 50_000),
+        (0.25, 1_000, 4_000),
+        (0.5, 1_000, 2_000),
+        (4, 200_000, 50_000),
+    ],
+)
+def test_parts_of_a_core_come_in_short_pieces(cpus: float, quota_us: int, period_us: int) -> None:
+    assert agent.cpu_time(cpus) == (quota_us, period_us)
+
+
+def test_half_a_core_takes_twice_as_long_for_short_work(call: Calls) -> None:
+    if agent.cgroup_version() == 0:
+        pytest.skip("this process may not make cgroups")
+    group = f"nearsight-test-{os.getpid()}"
+    try:
+        call.start("works", WORKS, limits={"group": group, "cpus": 0.5, "memory_bytes": 0})
+        took_ms = call("wait", names=["works"], timeout_s=30.0)["works"]["announced"]["took_ms"]
+        assert took_ms > 15.0
+    finally:
+        call("stop", grace_s=0.0)
+        call("clear", group=group)
+
+
+@pytest.mark.parametrize(
     ("mounts", "version", "folders"),
     [
         ("cgroup {0}/cpu cgroup rw,cpu 0 0\ncgroup {0}/memory cgroup rw,memory 0 0\n", 1, 2),
@@ -182,5 +221,5 @@ def test_both_versions_of_cgroups_are_told_apart(
     assert len(agent.groups_of("x")) == folders
     if version == 2:
         (folder,) = agent.limit({"group": "x", "cpus": 0.5, "memory_bytes": 2**30})
-        assert (Path(folder) / "cpu.max").read_text() == "25000 50000"
+        assert (Path(folder) / "cpu.max").read_text() == "1000 2000"
         assert (Path(folder) / "memory.max").read_text() == str(2**30)
