@@ -160,7 +160,7 @@ class Cooperation:
             catalogue,
             store,
             self._node.route,
-            self._neighbours,
+            self._neighbours if shares else tuple,
             upstream,
             self._vouchers,
             self._accountant,
@@ -169,7 +169,6 @@ class Cooperation:
             clock,
             rng,
         )
-        self._models: ModelSource = self._source if shares else upstream
         self._sharing: ModelSharing | None = None
         if settings.share != "off":
             self._sharing = ModelSharing(
@@ -187,8 +186,8 @@ class Cooperation:
 
     @property
     def models(self) -> ModelSource:
-        """Where the prefetcher gets models."""
-        return self._models
+        """Where the prefetcher gets models; from tiers alone, and counted, if models are not shared."""
+        return self._source
 
     @property
     def forecasts(self) -> PeerForecasts:

@@ -94,7 +94,7 @@ def test_a_device_that_does_not_share_models_asks_the_edge(scene: Scene) -> None
     second.recognize_blocking(photo_features(0))
     holds(second, 0, 1, 2, 3, 4)
     assert len(scene.edge.fetched) == 10
-    assert account(second).peer_models == 0
+    assert (account(second).peer_models, account(second).edge_models) == (0, 5)
 
 
 def test_the_models_of_a_device_that_died_come_from_another_or_the_edge(scene: Scene) -> None:
