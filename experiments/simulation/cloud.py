@@ -111,7 +111,7 @@ class TwinCloud:
         self._costs = costs
         self.models = models
         self.processor = processor
-        self.server = Server(events, processor, settings)
+        self.server = Server(events, processor, settings, costs.model.together)
         self.listing = listing_with_digests(models, 1)
         self.requests = 0
 
@@ -124,7 +124,12 @@ class TwinCloud:
         known = at_once if not question.image else at_once or photo.at_second_look
 
         def begin(call: Call) -> tuple[float, Action]:
-            work_s = self._costs.cloud_s(image=question.image, again=not at_once, effort=photo.tier_effort)
+            work_s = self._costs.cloud_s(
+                image=question.image,
+                again=not at_once,
+                effort=photo.tier_effort,
+                second_effort=photo.second_effort,
+            )
             return work_s, lambda: end(call)
 
         def end(call: Call) -> None:

@@ -117,7 +117,7 @@ class TwinEdge:
         self._cloud = cloud
         self._costs = costs
         self.processor = processor
-        self.server = Server(events, processor, settings.server)
+        self.server = Server(events, processor, settings.server, costs.model.together)
         self.worker = VirtualWorker(events, processor)
         servers = min(settings.server.workers, processor.cores)
         self.load = LoadControl(settings.multi_user, settings.load, servers, events.clock)

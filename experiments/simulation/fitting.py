@@ -22,7 +22,6 @@ _QUANTILES = 41
 _LARGEST_QUANTILE = 0.99
 _LEAST_ROWS = 5
 _SAME_SIZE = 0.02
-_LARGEST_FACTOR = 10.0
 
 Rows = Mapping[str, Sequence[RequestRow]]
 """By configuration."""
@@ -61,22 +60,7 @@ def fit(
                 for name, work in _WORK.items()
             }
         )
-        factor = _miss_factor(fitted, measured, modelled)
-        fitted = fitted.model_copy(update={"miss_factor": factor})
     return fitted
-
-
-def _miss_factor(costs: CostModel, measured: Rows, modelled: Rows) -> float:
-    """From what edges spent on photos that nothing in their cache explains, beyond the extraction."""
-    work = _Work(LOAD_BALANCED, "cloud", "edge_compute_ms", unknown=True)
-    extraction_ms = costs.edge_work.scale * costs.edge.extraction_ms
-    ratios = [
-        (ours - extraction_ms) / max(0.1, twins - extraction_ms)
-        for ours, twins in work.pairs(measured, modelled)
-    ]
-    if len(ratios) < _LEAST_ROWS:
-        return costs.miss_factor
-    return float(np.clip(costs.miss_factor * np.median(ratios), 1.0, _LARGEST_FACTOR))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,33 +11,25 @@ stand before the same object send the same few photos, so the median of a sessio
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nearsight.common.caching.device_profile import DeviceProfile
-from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.looks import quick_look, recognize_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.simulation.photos import NEVER, TwinPhoto
+from nearsight.experiments.simulation.photos import NEVER, Effort, TwinPhoto
 
 _NEAR, _WIDE = 33, 132
 """Objects among which a device looks, and an edge; more if the photos show more."""
-_TIMES = 3
-_LEAST_EFFORT, _MOST_EFFORT = 0.2, 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Usual:
-    """What lookups of this machine usually take."""
-
-    device: DeviceProfile
-    edge: CacheProfile
+_TIMES = 5
+_LEAST_EFFORT, _MOST_EFFORT = 0.1, 10.0
 
 
 def measure_photos(
@@ -45,7 +37,7 @@ def measure_photos(
     models: Iterable[ObjectModel],
     feature_counts: Sequence[int],
     settings: RecognitionSettings,
-    usual: Usual | None = None,
+    usual: Mapping[Path, str] | None = None,
 ) -> dict[Path, TwinPhoto]:
     """Look at every photo.
 
@@ -59,10 +51,13 @@ def measure_photos(
         Rising; the last is what edges extract.
     settings : RecognitionSettings
         The pipeline.
-    usual : Usual, optional
-        With what the times are compared; without it, all photos are as hard as any.
+    usual : mapping of Path to str, optional
+        Photos with which the times are compared, the same whenever photos of one museum are measured, so that
+        the pace of the machine does not count. Without them, all photos are as hard as any.
     """
-    book = _Book(photos, models, feature_counts, settings, usual)
+    book = _Book(photos, models, feature_counts, settings, usual or {})
+    if usual:
+        book.compare_with(usual)
     return {path: book.measure(path, object_id) for path, object_id in photos.items()}
 
 
@@ -75,6 +70,16 @@ class _Looked:
     lookup_ms: float
 
 
+@dataclass(frozen=True, slots=True)
+class _UsualTimes:
+    """Means [ms]: of devices per number of features, with extraction and not; of edges; of second looks."""
+
+    device_ms: Mapping[int, float]
+    device_lookup_ms: Mapping[int, float]
+    tier_lookup_ms: float
+    second_ms: float
+
+
 class _Book:
     """Recognizers, and what is expected of them."""
 
@@ -84,37 +89,65 @@ class _Book:
         models: Iterable[ObjectModel],
         feature_counts: Sequence[int],
         settings: RecognitionSettings,
-        usual: Usual | None,
+        usual: Mapping[Path, str],
     ) -> None:
-        shown = frozenset(photos.values())
-        ordered = sorted(models, key=lambda model: model.object_id not in shown)
-        near, wide = (ordered[: max(size, len(shown - {""}))] for size in (_NEAR, _WIDE))
-        self._near = ObjectRecognizer.build(near, settings)
-        self._wide = ObjectRecognizer.build(wide, settings)
+        shown = frozenset((*photos.values(), *usual.values()))
+        catalogue = list(models)
+        ordered = sorted(catalogue, key=lambda model: model.object_id not in shown)
+        strangers = [model for model in catalogue if model.object_id not in shown]
+
+        def of(some: Sequence[ObjectModel], most: int) -> ObjectRecognizer:
+            return ObjectRecognizer.build(some[:most], settings)
+
+        showing = sum(model.object_id in shown for model in catalogue)
+        self._near, self._wide = (of(ordered, max(size, showing)) for size in (_NEAR, _WIDE))
+        self._near_strangers, self._wide_strangers = (of(strangers, size) for size in (_NEAR, _WIDE))
+        self._full = of(catalogue, len(catalogue))
         self._counts = feature_counts
         self._settings = settings
         self._extractor = OrbExtractor(settings.fast_threshold)
-        self._usual = usual
-        self._times = _TIMES if usual is not None else 1
+        self._times = _TIMES if usual else 1
+        self._usual: _UsualTimes | None = None
+
+    def compare_with(self, photos: Mapping[Path, str]) -> None:
+        """Look at photos that say what is usual."""
+        contents = [(path.read_bytes(), object_id) for path, object_id in photos.items()]
+        looks = {
+            count: [self._look(content, name, self._near, count) for content, name in contents]
+            for count in self._counts
+        }
+        tier = [self._look(content, name, self._wide, self._counts[-1]) for content, name in contents]
+        self._usual = _UsualTimes(
+            {
+                count: _mean(one.extraction_ms + one.lookup_ms for one in some)
+                for count, some in looks.items()
+            },
+            {count: _mean(one.lookup_ms for one in some) for count, some in looks.items()},
+            _mean(one.lookup_ms for one in tier),
+            _mean(self._second_look(content, name, self._wide_strangers)[1] for content, name in contents),
+        )
 
     def measure(self, path: Path, object_id: str) -> TwinPhoto:
         """All that is wanted of one photo."""
-        content = path.read_bytes()
-        if not object_id:
-            return TwinPhoto("", len(content), NEVER, at_second_look=False)
+        content, most = path.read_bytes(), self._counts[-1]
         looks = {count: self._look(content, object_id, self._near, count) for count in self._counts}
-        tier = self._look(content, object_id, self._wide, self._counts[-1])
+        tier = self._look(content, object_id, self._wide, most)
         known_with = [count for count in self._counts[:-1] if looks[count].known]
-        known_with += [self._counts[-1]] if tier.known else []
+        known_with += [most] if tier.known else []
         least = known_with[0] if known_with else NEVER
+        again, second_effort = True, 1.0
+        if not tier.known:
+            again, second_ms = self._second_look(content, object_id, self._full)
+            second_effort = _effort(second_ms, self._usual.second_ms) if self._usual is not None else 1.0
         return TwinPhoto(
             object_id,
             len(content),
             float(least),
-            tier.known or self._is_known_again(content, object_id),
+            again,
             frozenset(count for count in self._counts if count > least) - frozenset(known_with),
-            self._device_efforts(looks),
-            self._tier_effort(tier),
+            self._device_efforts(content, looks),
+            self._tier_effort(content, tier),
+            second_effort,
         )
 
     def _look(self, content: bytes, object_id: str, recognizer: ObjectRecognizer, count: int) -> _Looked:
@@ -127,35 +160,49 @@ class _Book:
             extracted_s = time.thread_time()
             found = recognizer.recognize(features).found
             times.append((extracted_s - started_s, time.thread_time() - extracted_s))
-            known = found is not None and found.object_id == object_id
+            known = bool(object_id) and found is not None and found.object_id == object_id
         extraction_s, lookup_s = (min(parts) for parts in zip(*times, strict=True))
         return _Looked(known, extraction_s * 1e3, lookup_s * 1e3)
 
-    def _is_known_again(self, content: bytes, object_id: str) -> bool:
-        found = recognize_image(content, self._wide, self._extractor).found
-        return found is not None and found.object_id == object_id
+    def _second_look(
+        self, content: bytes, object_id: str, recognizer: ObjectRecognizer
+    ) -> tuple[bool, float]:
+        """Whether the photo is known after all, and how long that takes [ms]."""
+        known, spent_ms = False, math.inf
+        for _ in range(self._times // 2 + 1):
+            started_s = time.thread_time()
+            found = recognize_image(content, recognizer, self._extractor).found
+            spent_ms = min(spent_ms, (time.thread_time() - started_s) * 1e3)
+            known = bool(object_id) and found is not None and found.object_id == object_id
+        return known, spent_ms
 
-    def _device_efforts(self, looks: Mapping[int, _Looked]) -> tuple[tuple[int, float], ...]:
+    def _device_efforts(self, content: bytes, looks: Mapping[int, _Looked]) -> tuple[tuple[int, Effort], ...]:
         if self._usual is None:
             return ()
-        k = len(self._near)
-        return tuple(
-            (
-                curves.query_features,
-                _effort(
-                    looks[curves.query_features].extraction_ms + looks[curves.query_features].lookup_ms,
-                    float(curves.lookup_ms[k]),
-                ),
-            )
-            for curves in self._usual.device.curves(k)
-            if curves.query_features in looks and looks[curves.query_features].known
-        )
+        found = []
+        for count, look in looks.items():
+            spent_ms, usual_ms = look.extraction_ms + look.lookup_ms, self._usual.device_ms[count]
+            missed = self._missed(content, self._near_strangers, count, self._usual.device_lookup_ms[count])
+            found.append((count, Effort(_effort(spent_ms, usual_ms) if look.known else 1.0, missed)))
+        return tuple(found)
 
-    def _tier_effort(self, tier: _Looked) -> float:
-        if self._usual is None or not tier.known:
-            return 1.0
-        k = len(self._wide)
-        return _effort(tier.lookup_ms, float(self._usual.edge.curves(k).lookup_ms[k]))
+    def _tier_effort(self, content: bytes, tier: _Looked) -> Effort:
+        if self._usual is None:
+            return Effort()
+        usual_ms = self._usual.tier_lookup_ms
+        found = _effort(tier.lookup_ms, usual_ms) if tier.known else 1.0
+        return Effort(found, self._missed(content, self._wide_strangers, self._counts[-1], usual_ms))
+
+    def _missed(
+        self, content: bytes, strangers: ObjectRecognizer, count: int, usual_ms: float
+    ) -> float | None:
+        if not strangers:
+            return None
+        return _effort(self._look(content, "", strangers, count).lookup_ms, usual_ms)
+
+
+def _mean(times_ms: Iterable[float]) -> float:
+    return statistics.fmean(times_ms)
 
 
 def _effort(spent_ms: float, usual_ms: float) -> float:

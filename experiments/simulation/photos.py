@@ -22,6 +22,27 @@ NEVER = math.inf
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """How long lookups of a photo take, over those of a usual photo that is found.
+
+    A clear photo is found with its first few features, a hard one with all of them, after several candidates.
+
+    Attributes
+    ----------
+    found : float
+        Where its object is there; of devices with the extraction.
+    missed : float or None
+        Where it is not, without the extraction: all candidates are verified, in every round. None: as any.
+    """
+
+    found: float = 1.0
+    missed: float | None = None
+
+
+_AS_ANY = Effort()
+
+
+@dataclass(frozen=True, slots=True)
 class TwinPhoto:
     """One photo.
 
@@ -38,11 +59,12 @@ class TwinPhoto:
     missed_with : frozenset of int
         Larger numbers of features with which it is not recognised all the same: few features are taken from a
         smaller image, which now and then shows more.
-    device_efforts : tuple of (features, effort)
-        How long devices look at it that recognise it, over what their profile says: a clear photo is
-        recognised after the first few features, a hard one after all of them. 1 where it is not measured.
-    tier_effort : float
-        The same of a lookup among the objects of an edge.
+    device_efforts : tuple of (features, Effort)
+        How hard it is for devices.
+    tier_effort : Effort
+        How hard for edge and cloud.
+    second_effort : float
+        Time of the cloud's second look, over what is usual.
     """
 
     object_id: str
@@ -50,12 +72,13 @@ class TwinPhoto:
     least_features: float
     at_second_look: bool
     missed_with: frozenset[int] = frozenset()
-    device_efforts: tuple[tuple[int, float], ...] = ()
-    tier_effort: float = 1.0
+    device_efforts: tuple[tuple[int, Effort], ...] = ()
+    tier_effort: Effort = Effort()
+    second_effort: float = 1.0
 
-    def device_effort(self, features: int) -> float:
-        """Time of a lookup on a device that recognises it, over what is usual."""
-        return next((effort for count, effort in self.device_efforts if count == features), 1.0)
+    def device_effort(self, features: int) -> Effort:
+        """How hard it is with so many features."""
+        return next((effort for count, effort in self.device_efforts if count == features), _AS_ANY)
 
     def known_with(self, features: int) -> bool:
         """Whether it is recognised at first look with so many features."""

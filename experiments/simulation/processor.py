@@ -167,13 +167,18 @@ class Server:
         What workers compute on.
     settings : ServerSettings
         Workers and limits of the queue.
+    together : float
+        How much longer something takes that is begun beside something else: threads of one process.
     """
 
-    def __init__(self, events: EventQueue, processor: Processor, settings: ServerSettings) -> None:
+    def __init__(
+        self, events: EventQueue, processor: Processor, settings: ServerSettings, together: float = 1.0
+    ) -> None:
         self._events = events
         self._clock = events.clock
         self._processor = processor
-        self._idle = settings.workers
+        self._workers = self._idle = settings.workers
+        self._together = together
         self._timeout_s = settings.queue_timeout_s
         self._queue: AdmissionQueue[Call] = AdmissionQueue(
             limit=settings.queue_limit,
@@ -198,9 +203,11 @@ class Server:
             self._refuse(refused)
             if call is None:
                 return
+            others = self._workers - self._idle
             self._idle -= 1
             call.started_s = self._clock.now_s
             work_s, done = call.begin(call)
+            work_s *= self._together if others else 1.0
             self._processor.run(work_s, lambda done=done: self._finished(done))  # type: ignore[misc]
 
     def _finished(self, done: Action) -> None:

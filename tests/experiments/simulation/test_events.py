@@ -169,3 +169,14 @@ def test_of_jobs_with_one_name_one_waits_the_first_due() -> None:
     worker.submit(lambda: seen.append("third"), name="look", after_s=3.0)
     events.run()
     assert seen == ["early"]
+
+
+def test_what_a_server_begins_beside_something_else_takes_longer() -> None:
+    events, ends = EventQueue(), list[float]()
+    server = Server(events, Processor(events, 4), ServerSettings(workers=2), together=1.5)
+    for _ in range(2):
+        server.offer(
+            Call(9.0, lambda _call: (1.0, lambda: ends.append(events.clock.now_s)), lambda _error: None)
+        )
+    events.run(5.0)
+    assert ends == [1.0, 1.5]

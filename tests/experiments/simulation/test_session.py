@@ -9,7 +9,7 @@ import pytest
 
 from nearsight.experiments.figures.walks import Following
 from nearsight.experiments.simulation.cost_model import CostModel, Costs, Scatter
-from nearsight.experiments.simulation.photos import NEVER, PhotoMaker, TwinPhoto
+from nearsight.experiments.simulation.photos import NEVER, Effort, PhotoMaker, TwinPhoto
 from nearsight.experiments.simulation.session import (
     ADAPTIVE,
     BOUNDED,
@@ -86,21 +86,31 @@ def test_one_photo_to_the_cloud_takes_link_and_computing_time() -> None:
 
 def test_a_hard_photo_takes_each_tier_that_recognises_it_longer() -> None:
     easy, hard = (
-        TwinPhoto(
-            "0001", 30_000, 200.0, at_second_look=True, device_efforts=((200, effort),), tier_effort=effort
-        )
-        for effort in (1.0, 2.0)
-    )
-    costs = Costs(_exact(), len(_IDS), np.random.default_rng(1))
-    assert [photo.device_effort(200) for photo in (easy, hard)] == [1.0, 2.0]
-    assert hard.device_effort(800) == 1.0, "not measured"
-    assert costs.device_lookup_s(9, 200, found=True, effort=2.0) == pytest.approx(
-        2 * costs.device_lookup_s(9, 200, found=True)
+        TwinPhoto("0001", 30_000, 200.0, at_second_look=True, tier_effort=Effort(found=factor))
+        for factor in (1.0, 2.0)
     )
     session = TwinSession(_IDS, [_visitor((0.0, easy), (1.0, hard))], _exact(), LinkShape(rtt_ms=10.0))
     first, second = session.play(ONLY_CLOUD, CONFIGURATIONS[ONLY_CLOUD]).rows
     lookup_ms = float(_exact().edge.curves(len(_IDS)).lookup_ms[-1])
     assert second.cloud_compute_ms - first.cloud_compute_ms == pytest.approx(lookup_ms)
+
+
+def test_a_lookup_that_finds_nothing_takes_as_long_as_the_photo_does_or_as_any() -> None:
+    model = _exact().model_copy(update={"miss_factor": 3.0})
+    costs = Costs(model, 400, np.random.default_rng(1))
+    found_s = costs.edge_lookup_s(50, found=True)
+    assert costs.edge_lookup_s(50, found=False) == pytest.approx(3.0 * found_s)
+    assert costs.edge_lookup_s(50, found=False, effort=Effort(missed=1.5)) == pytest.approx(1.5 * found_s)
+    extraction_s = model.device.profiles[0].extraction_ms / 1e3
+    known_s = costs.device_lookup_s(9, 200, found=True)
+    missed_s = costs.device_lookup_s(9, 200, found=False, effort=Effort(missed=1.5))
+    assert missed_s - extraction_s == pytest.approx(1.5 * (known_s - extraction_s))
+
+
+def test_lookups_that_find_nothing_take_no_longer_among_very_many() -> None:
+    costs = Costs(_exact(), 400, np.random.default_rng(1))
+    few_s, many_s, most_s = (costs.edge_lookup_s(k, found=False) for k in (40, 200, 400))
+    assert few_s < many_s == most_s
 
 
 def test_the_first_call_over_a_connection_takes_longer() -> None:
