@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nearsight.experiments.testbed.devices import replay_devices
 from nearsight.experiments.testbed.link import LinkShape
@@ -81,6 +82,8 @@ class Played:
         run side by side.
     up_bytes, down_bytes : int
         That the link passed during the replay, for all of them; 0 unless the session counts them.
+    link : mapping
+        Calibration of the link to the cloud: what was asked, what was measured, and the errors.
     """
 
     rows: tuple[RequestRow, ...]
@@ -90,6 +93,7 @@ class Played:
     cpu_s: Mapping[str, float] = field(default_factory=dict)
     up_bytes: int = 0
     down_bytes: int = 0
+    link: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,8 @@ class Session:
         with termination_as_interrupt(), ExitStack() as stack:
             below = stack.enter_context(ProcessGroup(self.folder / "cloud", child_environment()))
             cloud = start_daemon(below, "cloud", {"database": str(self.database)})
-            link = start_link(below, endpoint_of(cloud), UNSHAPED, seed=self.seed)
+            link = start_link(below, endpoint_of(cloud), self.network, seed=self.seed)
+            link.reshape(UNSHAPED)  # calibrated as it will be; until then nothing waits for it
             groups = {
                 name: stack.enter_context(ProcessGroup(self.folder / name, child_environment()))
                 for name in configurations
@@ -167,6 +172,7 @@ class Session:
                     {"cloud": cpu_s[""], **({"edge": cpu_s[name]} if name in edges else {})},
                     up_bytes,
                     down_bytes,
+                    link.calibration,
                 )
                 for name, group in groups.items()
             }

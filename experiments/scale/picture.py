@@ -15,6 +15,7 @@ from nearsight.experiments.scale.configurations import COLOURS, NAMES
 from nearsight.experiments.scale.operating_point import CLASSES, NETWORK, NETWORKS, SECTIONS, VISITORS
 from nearsight.experiments.scale.plan import AS_TESTBED, MEASURED, PAPER, TESTBED
 from nearsight.experiments.testbed.networks import in_words
+from nearsight.experiments.testbed.summary import LATE_MS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,12 +83,24 @@ def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
 def world_in_words(found: Mapping[str, Any]) -> str:
     """Where it was measured, for a caption."""
     if found["on"] == TESTBED:
-        world = "Testbed: real daemons, all on one machine"
+        world = f"Testbed: real daemons, all on one machine{_quality(found.get('worst', {}))}"
     elif found.get("smoke") and found["costs"] != PAPER:
         world = "Twin: a smoke run, with built-in costs"
     else:
         world = f"Twin: {_WORLDS[found['costs'] or MEASURED]}"
     return f"{world}. Medians, least and most of the runs"
+
+
+def _quality(worst: Mapping[str, float]) -> str:
+    """How good the testbed was, if that is known."""
+    said = []
+    if "link_off_ms" in worst:
+        said.append(
+            f"link off by at most {worst['link_off_ms']:.2f} ms and {worst['link_off_percent']:.1f} %"
+        )
+    if worst.get("late_p99_ms", 0.0) > LATE_MS:
+        said.append(f"NOT TO BE TRUSTED: photos sent up to {worst['late_p99_ms']:.0f} ms late")
+    return "".join(f"; {one}" for one in said)
 
 
 def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:

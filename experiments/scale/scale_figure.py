@@ -185,10 +185,19 @@ def run_cell(cell: Cell, options: RunOptions) -> list[Row]:
 
 
 def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Where rows were measured, by their provenance: ``on``, ``costs``, and ``smoke``."""
+    """Where rows were measured, by their provenance: ``on``, ``costs``, ``smoke``; how well, by themselves.
+
+    ``worst`` has the largest error of a link, and how late photos were sent; on the testbed alone.
+    """
     configuration = json.loads(rows[0].get("configuration") or "{}")
     told = {name: configuration.get(name, "") for name in ("on", "costs")}
-    return {**told, "smoke": bool(configuration.get("smoke"))}
+    checked = [name for name in ("link_off_ms", "link_off_percent", "late_p99_ms") if name in rows[0]]
+    worst = {name: max(float(row[name] or 0.0) for row in rows) for name in checked}
+    return {
+        **told,
+        "smoke": bool(configuration.get("smoke")),
+        **({"worst": worst} if told["on"] == TESTBED else {}),
+    }
 
 
 def by_value(rows: Sequence[StoredRow], variable: str) -> dict[str, Any]:

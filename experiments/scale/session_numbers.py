@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -78,6 +79,15 @@ def session_row(
             for tier in TIERS
         },
         "late_p99_ms": round(float(np.percentile([row.late_ms for row in rows], 99)), 2) if rows else "",
+    }
+
+
+def link_errors(calibration: Mapping[str, Any]) -> Row:
+    """How far the link to the cloud was from what was asked, when it was calibrated."""
+    rates = (calibration["up_error_percent"], calibration["down_error_percent"])
+    return {
+        "link_off_ms": abs(calibration["rtt_error_ms"]),
+        "link_off_percent": max(abs(error) for error in rates),
     }
 
 

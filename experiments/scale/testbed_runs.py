@@ -20,7 +20,7 @@ from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.scale.machines import Machines, machines_of
 from nearsight.experiments.scale.operating_point import OperatingPoint
 from nearsight.experiments.scale.plan import MEASURED, Amount
-from nearsight.experiments.scale.session_numbers import Usage, session_row
+from nearsight.experiments.scale.session_numbers import Usage, link_errors, session_row
 from nearsight.experiments.simulation.session import COOPERATIVE, ONLY_CLOUD
 from nearsight.experiments.testbed.configurations import BUILT_IN
 from nearsight.experiments.testbed.material import cut_catalogue
@@ -94,11 +94,12 @@ def play_on_testbed(
     )
     tiers = _tiers(configurations, machines_of(replace(options, costs=MEASURED)), folder)
     cores = dict.fromkeys(("edge", "cloud"), os.cpu_count() or 1)
-    rows = []
+    rows: list[Row] = []
     for name in configurations:
         played = session.play({name: tiers[name]})[name]
         used = Usage(amount.seconds, played.cpu_s, cores, played.up_bytes, played.down_bytes)
-        rows.append(session_row(point, name, run, played.rows, used, unknown_share))
+        row = session_row(point, name, run, played.rows, used, unknown_share)
+        rows.append({**row, **link_errors(played.link)})
     return rows
 
 

@@ -21,7 +21,7 @@ from nearsight.experiments.testbed.rows import read_request_rows
 
 ROWS, FACTS = "requests.csv", "cell.json"
 _TO_CLOUD = "/link-to-cloud"
-_LATE_MS = 50.0
+LATE_MS = 50.0
 """Of requests that are a second apart."""
 
 
@@ -112,7 +112,7 @@ def _summary(configuration: str, point: str, folders: Sequence[Path]) -> PartSum
         late_ms={
             folder.name: late_ms
             for folder, run in zip(folders, rows, strict=True)
-            if (late_ms := summarise(run).sent_late_ms) > _LATE_MS
+            if (late_ms := summarise(run).sent_late_ms) > LATE_MS
         },
     )
 

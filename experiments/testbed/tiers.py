@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.experiments.testbed.link import LinkShape
@@ -45,15 +46,15 @@ class RunningLink:
         The shaper.
     endpoint : str
         Where clients reach the server through the link.
-    calibration : object
-        The link's own measured error.
+    calibration : mapping
+        What was asked, what the link measured before it served, and the errors.
     shape_path, stats_path : Path
         Where the shaper reads another shape, and writes its counters.
     """
 
     process: ManagedProcess
     endpoint: str
-    calibration: object
+    calibration: Mapping[str, Any]
     shape_path: Path
     stats_path: Path
 
@@ -124,6 +125,8 @@ def start_link(group: ProcessGroup, server: str, shape: LinkShape, *, seed: int)
     control = group.folder / "link-shape.json"
     process = group.start("link", shaper_arguments(server, shape, seed=seed, stats=stats, control=control))
     calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
+    if not isinstance(calibration, dict):
+        raise InternalError("the link did not say how it was calibrated")
     return RunningLink(process, endpoint_of(process), calibration, control, stats)
 
 

@@ -13,7 +13,8 @@ from nearsight.experiments.figures.registry import EXPERIMENTS, find_experiment
 from nearsight.experiments.scale.configurations import FULL, ORDER
 from nearsight.experiments.scale.figures import Figure6x4, Figure6x12
 from nearsight.experiments.scale.operating_point import BASELINE, VARIABLES, VISITORS, OperatingPoint
-from nearsight.experiments.scale.scale_figure import ScaleFigure
+from nearsight.experiments.scale.picture import world_in_words
+from nearsight.experiments.scale.scale_figure import ScaleFigure, world_of
 from nearsight.experiments.scale.table6_4 import STRANGERS
 from nearsight.experiments.scale.table6_4 import Figure as Table
 from nearsight.experiments.simulation.session import ONLY_CLOUD
@@ -114,3 +115,13 @@ def test_strangers_are_no_part_of_a_variable() -> None:
     many = OperatingPoint(visitors=10)
     rows = [*stored_rows(points, p50), *stored_rows([many], p50, unknown=STRANGERS)]
     assert Table().metrics(rows)["variables"][VISITORS]["10"][FULL]["runs"] == 2
+
+
+def test_a_picture_of_the_testbed_says_how_good_it_was() -> None:
+    measured = {"link_off_ms": "0.2", "link_off_percent": "1.5", "configuration": '{"on": "testbed"}'}
+    rows = [{**row, **measured} for row in stored_rows([BASELINE], p50)]
+    words = world_in_words(world_of(rows))
+    assert "link off by at most 0.20 ms and 1.5 %" in words
+    assert "late" not in words
+    late = world_in_words(world_of([*rows, {**rows[0], "late_p99_ms": "300.0"}]))
+    assert "NOT TO BE TRUSTED: photos sent up to 300 ms late" in late
