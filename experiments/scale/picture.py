@@ -104,9 +104,9 @@ def _quality(worst: Mapping[str, float]) -> str:
 
 
 def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
-    values, title = found["values"], _PANELS[metric]
-    factor = 100.0 if metric in _SHARES else 1.0
-    names = list(dict.fromkeys(tiers for one in values.values() for tiers in one))
+    values, (title, unit) = found["values"], _PANELS[metric]
+    factor, least = 100.0 if metric in _SHARES else 1.0, _LEAST.get(metric, 0.0)
+    names, smallest = list(dict.fromkeys(tiers for one in values.values() for tiers in one)), least
     for number, tiers in enumerate(names):
         drawn = [
             (place, one[tiers][metric])
@@ -115,7 +115,7 @@ def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
             and (metric not in _LOGARITHMIC or one[tiers][metric]["median"] > 0)
         ]
         places = [place + 0.06 * (number - (len(names) - 1) / 2) for place, _ in drawn]
-        least = _LEAST.get(metric, 0.0)
+        smallest = min([smallest, *(factor * one["min"] for _, one in drawn)])
         medians = [max(least, factor * one["median"]) for _, one in drawn]
         colour = COLOURS[tiers]
         axes.plot(places, medians, "o-", color=colour, label=NAMES[tiers], markersize=4, linewidth=1.4)
@@ -127,7 +127,9 @@ def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
             alpha=0.45,
         )
     axes.set_xticks(range(len(values)), [_label(found["variable"], value) for value in values])
-    axes.set(title=title[0], ylabel=title[1], xlabel=_AXES[found["variable"]])
+    if smallest < least:
+        unit = f"{unit}; less is drawn at {least:g}"
+    axes.set(title=title, ylabel=unit, xlabel=_AXES[found["variable"]])
     if metric in _LOGARITHMIC:
         axes.set_yscale("log")
         plain_logarithmic(axes.yaxis)
