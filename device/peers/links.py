@@ -30,7 +30,7 @@ from nearsight.device.peers.node_id import NodeId, shown
 from nearsight.device.peers.peer_settings import PeerSettings
 
 HEARD_EVERY_S = 0.5
-"""An answer is a sign of life; presence is told so often at most."""
+"""An answer is a sign of life; presence is told so often at most, unless the peer was in doubt."""
 MESSAGE_OVERHEAD_BYTES = 64 * 1024
 KeyOf = Callable[[NodeId], str | None]
 
@@ -319,10 +319,11 @@ class Links:
             self._failed(link, channel, error)
 
     def _answered(self, link: Link, reply: Reply) -> None:
+        doubted = link.slow or link.broken
         link.slow = link.broken = False
         link.count(reply.sent_bytes, reply.received_bytes)
         now_s = self._clock.monotonic()
-        if now_s - link.told_s >= HEARD_EVERY_S:
+        if doubted or now_s - link.told_s >= HEARD_EVERY_S:
             link.told_s = now_s
             self._events.heard(link.node)
 

@@ -213,11 +213,13 @@ class Membership:
         return self._done()
 
     def heard(self, node_id: NodeId, at_s: float, now_s: float) -> Actions:
-        """Anything else came from a peer, a moment ago."""
+        """A peer answered a call, a moment ago: it can be reached, as a beacon alone does not show."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node is not None and node.joined:
             node.alive(at_s)
+            if at_s > node.doubted_s:
+                node.sure()
         return self._done()
 
     def call_failed(self, node_id: NodeId, now_s: float) -> Actions:
@@ -298,6 +300,7 @@ class Membership:
 
     def _doubt(self, node: TrackedPeer, why: str, now_s: float) -> None:
         node.suspect(why)
+        node.doubted_s = now_s
         earliest_s = node.answered_s + MIN_PING_GAP_S
         if now_s >= earliest_s:
             self._check(node, now_s)

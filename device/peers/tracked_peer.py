@@ -32,6 +32,8 @@ class TrackedPeer:
         Of the last ping that it answered.
     doubt : str
         Why it is suspect; empty if it is not.
+    doubted_s : float
+        When it last became so.
     due_s : float
         When to ping it because of that.
     aliases : dict of str to None
@@ -53,6 +55,7 @@ class TrackedPeer:
     round_trip_s: float = 0.0
     answered_s: float = NEVER
     doubt: str = ""
+    doubted_s: float = NEVER
     due_s: float = NOT_DUE
     aliases: dict[str, None] = field(default_factory=dict)
     elsewhere: tuple[str, PingReply] | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nearsight.device.peers.links import LinkEvents
+from nearsight.device.peers.node_id import NodeId
 from support.peer_nodes import group
 
 S = 5.0
@@ -38,3 +40,15 @@ def test_traffic_of_a_peer_that_came_back_goes_on_where_it_was() -> None:
         a._links.update([(b.node_id, endpoint)])
         a._ping(b.node_id, b.endpoint).result(S)
         assert a.traffic()[b.node_id].sent_bytes > before.sent_bytes
+
+
+def test_that_a_slow_peer_answered_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[NodeId] = []
+    with group(2) as nodes:
+        a, b = nodes.nodes
+        monkeypatch.setattr(a._links, "_events", LinkEvents(heard.append, lambda _node: None))
+        a.store.put("k", b"v").result(S)
+        before = len(heard)
+        a._links.mark_slow(b.node_id)
+        a.store.put("k", b"w").result(S)
+    assert heard[before:] == [b.node_id]

@@ -90,6 +90,20 @@ def test_a_silent_peer_that_does_not_answer_is_gone(joined: Driven) -> None:
     assert not joined.sees()
 
 
+def test_a_peer_that_answers_a_call_after_all_is_not_in_doubt(joined: Driven) -> None:
+    joined.after(2.0)
+    ping = only_ping(joined.membership.call_failed(OTHER, joined.now_s))
+    joined.membership.heard(OTHER, joined.now_s - 0.1, joined.now_s)
+    assert joined.state() is PeerState.SUSPECT, "that answer came before"
+    joined.after(0.3)
+    joined.membership.heard(OTHER, joined.now_s, joined.now_s)
+    assert joined.state() is PeerState.LIVE
+    again = only_ping(joined.fail(ping))
+    joined.membership.heard(OTHER, joined.now_s + 0.1, joined.now_s + 0.1)
+    joined.fail(again)
+    assert joined.sees() == {OTHER}, "between two pings that failed it answered"
+
+
 def test_one_lost_ping_drops_nobody(joined: Driven) -> None:
     for _ in range(3):
         joined.after(14.0)
