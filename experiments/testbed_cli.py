@@ -68,7 +68,9 @@ def up(
         ("host", "daemon", "endpoint", "link: asked", "of which the kernel", "off by"),
         [(one.host, one.name, one.endpoint, *_link_words(one.calibration)) for one in built.daemons],
     )
-    typer.echo(f"State and logs: {folder}")
+    if any(one.calibration and not one.calibration["within_target"] for one in built.daemons):
+        typer.echo("OFF: not what was asked, as when the machine is busy; `down`, and `up` calibrates anew")
+    typer.echo(f"State and logs: {folder}; it stays until: nearsight testbed down {inventory}")
 
 
 @app.command()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from nearsight.common.errors import SetupError, Unavailable
 from nearsight.experiments.testbed.inventory import Host
 from nearsight.experiments.testbed.node_network import prefix_of
 from nearsight.experiments.testbed.nodes import LocalShell, Node, NodePlace
@@ -16,6 +17,8 @@ from nearsight.experiments.testbed.ssh_node import SshShell, agent_path, folder_
 from nearsight.experiments.testbed.state import TestbedState
 
 T = TypeVar("T")
+_TOLD = 4
+"""Of further nodes that fail, too."""
 
 
 class Nodes:
@@ -36,10 +39,24 @@ class Nodes:
         return self.by_name[host]
 
     def each(self, work: Callable[[Node], T], nodes: Iterable[Node] | None = None) -> list[T]:
-        """Do something on several nodes at the same time; the first error is raised after all are done."""
+        """Do something on several nodes at the same time.
+
+        Raises
+        ------
+        NearsightError
+            If it fails on one or more, after all are done: the first error, which tells of the others, too.
+        """
         chosen = list(self.by_name.values() if nodes is None else nodes)
         with ThreadPoolExecutor(max_workers=16) as pool:
-            return [future.result() for future in [pool.submit(work, node) for node in chosen]]
+            futures = [pool.submit(work, node) for node in chosen]
+        failed = [error for future in futures if (error := future.exception()) is not None]
+        expected = [error for error in failed if isinstance(error, SetupError | Unavailable)]
+        if len(expected) > 1 and len(expected) == len(failed):
+            first, *others = expected
+            told = [one.message for one in others[:_TOLD]]
+            more = [f"and {len(others) - _TOLD} more"] if len(others) > _TOLD else []
+            raise type(first)("; ".join([first.message, *told, *more]), advice=first.advice) from first
+        return [future.result() for future in futures]
 
     def close(self) -> None:
         """End all connections."""
