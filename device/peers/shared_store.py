@@ -15,7 +15,7 @@ from nearsight.device.peers.local_store import LocalStore, Place, Refusal, Store
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.stamp_guard import StampGuard
-from nearsight.device.peers.stamps import LamportClock, Stamp
+from nearsight.device.peers.stamps import LamportClock, Stamp, date_counter
 from nearsight.device.peers.values import Entry, unknown_to_writer
 from nearsight.protos.peers_pb2 import EntryMessage
 
@@ -63,7 +63,7 @@ class SharedStore:
             entry_bytes=settings.value_limit_bytes + ENTRY_OVERHEAD_BYTES,
         )
         self._store = LocalStore(limits, lambda _: Place.FIRST)
-        self.stamps = LamportClock(incarnation)
+        self.stamps = LamportClock(incarnation, lambda: date_counter(clock.wall()))
         """Only to be used under `lock`."""
         self._guard = StampGuard(self.stamps, clock)
         self._claims = Claims(CLAIM_LEASE_S)

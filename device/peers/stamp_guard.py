@@ -1,11 +1,11 @@
 """Keeps absurd stamps out, so that a peer that lies cannot win for ever.
 
 The latest stamp wins, so a peer that invents one out of reach could settle a key for good, or drive the
-counters of all to their end. Honest counters advance by one per write. Therefore there is a limit that grows
-with time, far faster than anybody writes: who goes to the limit wins until the next honest write, which goes
-above it, and an instant later the limit has moved on. The limit depends on nothing but the date, so that
-honest devices agree on it; one whose date is in the past may refuse for as long as a liar is ahead of its
-limit.
+counters of all to their end. Honest counters follow the date, or advance by one per write. Therefore there
+is a limit that grows with time, far faster than both: who goes to the limit wins until the next honest
+write, which goes above it, and an instant later the limit has moved on. The limit depends on nothing but the
+date, so that honest devices agree on it; one whose date is in the past may refuse for as long as a liar is
+ahead of its limit.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Final
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InvalidMessage
-from nearsight.device.peers.stamps import LamportClock
+from nearsight.device.peers.stamps import EPOCH_S, LATEST_DATE, LamportClock
 from nearsight.device.peers.values import Counters, Entry, latest_stamp
 
 WRITES_PER_S: Final = 2**20
 """More than any group of devices makes; the limit reaches the end of counters in a hundred thousand years."""
-EPOCH_S: Final = 1_577_836_800.0
-"""Start of the year 2020; a device whose date is earlier takes it for this."""
-LEAST_LIMIT: Final = 2**32
+LEAST_LIMIT: Final = 2 * LATEST_DATE
+"""For devices with a date in the past: they take what others write by theirs."""
 LARGEST_COUNT: Final = 2**48
 """No counter of one contributor gets there."""
 

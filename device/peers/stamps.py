@@ -1,8 +1,20 @@
-"""Order among writes without a common clock: Lamport's counters, made unique by who wrote."""
+"""Order among writes without a common clock: Lamport's counters, made unique by who wrote.
+
+A device that has met nobody yet would count from 1, and what it writes would lose to whatever others wrote
+before. Therefore counters do not fall behind the date (hybrid logical clocks, Kulkarni et al., 2014). A wrong
+date does no harm: whoever sees a stamp goes above it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
+
+EPOCH_S: Final = 1_577_836_800.0
+"""Start of the year 2020; a device whose date is earlier takes it for this."""
+TICKS_PER_S: Final = 2**16
+LATEST_DATE: Final = 2**50
+"""Counters follow the date for five hundred years."""
 
 
 class Stamp(NamedTuple):
@@ -27,6 +39,11 @@ NEVER: Final = Stamp(0, 0)
 """Before every write."""
 
 
+def date_counter(wall_s: float) -> int:
+    """The least counter of what is written at a date, in seconds since 1970."""
+    return min(LATEST_DATE, int(max(0.0, wall_s - EPOCH_S) * TICKS_PER_S))
+
+
 class LamportClock:
     """Gives stamps later than all that were seen (Lamport 1978). Not thread-safe.
 
@@ -34,16 +51,19 @@ class LamportClock:
     ----------
     writer : int
         Who writes, 64 bits; see `Stamp`.
+    least : callable
+        The least counter of a write now.
     """
 
-    def __init__(self, writer: int) -> None:
+    def __init__(self, writer: int, least: Callable[[], int] = lambda: 0) -> None:
         self.writer = writer
+        self._least = least
         self.counter = 0
         """The highest that was seen or given."""
 
     def next(self) -> Stamp:
         """A stamp for a new write."""
-        self.counter += 1
+        self.counter = max(self.counter + 1, self._least())
         return Stamp(self.counter, self.writer)
 
     def witness(self, stamp: Stamp) -> None:

@@ -178,6 +178,21 @@ def test_two_halves_that_meet_again_merge() -> None:
             assert node.store.get_now("value 1") is None
 
 
+def test_of_two_halves_that_wrote_the_same_key_the_later_one_wins_however_much_the_other_wrote() -> None:
+    with group(4) as nodes:
+        left, right = nodes.nodes[:2], nodes.nodes[2:]
+        wires = split(left, right)
+        wait_settled(left)
+        wait_settled(right)
+        for number in range(100):
+            left[0].store.put("register", b"%d" % number).result(S)
+        right[0].store.put("register", b"later").result(S)
+        for wire in wires:
+            wire.mend()
+        nodes.settle()
+        assert {node.store.get_now("register") for node in nodes.nodes} == {b"later"}
+
+
 def test_what_is_sent_twice_as_answers_get_lost_counts_once() -> None:
     with group(3) as nodes:
         node = nodes.nodes[0]

@@ -6,8 +6,8 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidMessage
-from nearsight.device.peers.stamp_guard import EPOCH_S, LARGEST_COUNT, LEAST_LIMIT, StampGuard
-from nearsight.device.peers.stamps import LamportClock, Stamp
+from nearsight.device.peers.stamp_guard import LARGEST_COUNT, LEAST_LIMIT, StampGuard
+from nearsight.device.peers.stamps import EPOCH_S, LamportClock, Stamp, date_counter
 from nearsight.device.peers.values import Contribution, Counters, Entry, Register
 
 YEAR_S = 365 * 86_400.0
@@ -36,6 +36,12 @@ def test_a_device_whose_date_is_wrong_takes_what_honest_devices_write() -> None:
     guard.admit(register(LEAST_LIMIT))
     with pytest.raises(InvalidMessage):
         guard.admit(register(LEAST_LIMIT + 1))
+
+
+def test_a_device_with_a_date_in_the_past_takes_what_others_write_by_theirs_whatever_that_is() -> None:
+    guard = StampGuard(LamportClock(1), ManualClock(0))
+    for years in (6, 80, 7979):
+        guard.admit(register(date_counter(EPOCH_S + years * YEAR_S)))
 
 
 def test_a_thousand_years_of_lies_do_not_reach_the_end_of_counters() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.device.peers import values
-from nearsight.device.peers.stamps import NEVER, LamportClock, Stamp
+from nearsight.device.peers.stamps import EPOCH_S, NEVER, LamportClock, Stamp, date_counter
 from nearsight.device.peers.values import (
     Contribution,
     Counters,
@@ -321,3 +321,13 @@ def test_a_clock_is_past_all_that_it_saw() -> None:
     clock.witness(Stamp(40, 2))
     clock.witness(Stamp(12, 2))
     assert clock.next() == Stamp(41, 7)
+
+
+def test_a_clock_that_met_nobody_is_not_behind_the_date() -> None:
+    now_s = EPOCH_S + 10.0
+    veteran, newcomer = (LamportClock(writer, lambda: date_counter(now_s)) for writer in (9, 7))
+    before = [veteran.next() for _ in range(1000)][-1]
+    now_s += 1.0
+    assert newcomer.next() > before
+    now_s = 0.0  # somebody set the clock
+    assert veteran.next() == Stamp(before.counter + 1, 9)
