@@ -16,6 +16,7 @@ from nearsight.common.rpc.hops import Hop
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.figures.edge_bench import EdgeBench
+from nearsight.experiments.testbed.link import LinkShape
 from nearsight.experiments.testbed.warming import wait_settled
 
 ADAPTIVE = "adaptive"
@@ -70,6 +71,8 @@ class CacheBench(EdgeBench):
         "0", "5", …, "adaptive".
     edge_settings : mapping of str to str
         Of all edges, as after ``--set``.
+    network : LinkShape
+        As of `EdgeBench`.
     seed : int
         Of the link.
     """
@@ -82,6 +85,7 @@ class CacheBench(EdgeBench):
         objects: int,
         sizes: Sequence[str],
         edge_settings: Mapping[str, str],
+        network: LinkShape,
         seed: int,
     ) -> None:
         super().__init__(
@@ -89,6 +93,7 @@ class CacheBench(EdgeBench):
             database=database,
             edges={size: {**edge_settings, **policy_settings(size, objects)} for size in sizes},
             device=RecognizerSettings(timeout_s=_TIMEOUT_S, prefetch=PrefetchSettings(enabled=False)),
+            network=network,
             seed=seed,
         )
 

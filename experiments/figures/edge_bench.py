@@ -15,14 +15,13 @@ from typing import Self
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.experiments.testbed.link import LinkShape
-from nearsight.experiments.testbed.networks import UNSHAPED
 from nearsight.experiments.testbed.processes import ProcessGroup
 from nearsight.experiments.testbed.tiers import (
     CATALOGUE,
     child_environment,
     endpoint_of,
     start_daemon,
-    start_link,
+    start_open_link,
 )
 from nearsight.experiments.testbed.warming import admit, report_requests, wait_all_settled
 
@@ -42,6 +41,8 @@ class EdgeBench:
         Settings of each edge by its name, as after ``--set``.
     device : RecognizerSettings
         Of the devices.
+    network : LinkShape
+        Of the first `reshape`, with which the link is calibrated; before, nothing holds messages up.
     seed : int
         Of the link.
 
@@ -60,12 +61,14 @@ class EdgeBench:
         database: Path,
         edges: Mapping[str, Mapping[str, str]],
         device: RecognizerSettings,
+        network: LinkShape,
         seed: int,
     ) -> None:
         self._group = ProcessGroup(folder, child_environment())
         self._database = database
         self._settings = edges
         self._device = device
+        self._network = network
         self._seed = seed
         self._open = ExitStack()
         self.edges: dict[str, str] = {}
@@ -87,7 +90,7 @@ class EdgeBench:
 
     def _start(self) -> None:
         cloud = start_daemon(self._group, "cloud", {"database": str(self._database)})
-        self._link = start_link(self._group, endpoint_of(cloud), UNSHAPED, seed=self._seed)
+        self._link = start_open_link(self._group, endpoint_of(cloud), self._network, seed=self._seed)
         daemons = {
             name: start_daemon(
                 self._group,

@@ -164,6 +164,7 @@ class Figure(Experiment):
                 objects=plan.museum.objects,
                 sizes=(*map(str, plan.sizes), ADAPTIVE),
                 edge_settings=settings,
+                network=NETWORKS[plan.networks[0]],
                 seed=options.seed,
             ) as bench,
         ):

@@ -151,6 +151,7 @@ class Figure(Experiment):
             device=RecognizerSettings(
                 timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False)
             ),
+            network=NETWORK,
             seed=options.seed,
         )
         with termination_as_interrupt(), bench:

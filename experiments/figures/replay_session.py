@@ -16,7 +16,6 @@ from typing import Any
 
 from nearsight.experiments.testbed.devices import replay_devices
 from nearsight.experiments.testbed.link import LinkShape
-from nearsight.experiments.testbed.networks import UNSHAPED
 from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
 from nearsight.experiments.testbed.served_bytes import served_bytes, since
@@ -31,7 +30,7 @@ from nearsight.experiments.testbed.tiers import (
     rows_path,
     start_daemon,
     start_device,
-    start_link,
+    start_open_link,
 )
 from nearsight.experiments.testbed.warming import (
     GuestCount,
@@ -134,8 +133,7 @@ class Session:
         with termination_as_interrupt(), ExitStack() as stack:
             below = stack.enter_context(ProcessGroup(self.folder / "cloud", child_environment()))
             cloud = start_daemon(below, "cloud", {"database": str(self.database)})
-            link = start_link(below, endpoint_of(cloud), self.network, seed=self.seed)
-            link.reshape(UNSHAPED)  # calibrated as it will be; until then nothing waits for it
+            link = start_open_link(below, endpoint_of(cloud), self.network, seed=self.seed)
             groups = {
                 name: stack.enter_context(ProcessGroup(self.folder / name, child_environment()))
                 for name in configurations

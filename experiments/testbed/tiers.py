@@ -17,6 +17,7 @@ from typing import Any
 
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.testbed.networks import UNSHAPED
 from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.testbed.shaper import shaper_arguments, write_json
 
@@ -128,6 +129,16 @@ def start_link(group: ProcessGroup, server: str, shape: LinkShape, *, seed: int)
     if not isinstance(calibration, dict):
         raise InternalError("the link did not say how it was calibrated")
     return RunningLink(process, endpoint_of(process), calibration, control, stats)
+
+
+def start_open_link(group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
+    """The same, but it holds nothing up before `RunningLink.reshape`, so that tiers start and warm quickly.
+
+    What its own overhead is, it learns with the shape that it will have: nothing can be taken off no delay.
+    """
+    link = start_link(group, server, shape, seed=seed)
+    link.reshape(UNSHAPED)
+    return link
 
 
 @dataclass(frozen=True, slots=True)
