@@ -29,7 +29,7 @@ class Figure6x5(ScaleFigure):
 
 
 class Figure6x6(ScaleFigure):
-    """Recall and precision over the number of visitors (6.3)."""
+    """Recall, precision, and who answers, over the number of visitors (6.3)."""
 
     name: ClassVar[str] = "fig6.6"
     same_rows_as: ClassVar[str] = "fig6.4"
@@ -55,7 +55,7 @@ class Figure6x8(ScaleFigure):
 
 
 class Figure6x9(ScaleFigure):
-    """Recall and precision over the number of sections (6.4)."""
+    """Recall, precision, and who answers, over the number of sections (6.4)."""
 
     name: ClassVar[str] = "fig6.9"
     same_rows_as: ClassVar[str] = "fig6.7"
@@ -98,7 +98,7 @@ class Figure6x13(ScaleFigure):
 
 
 class Figure6x14(ScaleFigure):
-    """Recall and precision over networks (6.6)."""
+    """Recall, precision, and who answers, over networks (6.6)."""
 
     name: ClassVar[str] = "fig6.14"
     same_rows_as: ClassVar[str] = "fig6.12"

@@ -1,4 +1,7 @@
-"""Pictures of figures 6.4 to 6.14: each metric over the variable, a line per configuration."""
+"""Pictures of figures 6.4 to 6.14: each metric over the variable, a line per configuration.
+
+What the mean latency is made of, and who answers, are bars, at both ends of the variable.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,18 @@ _PANELS = {
     "recall": ("Recall", ""),
     "precision": ("Precision", ""),
 }
+_DEVICE, _EDGE, _CLOUD = "#4f7a28", "#1f6f8b", "#c2571a"
 _PARTS = {
-    "device": ("#4f7a28", "device, and to the edge"),
-    "edge": ("#1f6f8b", "edge computing"),
-    "cloud": ("#c2571a", "cloud computing"),
-    "queue": ("#777777", "queues"),
-    "link": ("#e0a33a", "link to the cloud"),
+    "device_ms": (_DEVICE, "device, and to the edge"),
+    "edge_ms": (_EDGE, "edge computing"),
+    "cloud_ms": (_CLOUD, "cloud computing"),
+    "queue_ms": ("#777777", "queues"),
+    "link_ms": ("#e0a33a", "link to the cloud"),
+}
+_ANSWERS = {
+    "by_device": (_DEVICE, "the device"),
+    "by_edge": (_EDGE, "the edge"),
+    "by_cloud": (_CLOUD, "the cloud"),
 }
 _SHARES = frozenset(("edge_cpu", "cloud_cpu"))
 _LOGARITHMIC = frozenset(("p50_ms", "traffic_kbps", *_SHARES))
@@ -61,14 +70,17 @@ def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
     found = ResultFolder(folder).summary()["metrics"]
     drawn = {_DRAWN_FOR.get(metric, metric) for metric in shown}
     metrics = [metric for metric in _PANELS if metric in drawn]
-    stacked = "link_ms" in shown
+    stacks = [
+        stack for first, stack in (("link_ms", _latency_parts), ("by_edge", draw_answers)) if first in shown
+    ]
     with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(5.2 * (len(metrics) + stacked), 4.3), layout="constrained")
-        panels = picture.subplots(1, len(metrics) + stacked, squeeze=False)[0]
+        count = len(metrics) + len(stacks)
+        picture = Picture(figsize=(5.2 * count, 4.3), layout="constrained")
+        panels = picture.subplots(1, count, squeeze=False)[0]
         for axes, metric in zip(panels, metrics, strict=False):
             _lines(axes, found, metric)
-        if stacked:
-            _stack(panels[-1], found)
+        for axes, stack in zip(panels[len(metrics) :], stacks, strict=True):
+            stack(axes, found)
         handles, labels = panels[0].get_legend_handles_labels()
         picture.legend(handles, labels, loc="outside lower center", ncols=len(labels))
         caption = world_in_words(found)
@@ -143,21 +155,40 @@ def _label(variable: str, value: str) -> str:
     return f"{value}\n" + in_words(NETWORKS[value]).replace(", ", "\n").replace(" Mbit/s", "")
 
 
-def _stack(axes: Axes, found: Mapping[str, Any]) -> None:
-    """What the mean latency is made of, at both ends of the variable."""
+def _stacked(
+    axes: Axes, found: Mapping[str, Any], parts: Mapping[str, tuple[str, str]], factor: float = 1.0
+) -> tuple[list[int], list[float]]:
+    """Draw a bar per configuration at both ends of the variable; returns where, and how long they are.
+
+    ``parts`` are metrics, with a colour and a word each.
+    """
     values = found["values"]
     ends = list(dict.fromkeys((next(iter(values)), next(reversed(values)))))
     bars = [(value, tiers, one) for value in ends for tiers, one in values[value].items()]
     places = [number + number // len(values[ends[0]]) for number in range(len(bars))]
     lefts = [0.0] * len(bars)
-    for part, (colour, label) in _PARTS.items():
-        widths = [one[f"{part}_ms"]["median"] for _, _, one in bars]
+    for metric, (colour, label) in parts.items():
+        widths = [factor * (one[metric]["median"] or 0.0) for _, _, one in bars]
         axes.barh(places, widths, left=lefts, color=colour, label=label, height=_BAR)
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
     axes.set_yticks(places, [f"{NAMES[tiers]}, {value}" for value, tiers, _ in bars], fontsize=7)
     axes.invert_yaxis()
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
+    return places, lefts
+
+
+def draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
+    """Which tier answers, at both ends of the variable."""
+    _stacked(axes, found, _ANSWERS, 100.0)
+    axes.set(title="Who answers", xlabel="% of photos, medians of the runs; the rest had no answer")
+    axes.set_xlim(0, 104)
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(_ANSWERS))
+
+
+def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
+    """What the mean latency is made of, at both ends of the variable."""
+    places, lefts = _stacked(axes, found, _PARTS)
     axes.set(title="What the mean is made of", xlabel="ms, of answered photos")
     most = _CLIPPED_FROM * sorted(lefts)[len(lefts) // 2]
     axes.set_xlim(0, min(1.15 * max(lefts), most))

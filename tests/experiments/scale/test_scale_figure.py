@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure as Picture
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.figures.experiment import RunOptions
@@ -13,7 +14,7 @@ from nearsight.experiments.figures.registry import EXPERIMENTS, find_experiment
 from nearsight.experiments.scale.configurations import FULL, ORDER
 from nearsight.experiments.scale.figures import Figure6x4, Figure6x12
 from nearsight.experiments.scale.operating_point import BASELINE, VARIABLES, VISITORS, OperatingPoint
-from nearsight.experiments.scale.picture import world_in_words
+from nearsight.experiments.scale.picture import draw_answers, world_in_words
 from nearsight.experiments.scale.scale_figure import ScaleFigure, world_of
 from nearsight.experiments.scale.table6_4 import STRANGERS
 from nearsight.experiments.scale.table6_4 import Figure as Table
@@ -79,6 +80,17 @@ def test_numbers_are_medians_and_ranges_over_the_runs() -> None:
 def test_networks_stand_in_the_order_of_their_speed() -> None:
     rows = stored_rows(list(VARIABLES["network"]), p50)
     assert list(Figure6x12().metrics(rows)["values"]) == ["Slow", "Medium", "baseline", "Fast", "SuperFast"]
+
+
+def test_who_answers_is_drawn_at_both_ends_of_the_variable() -> None:
+    rows = stored_rows([OperatingPoint(visitors=number) for number in (1, 2, 4)], p50)
+    of_the_cloud = {"by_edge": "0.0", "by_cloud": "1.0"}
+    rows = [{**row, **of_the_cloud} if row["tiers"] == ONLY_CLOUD else row for row in rows]
+    axes = Picture().subplots()
+    draw_answers(axes, Figure6x4().metrics(rows))
+    by_edge, by_cloud = ([bar.get_width() for bar in axes.containers[place]] for place in (1, 2))
+    assert by_cloud == 2 * [100.0 * (tiers == ONLY_CLOUD) for tiers in ORDER]
+    assert by_edge == 2 * [100.0 * (tiers != ONLY_CLOUD) for tiers in ORDER]
 
 
 @pytest.mark.parametrize("name", FIGURES)
