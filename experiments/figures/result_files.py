@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -87,9 +88,12 @@ class ResultFolder:
         return rows
 
     def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
-        """Write ``rows.csv`` in place of the cells; rows of another run keep their own provenance."""
+        """Write ``rows.csv`` in place of the cells; rows of another run keep their own provenance.
+
+        What that run did not measure yet is empty in its rows.
+        """
         text = io.StringIO(newline="")
-        columns = [name for name in rows[0] if name not in PROVENANCE]
+        columns = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in PROVENANCE]
         writer = csv.DictWriter(text, [*columns, *PROVENANCE], lineterminator="\n")
         writer.writeheader()
         writer.writerows({**provenance, **row} for row in rows)

@@ -63,6 +63,25 @@ def test_adopted_rows_keep_where_they_were_measured(tmp_path: Path) -> None:
     assert "another" not in machines[2:]
 
 
+def test_adopted_rows_may_lack_what_is_measured_by_now(tmp_path: Path) -> None:
+    measure(FewSquares(), tmp_path / "few")
+    path = tmp_path / "few" / "rows.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    columns = [name for name in rows[0] if name != "square"]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    experiment = SquaresWithFewer()
+    prepare(experiment, ALL, tmp_path / "all")
+    adopt_cells(experiment, ALL, tmp_path / "all", tmp_path / "few")
+    run_cells(experiment, ALL, tmp_path / "all", lambda _cells: None)
+    with (tmp_path / "all" / "rows.csv").open(newline="") as file:
+        squares = [row["square"] for row in csv.DictReader(file)]
+    assert squares == ["", "", "4", "9"]
+
+
 def test_cells_of_other_settings_are_not_used(tmp_path: Path) -> None:
     measure(FewSquares(), tmp_path / "few", replace(ALL, seed=2))
     experiment = SquaresWithFewer()
