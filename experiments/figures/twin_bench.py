@@ -20,7 +20,7 @@ from nearsight.experiments.figures.replay_session import Session, Tiers
 from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.simulation.cost_model import CostModel
 from nearsight.experiments.simulation.fitting import fit
-from nearsight.experiments.simulation.photo_book import measure_photos
+from nearsight.experiments.simulation.photo_book import Usual, measure_photos
 from nearsight.experiments.simulation.photos import TwinPhoto
 from nearsight.experiments.simulation.session import (
     ADAPTIVE,
@@ -30,6 +30,7 @@ from nearsight.experiments.simulation.session import (
     Hardware,
     TwinSession,
 )
+from nearsight.experiments.simulation.virtual_clock import VirtualClock
 from nearsight.experiments.simulation.visitors import traced
 from nearsight.experiments.testbed.conditions import Conditions, Watch
 from nearsight.experiments.testbed.link import LinkShape
@@ -79,7 +80,9 @@ _BUILDS, _NO_INDEX = 3, 4
 _EDGE_SIZES = (1, 8, 33, 66, 132, 264, 400)
 """Objects among which lookups are timed."""
 _USUAL = 16
-"""Photos of the museum, with which others are compared."""
+"""Photos of the exhibition that tell the pace of the machine."""
+_HELD = 32
+"""Objects that devices hold on this machine, as they decided on the testbed."""
 _TOGETHER = 1.3
 """Measured at an edge that was asked for two photos at once: 12.6 ms for each instead of 9.7, medians over 20
 photos, two threads of one interpreter."""
@@ -143,7 +146,7 @@ class Bench:
         if not self._edge_profile.is_file() or name == FIT:
             measure_profiles(plan, self._dataset, self._folder)
             self._measure_edge()
-        seen = self._seen(shown, models)
+        seen = self._seen(shown, models, transitions)
         twin = TwinSession(
             tuple(models),
             traced(traces, seen),
@@ -184,21 +187,27 @@ class Bench:
             changes = store.changes_since(CATALOGUE, 0)
         return {model.object_id: model for model in changes.written}
 
-    def _seen(self, shown: Mapping[Path, str], models: Mapping[str, ObjectModel]) -> Mapping[Path, TwinPhoto]:
+    def _seen(
+        self,
+        shown: Mapping[Path, str],
+        models: Mapping[str, ObjectModel],
+        transitions: Sequence[tuple[str, str]],
+    ) -> Mapping[Path, TwinPhoto]:
+        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
         from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
 
-        shows = [query for query in self._dataset.queries if query.object_id]
-        return measure_photos(
-            shown,
-            models.values(),
-            self._plan.feature_counts,
-            RecognitionSettings(),
-            {
-                query.path: query.object_id
-                for query in shows[:: max(1, len(shows) // _USUAL)]
-                if query.object_id
-            },
+        cached = tuple(sorted({object_id for _, object_id in transitions}))
+        shows = {one.path: one.object_id for one in self._dataset.queries if one.object_id in cached}
+        paths = list(shows)[:: max(1, len(shows) // _USUAL)]
+        usual = Usual(
+            DeviceProfile.load(self._device_profile),
+            CacheProfile.load(self._edge_profile),
+            cached,
+            _held_by_devices(models, transitions),
+            {path: shows[path] for path in paths},
         )
+        return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
 
     def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
         from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
@@ -277,6 +286,25 @@ def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
             times.append((time.thread_time() - started_s) * 1e3)
         found.append((size, float(np.median(times))))
     return tuple(found)
+
+
+def _held_by_devices(
+    models: Mapping[str, ObjectModel], transitions: Sequence[tuple[str, str]]
+) -> dict[str, tuple[str, ...]]:
+    """What devices hold while they look at an object: it, and what its edge says may follow."""
+    from nearsight.edge.markov_estimator import MarkovEstimator, markov_model  # noqa: PLC0415
+    from nearsight.edge.settings import EdgeSettings  # noqa: PLC0415
+
+    settings = EdgeSettings().cache.markov
+    markov = MarkovEstimator(markov_model(models, settings, journal=False), VirtualClock(), settings)
+    for visitor, object_id in transitions:
+        markov.observe(visitor, object_id)
+    held = {}
+    for object_id in models:
+        following = markov.observe("", object_id)
+        others = [] if following is None else [one for one in following.object_ids if one != object_id]
+        held[object_id] = (object_id, *others[: _HELD - 1])
+    return held
 
 
 def _missed(photos: Iterable[TwinPhoto]) -> float:

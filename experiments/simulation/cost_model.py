@@ -30,6 +30,7 @@ REQUEST_BYTES = 200
 MODEL_OVERHEAD_BYTES = 300
 LISTED_BYTES = 60
 _DRAWS = 4096
+SECOND_LOOK_MS = 60.0
 _MOST_CANDIDATES_OF = 132
 """Of more objects, lookups that find nothing verify no more candidates. Measured with 800 features: 9 ms
 among 33 objects, 13 among 132, 12 among 400."""
@@ -99,7 +100,7 @@ class CostModel(BaseModel):
     cloud_work: Scatter = Scatter()
     second_look: Scatter = Scatter()
     miss_factor: float = Field(default=2.0, ge=1, le=20)
-    second_look_ms: float = 60.0
+    second_look_ms: float = SECOND_LOOK_MS
     call_ms: float = 1.5
     connect_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     prepare_ms: float = 0.3
@@ -187,20 +188,21 @@ class Costs:
     def _missed(self, effort: Effort) -> float:
         return self.model.miss_factor if effort.missed is None else effort.missed
 
-    def edge_extraction_s(self) -> float:
+    def edge_extraction_s(self, effort: Effort = AS_ANY) -> float:
         """Features out of a photo at the edge."""
-        return self._edge_draws.of(self.model.edge.extraction_ms) / 1e3
+        return self._edge_draws.of(effort.extraction * self.model.edge.extraction_ms) / 1e3
 
     def device_lookup_s(self, k: int, features: int, *, found: bool, effort: Effort = AS_ANY) -> float:
         """Decoding, extraction and lookup among k objects on a device."""
-        curve = self._device_ms[features]
-        usual_ms, extraction_ms = curve[min(k, len(curve) - 1)], self._device_extraction_ms[features]
-        missed_ms = extraction_ms + self._missed(effort) * (usual_ms - extraction_ms)
-        return self._device_draws.of(effort.found * usual_ms if found else missed_ms) / 1e3
+        curve, extraction_ms = self._device_ms[features], self._device_extraction_ms[features]
+        usual_ms = curve[min(k, len(curve) - 1)] - extraction_ms
+        lookup_ms = (effort.found if found else self._missed(effort)) * usual_ms
+        return self._device_draws.of(effort.extraction * extraction_ms + lookup_ms) / 1e3
 
-    def device_extraction_s(self) -> float:
+    def device_extraction_s(self, effort: Effort = AS_ANY) -> float:
         """All features out of a photo on a device."""
-        return self._device_draws.of(self.model.device.profiles[-1].extraction_ms) / 1e3
+        usual_ms = self.model.device.profiles[-1].extraction_ms
+        return self._device_draws.of(effort.extraction * usual_ms) / 1e3
 
     def cloud_s(
         self, *, image: bool, again: bool, effort: Effort = AS_ANY, second_effort: float = 1.0
@@ -212,7 +214,8 @@ class Costs:
         if again:
             usual_ms = self._full_ms + self.model.edge.extraction_ms + self.model.second_look_ms
             return self._second_draws.of(second_effort * usual_ms) / 1e3
-        return self._cloud_draws.of(effort.found * self._full_ms + self.model.edge.extraction_ms) / 1e3
+        extraction_ms = effort.extraction * self.model.edge.extraction_ms
+        return self._cloud_draws.of(effort.found * self._full_ms + extraction_ms) / 1e3
 
     def build_s(self, models: int) -> float:
         """A snapshot of so many models."""

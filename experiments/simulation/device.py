@@ -241,7 +241,7 @@ class TwinDevice:
             size = QUERY_FEATURES * BYTES_PER_FEATURE
             request.question = Question(request.photo, image=False, features=QUERY_FEATURES, size_bytes=size)
             if complete is None:
-                extraction_s = self._costs.device_extraction_s()
+                extraction_s = self._costs.device_extraction_s(request.photo.device_effort(QUERY_FEATURES))
                 self._offloading.note_extraction(extraction_s * self.processor.slowness * 1e3)
                 work_s += extraction_s
         self._work(work_s, lambda _spent_s: self._prepared(request))

@@ -177,9 +177,9 @@ class TwinEdge:
             return self._costs.small_s, lambda: self._pass_on(request, looked=False)
         if not size:
             return self._costs.small_s, lambda: self._pass_on(request, looked=True)
-        extraction_s = self._costs.edge_extraction_s() if question.image else 0.0
         found = self._recognizer.look.look(question.photo, question.features)
         effort = question.photo.tier_effort
+        extraction_s = self._costs.edge_extraction_s(effort) if question.image else 0.0
         lookup_s = self._costs.edge_lookup_s(size, found=found is not None, effort=effort)
         request.extracted, request.surplus_ms = True, 0.0
         return (
@@ -258,7 +258,7 @@ class TwinEdge:
         )
         if request.extracted:
             return as_features
-        spent_s = self._costs.edge_extraction_s()
+        spent_s = self._costs.edge_extraction_s(question.photo.tier_effort)
         self.processor.run(spent_s, lambda: self._send(request, as_features, None))
         self.cache.profiler.observe_extraction(spent_s * self.processor.slowness * 1e3)
         return None

@@ -9,8 +9,10 @@ validation is at other points.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -56,7 +58,9 @@ def fit(
         modelled = simulate(fitted)
         fitted = fitted.model_copy(
             update={
-                name: _corrected(getattr(fitted, name), work.ratios(measured, modelled), last=last)
+                name: _corrected(
+                    getattr(fitted, name), work.ratios(measured, modelled), work.repeated(measured), last=last
+                )
                 for name, work in _WORK.items()
             }
         )
@@ -75,6 +79,22 @@ class _Work:
     def ratios(self, measured: Rows, modelled: Rows) -> list[float]:
         """Measured over modelled."""
         return [ours / max(1e-3, twins) for ours, twins in self.pairs(measured, modelled)]
+
+    def repeated(self, measured: Rows) -> list[float]:
+        """Times of the same photo in several repetitions over their mean; empty if there is but one.
+
+        What the twin says of the photo does not matter for these: it may look with other numbers of features.
+        """
+        times: dict[tuple[str, int], list[float]] = {}
+        for row in measured.get(self.configuration, ()):
+            if self._counts(row):
+                times.setdefault((row.visitor, row.number), []).append(float(getattr(row, self.column)))
+        return [
+            math.exp(math.sqrt(len(some) / (len(some) - 1)) * (math.log(one) - fmean(map(math.log, some))))
+            for some in times.values()
+            if len(some) > 1 and min(some) > 0
+            for one in some
+        ]
 
     def pairs(self, measured: Rows, modelled: Rows) -> list[tuple[float, float]]:
         """Measured and modelled times of requests that went the same way in both."""
@@ -103,12 +123,16 @@ def _same_form(row: RequestRow, twin: RequestRow) -> bool:
     return abs(row.sent_bytes - twin.sent_bytes) <= _SAME_SIZE * max(row.sent_bytes, twin.sent_bytes)
 
 
-def _corrected(scatter: Scatter, ratios: Sequence[float], *, last: bool) -> Scatter:
+def _corrected(
+    scatter: Scatter, ratios: Sequence[float], repeated: Sequence[float] = (), *, last: bool
+) -> Scatter:
+    """The scale follows from ``ratios``; the scatter from repetitions of the same photos, if there are."""
     if len(ratios) < _LEAST_ROWS:
         return Scatter(scale=scatter.scale) if last else scatter
     median = float(np.median(ratios))
+    scattered = repeated if len(repeated) >= _LEAST_ROWS else ratios
     places = np.linspace(0.0, _LARGEST_QUANTILE, _QUANTILES)
-    quantiles = np.round(np.quantile(ratios, places) / median, 4).tolist() if last else [1.0]
+    quantiles = np.round(np.quantile(scattered, places) / np.median(scattered), 4).tolist() if last else [1.0]
     return Scatter(scale=scatter.scale * median, ratios=tuple(quantiles))
 
 

@@ -23,18 +23,22 @@ NEVER = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long lookups of a photo take, over those of a usual photo that is found.
+    """How long a look at a photo takes, over what is usual.
 
     A clear photo is found with its first few features, a hard one with all of them, after several candidates.
 
     Attributes
     ----------
+    extraction : float
+        Of features, decoding included.
     found : float
-        Where its object is there; of devices with the extraction.
+        Lookup where its object is there.
     missed : float or None
-        Where it is not, without the extraction: all candidates are verified, in every round. None: as any.
+        Lookup where it is not, over that of a usual photo that is found: all candidates are verified, in
+        every round. None: as any.
     """
 
+    extraction: float = 1.0
     found: float = 1.0
     missed: float | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,3 +85,14 @@ def test_costs_are_kept_in_a_file(tmp_path: Path) -> None:
     costs = CostModel.assumed().model_copy(update={"call_ms": 2.5})
     costs.save(tmp_path / "costs.json")
     assert CostModel.load(tmp_path / "costs.json") == costs
+
+
+def test_scatter_is_that_of_the_same_photo_and_not_of_the_model() -> None:
+    built_in = CostModel.assumed()
+    rows = _rows(built_in.model_copy(update={"cloud_work": Scatter(ratios=(1.0,))}))
+    uneven = {
+        name: [replace(row, cloud_compute_ms=row.cloud_compute_ms * (1 + row.number % 2)) for row in some]
+        for name, some in rows.items()
+    }
+    found = fit(built_in, {name: [*some, *some] for name, some in uneven.items()}, lambda _costs: rows)
+    assert set(found.cloud_work.ratios) == {1.0}, "both times the same"
