@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,6 +18,8 @@ from rich.table import Table
 
 PIPED_WIDTH = 240
 """Columns of a table that no terminal shows: wide enough not to wrap, so that it can be searched by line."""
+_BORDER = 3
+"""Characters between two columns of a table, spaces included."""
 
 
 class _OutputConsole(Console):
@@ -58,7 +61,7 @@ def print_table(
         tables, each with these. 0: one table, whose cells are folded.
     """
     console = output_console()
-    for number, chosen in enumerate(_parts(columns, rows, keys, console.width)):
+    for number, chosen in enumerate(_parts(_widths(columns, rows), keys, console.width)):
         console.print(
             _table(
                 [columns[place] for place in chosen],
@@ -70,31 +73,31 @@ def print_table(
         )
 
 
-_BETWEEN = 3
-"""Columns of a terminal that a border and its spaces take."""
+def fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
+    """Whether a table of these breaks no value and no word of a heading."""
+    return sum(_widths(columns, rows)) < output_console().width
 
 
-def _parts(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], keys: int, width: int
-) -> list[list[int]]:
-    """Which columns go into one table, by their places."""
-    if not keys:
-        return [list(range(len(columns)))]
-    needed = [
-        _BETWEEN
-        + max(
-            [max((len(word) for word in column.split()), default=0), *(len(str(row[place])) for row in rows)]
-        )
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
+    """Characters that columns take, with borders, if no value and no word of a heading is broken."""
+    return [
+        _BORDER + max(map(cell_len, (*column.split(), *(str(row[place]) for row in rows))), default=0)
         for place, column in enumerate(columns)
     ]
+
+
+def _parts(widths: Sequence[int], keys: int, most: int) -> list[list[int]]:
+    """Which columns go into one table of at most so many characters, by their places."""
+    if not keys:
+        return [list(range(len(widths)))]
     parts, left = [list(range(keys))], 0
-    for place in range(keys, len(columns)):
-        if len(parts[-1]) > keys and needed[place] > left:
+    for place in range(keys, len(widths)):
+        if len(parts[-1]) > keys and widths[place] > left:
             parts.append(list(range(keys)))
         if len(parts[-1]) == keys:
-            left = width - 1 - sum(needed[:keys])
+            left = most - 1 - sum(widths[:keys])
         parts[-1].append(place)
-        left -= needed[place]
+        left -= widths[place]
     return parts
 
 

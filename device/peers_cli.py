@@ -18,7 +18,7 @@ from nearsight.common.cli import (
     client_security,
     show_answers,
 )
-from nearsight.common.terminal import output_console, print_table
+from nearsight.common.terminal import fits_terminal, print_table
 
 if TYPE_CHECKING:
     from nearsight.device.peers_inquiry import DevicePeers
@@ -74,17 +74,9 @@ def _print(answers: Sequence[DevicePeers]) -> None:
         title = (
             f"{name}: {count} peer{'s' if count > 1 else ''}" if count else f"{name}: nobody else is there"
         )
-        if count and _fits([TABLE_COLUMNS, *rows]):
+        if count and fits_terminal(TABLE_COLUMNS, rows):
             print_table(TABLE_COLUMNS, rows, title=title, right=TABLE_COLUMNS[4:])
         else:
             typer.echo("\n".join([title, *lines_of(report)]))
         for fact, value in report.facts:
             typer.echo(f"  {fact}: {value}")
-
-
-def _fits(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the terminal is so wide that a table of these needs to break no value."""
-    from rich.cells import cell_len
-
-    widths = [max(map(cell_len, column)) + len(" ┃ ") for column in zip(*rows, strict=True)]
-    return sum(widths) < output_console().width

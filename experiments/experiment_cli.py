@@ -191,7 +191,7 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
 def _keys(rows: Sequence[Sequence[object]]) -> int:
     """How many of a table's first columns say what a row is: the first, and names right behind it."""
     texts = [any(str(cell)[:1].isalpha() for cell in column) for column in zip(*rows, strict=True)]
-    return next((place for place, text in enumerate(texts) if place and not text), 0)
+    return next((place for place, text in enumerate(texts) if place and not text), 1)
 
 
 def _show_targets(targets: Sequence[Target]) -> None:

@@ -57,3 +57,11 @@ def test_a_table_that_is_too_wide_goes_on_in_further_ones_with_its_keys(
 def test_a_table_that_fits_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("configuration", "p50 ms"), [("load-balanced", 3)], keys=1)
     assert capsys.readouterr().out.count("load-balanced") == 1
+
+
+def test_a_table_fits_if_no_value_and_no_word_of_a_heading_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ("load-balanced", "12.5")
+    needed = len("load-balanced") + len("latency") + 2 * len(" | ") + 1
+    for width, fits in ((needed, True), (needed - 1, False)):
+        monkeypatch.setattr(terminal, "PIPED_WIDTH", width)
+        assert terminal.fits_terminal(("name", "latency ms"), [row]) is fits

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nearsight.__main__ import INTERRUPTED, main
+from nearsight.experiments import experiment_cli
 from nearsight.experiments.figures import fig6_3
 from nearsight.experiments.figures.experiment import Cell, Row, RunOptions, Target
 
@@ -62,3 +63,12 @@ def test_what_was_missed_stands_last_and_a_smoke_run_is_called_one(
     ]
     monkeypatch.undo()
     assert main(["experiment", "plot", "fig6.3", "--out", str(folder)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys"),
+    [([("10", "only cloud", 3.5), ("20", "only cloud", "-")], 2), ([("a", "b")], 1), ([], 1)],
+    ids=["a number and a name", "nothing but words", "nothing"],
+)
+def test_a_table_repeats_what_its_rows_are_called(rows: Sequence[Sequence[object]], keys: int) -> None:
+    assert experiment_cli._keys(rows) == keys
