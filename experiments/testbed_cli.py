@@ -112,7 +112,7 @@ def down(
     typer.echo(f"no testbed is up in {folder}")
     if purge:
         cleared = clear_nodes(read_inventory(inventory), folder)
-        typer.echo(f"removed {', '.join([*cleared, str(folder)])}")
+        typer.echo("removed " + ", ".join([*cleared, f"the testbed's files in {folder}"]))
 
 
 @app.command()

@@ -21,6 +21,7 @@ from nearsight.experiments.testbed.inventory import Inventory
 from nearsight.experiments.testbed.shaper import write_json
 
 STATE_FILE = "testbed.json"
+LOCK_FILE = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def locked(folder: Path) -> Iterator[None]:
         If another one does.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (folder / LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

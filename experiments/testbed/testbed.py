@@ -21,9 +21,15 @@ from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network
 from nearsight.experiments.testbed.nodes import DaemonState, Node
 from nearsight.experiments.testbed.processes import termination_as_interrupt
-from nearsight.experiments.testbed.state import STATE_FILE, TestbedState, load_state, locked
+from nearsight.experiments.testbed.state import LOCK_FILE, STATE_FILE, TestbedState, load_state, locked
 
-_PURGE = 'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl && { rmdir "$1" 2>/dev/null || true; }'
+_PURGE = (
+    '[ -e "$1/agent.py" ] || exit 0; '
+    'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl && { echo removed; rmdir "$1" 2>/dev/null || true; }'
+)
+"""What was installed in a folder, if that is one of ours; the folder too if nothing else is there."""
+_LEFT = ("nodes", "keys", "material", "wheel")
+"""Folders that a testbed makes in its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +147,28 @@ def clear_nodes(inventory: Inventory, folder: Path) -> tuple[str, ...]:
     Unavailable
         If a node cannot be reached.
     """
+    with locked(folder):
+        with opened(TestbedState(inventory), folder) as nodes:
+            remote = [node for node in nodes.by_name.values() if node.host.spec.kind == "ssh"]
+            cleared = [text for text in nodes.each(_purge, remote) if text]
+        _clear_folder(folder)
+    return tuple(cleared)
 
-    def clear(node: Node) -> str:
-        place = node.host.spec.folder
-        node.shell.run(["sh", "-c", _PURGE, "sh", place])
-        return f"{place} on {node.host.name}"
 
-    with locked(folder), opened(TestbedState(inventory), folder) as nodes:
-        remote = [node for node in nodes.by_name.values() if node.host.spec.kind == "ssh"]
-        cleared = tuple(nodes.each(clear, remote))
-    shutil.rmtree(folder, ignore_errors=True)
-    return cleared
+def _purge(node: Node) -> str:
+    """Remove what was installed on an SSH node; what that was, in words, or empty."""
+    place = node.host.spec.folder
+    return f"{place} on {node.host.name}" if node.shell.run(["sh", "-c", _PURGE, "sh", place]) else ""
+
+
+def _clear_folder(folder: Path) -> None:
+    """Remove all that a testbed leaves in its folder; the folder, too, unless there are other files in it."""
+    for name in _LEFT:
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (STATE_FILE, LOCK_FILE):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
@@ -174,7 +191,7 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
     (folder / STATE_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder / "keys", ignore_errors=True)
     if purge:
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear_folder(folder)
 
 
 def _in_main_thread() -> bool:
@@ -192,7 +209,7 @@ def _clear(node: Node, folder: Path, purge: bool) -> str:
         node.shell.run(["rm", "-rf", node.path("keys")])
         node.remove(files=node.host.spec.kind == "ssh")
         if purge and node.host.spec.kind == "ssh":
-            node.shell.run(["sh", "-c", _PURGE, "sh", node.host.spec.folder])
+            _purge(node)
     except (Unavailable, SetupError) as error:
         return str(error)
     return ""

@@ -99,8 +99,20 @@ def test_what_was_installed_can_be_removed_where_no_testbed_is_up(sshd: Sshd, tm
     (there / "venv").mkdir(parents=True)
     (there / "agent.py").touch()
     inventory = read_inventory(write_inventory(tmp_path, lab(sshd, there)))
+    (tmp_path / "state" / "nodes").mkdir(parents=True)
     assert clear_nodes(inventory, tmp_path / "state") == (f"{there} on lab",)
     assert not there.exists()
+    assert not (tmp_path / "state").exists()
+
+
+def test_what_no_testbed_made_stays_where_none_is_up(sshd: Sshd, tmp_path: Path) -> None:
+    there, state = tmp_path / "there", tmp_path / "state"
+    for folder in (there / "venv", state / "nodes", state / "photos"):
+        folder.mkdir(parents=True)
+    inventory = read_inventory(write_inventory(tmp_path, lab(sshd, there)))
+    assert clear_nodes(inventory, state) == ()
+    assert (there / "venv").is_dir()
+    assert [path.name for path in state.iterdir()] == ["photos"]
 
 
 def load(folder: Path) -> TestbedState:
