@@ -1,0 +1,145 @@
+"""How much a device looks for itself, and with how many features, by what it measured: over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nearsight import Recognizer
+from nearsight.common.caching.device_profile import DeviceProfile
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.settings import ImageLimits
+from support.gallery import SETTINGS, SIDE
+from support.prefetching_devices import Scene, holds, photo, settings
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(stack)
+
+
+@pytest.mark.parametrize(("few_ms", "many_ms", "chosen"), [(5.0, 40.0, 200), (5.0, 5.1, 400)])
+def test_the_number_of_features_follows_the_decision(
+    scene: Scene, tmp_path: Path, few_ms: float, many_ms: float, chosen: int
+) -> None:
+    rows = [
+        CacheProfile(
+            backend="auto", query_features=features, largest_k=10, lookup_ms=(spent_ms,), recall=(recall,)
+        )
+        for features, spent_ms, recall in ((200, few_ms, 0.8), (400, many_ms, 0.95))
+    ]
+    DeviceProfile(profiles=tuple(rows)).save(tmp_path / "device.json")
+    device = scene.device(settings(profile=tmp_path / "device.json"))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    state = device.prefetch_state
+    assert state is not None
+    assert state.query_features == chosen
+    explanation = device.explain()
+    assert explanation is not None
+    assert explanation.chosen.query_features == chosen
+    assert {terms.query_features for terms in explanation.alternatives} == {200, 400}
+    assert device.recognize_blocking(photo(1)).answered_by == "device"
+
+
+def test_few_features_are_taken_from_a_smaller_image(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[tuple[int, int], int]] = []
+    extract = OrbExtractor.extract
+
+    def noted(self: OrbExtractor, image: GrayImage, count: int) -> Features:
+        seen.append((image.size, count))
+        return extract(self, image, count)
+
+    monkeypatch.setattr(OrbExtractor, "extract", noted)
+    pipeline = SETTINGS.model_copy(update={"limits": ImageLimits(longest_side=SIDE)})
+    device = scene.device(settings(recognition=pipeline, features=200))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    seen.clear()
+    assert device.recognize_blocking(photo(1)).answered_by == "device"
+    assert [(max(size), count) for size, count in seen] == [(round(0.7 * SIDE), 200)]
+
+
+def test_a_hit_would_have_saved_the_first_photo_but_no_photo_that_nobody_knows(scene: Scene) -> None:
+    device = scene.device()
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    for _ in range(2):
+        device.recognize_blocking(photo(77))
+    told = " 3 answers; 1 of them a hit would have saved"
+    wait_until(lambda: told in _fact(device, "miss latency"), what="three answers")
+
+
+def _fact(device: Recognizer, fact: str) -> str:
+    explanation = device.explain()
+    return dict(explanation.facts).get(fact, "") if explanation is not None else ""
+
+
+def test_a_slow_device_offloads_everything(scene: Scene, tmp_path: Path) -> None:
+    slow = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(9e4,), recall=(0.9,))
+    DeviceProfile(profiles=(slow,)).save(tmp_path / "slow.json")
+    device = scene.device(settings(profile=tmp_path / "slow.json"))
+    for _ in range(3):
+        assert device.recognize_blocking(photo(0)).answered_by == "edge"
+    assert_offloads(scene, device)
+
+
+@pytest.mark.parametrize(("edge_s", "held"), [(0.0, 0), (1.0, 5)])
+def test_the_same_device_offloads_to_a_near_edge_and_caches_before_a_far_one(
+    scene: Scene, tmp_path: Path, edge_s: float, held: int
+) -> None:
+    row = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(400.0,), recall=(0.9,))
+    DeviceProfile(profiles=(row,)).save(tmp_path / "device.json")
+    scene.edge.delay_s = edge_s
+    device = scene.device(settings(profile=tmp_path / "device.json"))
+    device.recognize_blocking(photo(0))
+    wait_until(lambda: device.explain() is not None, what="a decision")
+    explanation = device.explain()
+    assert explanation is not None
+    assert explanation.chosen.terms.k == held
+    holds(device, held)
+
+
+def test_a_device_that_hits_hears_that_its_edge_is_quick_again(scene: Scene, tmp_path: Path) -> None:
+    row = CacheProfile(backend="auto", query_features=400, largest_k=10, lookup_ms=(400.0,), recall=(0.9,))
+    DeviceProfile(profiles=(row,)).save(tmp_path / "device.json")
+    scene.edge.delay_s = 1.0
+    device = scene.device(settings(profile=tmp_path / "device.json"))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    scene.edge.answer_ms = 5.0
+    assert device.recognize_blocking(photo(1)).answered_by == "device"
+    holds(device, 0)
+    assert "1 at the " in _fact(device, "miss latency")
+
+
+def assert_offloads(scene: Scene, device: Recognizer) -> None:
+    wait_until(lambda: device.explain() is not None, what="a decision")
+    explanation = device.explain()
+    assert explanation is not None
+    assert explanation.chosen.terms.k == 0
+    assert {terms.query_features for terms in explanation.alternatives} <= {400}
+    assert scene.edge.fetched == []
+    state = device.prefetch_state
+    assert state is not None
+    assert state.lookups == 0
+
+
+def test_a_number_of_features_that_was_said_is_the_one_that_is_used(scene: Scene) -> None:
+    device = scene.device(settings(features=400))
+    device.recognize_blocking(photo(0))
+    holds(device, 5)
+    state = device.prefetch_state
+    assert state is not None
+    assert state.query_features == 400
+    with pytest.raises(ConfigurationError, match="no 333 features"):
+        scene.device(settings(features=333))

@@ -1,0 +1,199 @@
+"""The SDK against real servers: exactly one outcome per request, by callback, wait or await."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nearsight import (
+    Cancelled,
+    DeadlineExceeded,
+    NearsightError,
+    NotFound,
+    Overloaded,
+    Recognition,
+    RecognizerSettings,
+)
+from support.pictures import broken_images, picture
+from support.recognition_server import (
+    always,
+    failing,
+    never,
+    response,
+)
+from support.recognizers import PHOTO, Scene
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(stack)
+
+
+def test_a_callback_that_raises_harms_no_other(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+    recognizer.recognize(PHOTO, lambda _: 1 / 0)
+    recognizer.recognize(PHOTO, scene.callbacks)
+    assert isinstance(scene.callbacks.wait()[0], Recognition)
+
+
+def test_callbacks_come_in_the_order_of_completion_on_one_thread(scene: Scene) -> None:
+    waiting: list[Future[object]] = []
+
+    def hold() -> Future[object]:
+        waiting.append(Future())
+        return waiting[-1]
+
+    _, edge = scene.tier("edge", hold)
+    recognizer = scene.recognizer(edge)
+    order: list[tuple[int, int]] = []
+    for number in range(3):
+        recognizer.recognize(
+            PHOTO, lambda _, n=number: order.append((n, threading.get_ident())), timeout_s=20
+        )
+        wait_until(lambda n=number: len(waiting) == n + 1)
+    for position, number in enumerate((2, 0, 1), start=1):
+        waiting[number].set_result(response("edge"))
+        wait_until(lambda n=position: len(order) == n)
+    assert [number for number, _ in order] == [2, 0, 1]
+    assert len({thread for _, thread in order}) == 1
+    assert order[0][1] != threading.get_ident()
+
+
+def test_blocking_calls_and_close_work_inside_a_callback(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+
+    def inside(outcome: Recognition | NearsightError) -> None:
+        second = recognizer.recognize_blocking(PHOTO)
+        recognizer.close()
+        scene.callbacks(second)
+
+    recognizer.recognize(PHOTO, inside)
+    assert isinstance(scene.callbacks.wait()[0], Recognition)
+
+
+def test_close_ends_pending_requests_and_their_callbacks_have_run(scene: Scene) -> None:
+    service, edge = scene.tier("edge", never())
+    recognizer = scene.recognizer(edge)
+    handles = [recognizer.recognize(PHOTO, scene.callbacks, timeout_s=60) for _ in range(20)]
+    assert service.asked.acquire(timeout=10)
+    recognizer.close()
+    assert len(scene.callbacks.seen) == 20
+    assert all(isinstance(outcome, Cancelled) for outcome in scene.callbacks.seen)
+    assert all(handle.done() for handle in handles)
+    recognizer.recognize(PHOTO, scene.callbacks)
+    assert isinstance(scene.callbacks.wait(21)[-1], Cancelled)
+
+
+def test_cancel_gives_the_callback_its_error_once(scene: Scene) -> None:
+    service, edge = scene.tier("edge", never())
+    handle = scene.recognizer(edge).recognize(PHOTO, scene.callbacks)
+    assert service.asked.acquire(timeout=10)
+    assert handle.cancel()
+    assert not handle.cancel()
+    assert isinstance(scene.callbacks.wait()[0], Cancelled)
+    with pytest.raises(Cancelled):
+        handle.result(0)
+
+
+@pytest.mark.parametrize("timeout_s", [-1.0, 0.0, 1e-6, 0.001, 0.05])
+def test_a_deadline_shorter_than_the_round_trip_is_a_typed_error(scene: Scene, timeout_s: float) -> None:
+    _, edge = scene.tier("edge", never())
+    scene.recognizer(edge).recognize(PHOTO, scene.callbacks, timeout_s=timeout_s)
+    assert isinstance(scene.callbacks.wait()[0], DeadlineExceeded)
+
+
+def test_hundreds_of_requests_at_once_each_get_one_callback(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+    counts = [0] * 400
+    done = threading.Semaphore(0)
+
+    def count(number: int, outcome: Recognition | NearsightError) -> None:
+        assert isinstance(outcome, Recognition | NearsightError)
+        counts[number] += 1
+        done.release()
+
+    def ask(number: int) -> None:
+        recognizer.recognize(PHOTO, lambda outcome: count(number, outcome), timeout_s=15)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(ask, range(400)))
+    for _ in range(400):
+        assert done.acquire(timeout=20)
+    recognizer.close()
+    assert counts == [1] * 400
+
+
+def test_requests_over_the_limit_are_overloaded_at_once(scene: Scene) -> None:
+    _, edge = scene.tier("edge", never())
+    recognizer = scene.recognizer(edge, None, RecognizerSettings(max_pending=2))
+    for _ in range(3):
+        recognizer.recognize(PHOTO, scene.callbacks, timeout_s=30)
+    assert isinstance(scene.callbacks.wait()[0], Overloaded)
+    assert recognizer.pending == 2
+
+
+def test_awaiting_gives_the_recognition_or_raises(scene: Scene, tmp_path: Path) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+
+    async def main() -> None:
+        answers = await asyncio.gather(*(recognizer.recognize_async(PHOTO) for _ in range(20)))
+        assert {answer.object_id for answer in answers} == {"0042"}
+        with pytest.raises(NotFound):
+            await recognizer.recognize_async(tmp_path / "none.jpg")
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_task_cancels_the_request(scene: Scene) -> None:
+    service, edge = scene.tier("edge", never())
+    recognizer = scene.recognizer(edge)
+
+    async def main() -> None:
+        task = asyncio.create_task(recognizer.recognize_async(PHOTO, timeout_s=60))
+        while not service.asked.acquire(blocking=False):
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert recognizer.pending == 0
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(recognizer.recognize_async(PHOTO, timeout_s=60), 0.05)
+        assert recognizer.pending == 0
+
+    asyncio.run(main())
+
+
+def test_every_kind_of_trouble_at_once_still_gives_one_callback_each(scene: Scene) -> None:
+    errors = [failing(error) for error in (Overloaded("busy"), ValueError("bug"), NotFound("museum"))]
+    troubles = itertools.cycle([always("edge"), never(), *errors])
+    lock = threading.Lock()
+
+    def mixed() -> object:
+        with lock:
+            answer = next(troubles)
+        return answer()
+
+    _, edge = scene.tier("edge", mixed)
+    _, cloud = scene.tier("cloud", mixed)
+    recognizer = scene.recognizer(edge, cloud)
+    images = itertools.cycle([PHOTO, b"", picture(2), broken_images()["truncated"]])
+    for number in range(100):
+        handle = recognizer.recognize(next(images), scene.callbacks, timeout_s=0.2 + 0.01 * number)
+        if number % 7 == 0:
+            handle.cancel()
+    scene.callbacks.wait(100)
+    recognizer.close()
+    assert len(scene.callbacks.seen) == 100

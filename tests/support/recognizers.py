@@ -1,0 +1,56 @@
+"""Recognizers and the real servers that they ask, closed at the end of a test."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+from nearsight import NearsightError, Recognition, Recognizer, RecognizerSettings
+from nearsight.device.recognizer_settings import BreakerSettings
+from support.pictures import jpeg, picture
+from support.recognition_server import Answer, ScriptedRecognition, serve
+
+PHOTO = jpeg(picture(1))
+QUICK = RecognizerSettings(
+    timeout_s=5.0,
+    tier_share=0.2,
+    max_pending=600,
+    breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1, probe_timeout_s=2.0),
+)
+NOBODY = "tcp://127.0.0.1:9"
+
+
+class Callbacks:
+    """Receives outcomes, counted per request."""
+
+    def __init__(self) -> None:
+        self.seen: list[Recognition | NearsightError] = []
+        self._arrived = threading.Semaphore(0)
+
+    def __call__(self, outcome: Recognition | NearsightError) -> None:
+        self.seen.append(outcome)
+        self._arrived.release()
+
+    def wait(self, count: int = 1) -> list[Recognition | NearsightError]:
+        for _ in range(count):
+            assert self._arrived.acquire(timeout=20.0), f"{len(self.seen)} callbacks came"
+        return self.seen
+
+
+class Scene:
+    """Real servers and recognizers of one test, closed at its end."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.callbacks = Callbacks()
+
+    def tier(self, name: str, answer: Answer) -> tuple[ScriptedRecognition, str]:
+        service = ScriptedRecognition(answer)
+        server = serve(service, name)
+        self._stack.callback(server.stop, 0.0)
+        return service, server.endpoint
+
+    def recognizer(
+        self, edge: str | None, cloud: str | None = None, settings: RecognizerSettings = QUICK
+    ) -> Recognizer:
+        return self._stack.enter_context(Recognizer(edge, cloud, "museum", settings=settings))
