@@ -76,6 +76,7 @@ class EdgeClient(CatalogueClient):
     def __init__(self, channel: Channel, catalogue: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(channel, catalogue)
         self._clock = clock
+        self._doubted = False
         self._prediction = Stub(channel, prediction_pb2.DESCRIPTOR.services_by_name["Prediction"])
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
@@ -85,17 +86,18 @@ class EdgeClient(CatalogueClient):
         answer = self._prediction.get_next_objects.future(
             request, timeout_s=timeout_s, catalogue=self._catalogue
         )
-        return then(answer, lambda reply: _predicted_by(reply, (self._clock.monotonic() - sent_s) * 1e3))
+        return then(answer, lambda reply: self._predicted_by(reply, (self._clock.monotonic() - sent_s) * 1e3))
 
-
-def _predicted_by(reply: Reply, round_trip_ms: float) -> Prediction:
-    response = message_of(reply, GetNextObjectsResponse)
-    prediction = prediction_of(response.next_objects)
-    try:
-        return replace(prediction, now=_now_at(reply, response.answer_ms, round_trip_ms))
-    except InvalidMessage as error:
-        _log.warning("what the edge says of its time makes no sense and was ignored", error=str(error))
-        return prediction
+    def _predicted_by(self, reply: Reply, round_trip_ms: float) -> Prediction:
+        response = message_of(reply, GetNextObjectsResponse)
+        prediction = prediction_of(response.next_objects)
+        try:
+            return replace(prediction, now=_now_at(reply, response.answer_ms, round_trip_ms))
+        except InvalidMessage as error:
+            log = _log.debug if self._doubted else _log.warning  # once, not with every hit
+            log("what the edge says of its time makes no sense and is ignored", error=str(error))
+            self._doubted = True
+            return prediction
 
 
 def _now_at(reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeNow | None:

@@ -51,25 +51,38 @@ def edge() -> Iterator[PredictingEdge]:
     edge.stop()
 
 
-def now_at(edge: PredictingEdge, answer_ms: float) -> EdgeNow | None:
+@pytest.fixture
+def client(edge: PredictingEdge) -> Iterator[EdgeClient]:
+    client = EdgeClient(Channel(edge.endpoint, client_id="phone"), "museum")
+    yield client
+    client.close()
+
+
+def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeNow | None:
     """What a device makes of such an answer to a report; there is always a prediction."""
     edge.answer_ms = answer_ms
-    client = EdgeClient(Channel(edge.endpoint, client_id="phone"), "museum")
-    try:
-        prediction = client.get_next_objects("exhibit-0", 10.0).result(20)
-    finally:
-        client.close()
+    prediction = client.get_next_objects("exhibit-0", 10.0).result(20)
     assert prediction.following.object_ids == ("exhibit-1",)
     return prediction.now
 
 
-def test_an_edge_that_says_what_a_photo_takes_is_heard(edge: PredictingEdge) -> None:
-    now = now_at(edge, 12.5)
+def test_an_edge_that_says_what_a_photo_takes_is_heard(edge: PredictingEdge, client: EdgeClient) -> None:
+    now = reported(edge, client, 12.5)
     assert now is not None
     assert now.answer_ms == 12.5
     assert now.transfer_ms > 0
 
 
 @pytest.mark.parametrize("answer_ms", [0.0, -1.0, float("nan"), float("inf"), 1e9])
-def test_an_edge_that_says_nothing_or_nonsense_still_predicts(edge: PredictingEdge, answer_ms: float) -> None:
-    assert now_at(edge, answer_ms) is None
+def test_an_edge_that_says_nothing_or_nonsense_still_predicts(
+    edge: PredictingEdge, client: EdgeClient, answer_ms: float
+) -> None:
+    assert reported(edge, client, answer_ms) is None
+
+
+def test_an_edge_that_says_nonsense_with_every_hit_is_reported_once(
+    edge: PredictingEdge, client: EdgeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        reported(edge, client, -1.0)
+    assert capsys.readouterr().err.count("makes no sense") == 1
