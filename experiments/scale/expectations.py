@@ -79,7 +79,7 @@ def targets_of(summary: Mapping[str, Any]) -> tuple[Target, ...]:
     found = [
         one
         for tiers, expected in EXPECTED[variable].items()
-        for one in [_shape(variable, tiers, expected, values, summary["costs"])]
+        for one in [_shape(variable, tiers, expected, values, summary["costs"] or summary["on"])]
     ]
     if summary["costs"] == PAPER:
         found += [_bound(bound, values) for bound in _BOUNDS if bound.variable == variable]
@@ -99,7 +99,7 @@ def spread(tiers: str, values: Mapping[str, Any]) -> float:
     return max(medians) / min(medians)
 
 
-def _shape(variable: str, tiers: str, expected: str, values: Mapping[str, Any], costs: str) -> Target:
+def _shape(variable: str, tiers: str, expected: str, values: Mapping[str, Any], world: str) -> Target:
     ends = list(values)
     if expected == GROWS:
         heavy, light = (ends[0], ends[-1]) if variable == NETWORK else (ends[-1], ends[0])
@@ -110,7 +110,7 @@ def _shape(variable: str, tiers: str, expected: str, values: Mapping[str, Any], 
         ratio = spread(tiers, values)
         text = f"{variable}: {NAMES[tiers]} is flat, largest p50 over the least at most {FLAT_TO:g}"
         reached = ratio <= FLAT_TO
-    note = "" if reached else reason(costs, variable, tiers) + _note(variable, tiers, values)
+    note = "" if reached else reason(world, variable, tiers) + _note(variable, tiers, values)
     return Target(text, round(ratio, 3), reached, note)
 
 
