@@ -13,26 +13,13 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
+from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
 
 CONFIGURATION_COLOURS = {"only-cloud": "#c2571a", "edge-cache": "#1f6f8b"}
 TIER_COLOURS = {"device": "#7a9e3b", "edge": "#1f6f8b", "cloud": "#c2571a", "none": "#999999"}
-_STYLE: Any = {  # the keys that rc_context's type allows differ between versions of matplotlib
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-}
 
 
 def plot(folder: Path) -> Path:
@@ -42,7 +29,7 @@ def plot(folder: Path) -> Path:
     by_configuration: dict[str, list[RequestRow]] = {}
     for row in rows:
         by_configuration.setdefault(row.configuration, []).append(row)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
         figure = Figure(figsize=(11, 7.2), layout="constrained")
         ((over_time, distribution), (answered_by, link)) = figure.subplots(2, 2)
         _latency_over_time(over_time, by_configuration)
@@ -88,7 +75,7 @@ def _latency_over_time(axes: Axes, by_configuration: Mapping[str, Sequence[Reque
     )
     if _any_latency(by_configuration):
         axes.set_yscale("log")
-        _milliseconds(axes.yaxis)
+        plain_logarithmic(axes.yaxis)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
 
 
@@ -123,20 +110,13 @@ def _latency_distribution(axes: Axes, by_configuration: Mapping[str, Sequence[Re
     )
     if _any_latency(by_configuration):
         axes.set_xscale("log")
-        _milliseconds(axes.xaxis)
+        plain_logarithmic(axes.xaxis)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _any_latency(by_configuration: Mapping[str, Sequence[RequestRow]]) -> bool:
     """Whether there is anything to show on a logarithmic axis."""
     return any(row.latency_ms > 0 for rows in by_configuration.values() for row in rows)
-
-
-def _milliseconds(axis: Axis) -> None:
-    """Ticks at 1, 2, 5 of every power of ten, written as plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _tiers(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:

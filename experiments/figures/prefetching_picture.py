@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from nearsight.experiments.figures.prefetching import (
     ADAPTIVE,
@@ -23,7 +22,7 @@ from nearsight.experiments.figures.prefetching import (
     REAL,
 )
 from nearsight.experiments.figures.result_files import ResultFolder
-from nearsight.experiments.figures.style import STYLE
+from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 from nearsight.experiments.testbed.networks import TABLE_6_3, in_words
 
 if TYPE_CHECKING:
@@ -79,9 +78,7 @@ def _distribution(axes: Axes, latencies: Mapping[str, Sequence[float]], found: M
         axes.plot([p50], [0.5], "o", color=_COLOURS[name], markersize=5)
     axes.tick_params(labelbottom=True)
     axes.set(xlabel="latency [ms]", ylabel="share answered within …", ylim=(0, 1.02), xscale="log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    plain_logarithmic(axes.xaxis)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)
 
 

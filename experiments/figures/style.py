@@ -23,8 +23,6 @@ STYLE: Any = {  # the keys that rc_context's type allows differ between versions
     "axes.titlelocation": "left",
     "legend.frameon": False,
 }
-
-
 _ONE_DECADE = 10.0
 
 

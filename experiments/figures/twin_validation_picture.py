@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from nearsight.experiments.figures.result_files import ResultFolder
-from nearsight.experiments.figures.style import STYLE
+from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 from nearsight.experiments.figures.twin_bench import CONFIGURATIONS_COMPARED, FIT, POINTS
 from nearsight.experiments.figures.twin_validation import TESTBED, TWIN
 from nearsight.experiments.simulation.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
@@ -70,8 +69,6 @@ def _panel(
     what = f"{point} (costs are fitted here)" if point == FIT else point
     axes.set_title(f"{what}\n{in_words(POINTS[point].network)}")
     axes.set(ylim=(0, 1.02), xscale="log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    plain_logarithmic(axes.xaxis)
     axes.tick_params(axis="x", labelrotation=60)
     axes.set_xlabel("latency [ms]\nThe twin's error of p50, p95:\n" + "\n".join(lines), fontsize=8)
