@@ -32,6 +32,7 @@ from nearsight.common.model_fetcher import ModelFetcher
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.status import format_bytes
 from nearsight.device.catalogue_sync import CatalogueSync
 from nearsight.device.forecasts import Forecasts
 from nearsight.device.held_models import HeldModels, PrefetchAccount
@@ -245,10 +246,10 @@ class Prefetcher:
         return [
             ("current object", self._current),
             ("in use", f"{state.k} objects, {state.query_features} features"),
-            ("held", f"{state.held_models} models, {state.held_bytes / 1e6:.1f} MB"),
+            ("held", f"{state.held_models} models, {format_bytes(state.held_bytes)}"),
             ("lookups", f"{state.hits} hits of {state.lookups}"),
-            ("fetched", f"{account.fetched_models} models, {account.fetched_bytes / 1e6:.2f} MB"),
-            ("wasted", f"{account.wasted_models} models, {account.wasted_bytes / 1e6:.2f} MB"),
+            ("fetched", f"{account.fetched_models} models, {format_bytes(account.fetched_bytes)}"),
+            ("wasted", f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}"),
             ("miss latency", self._profiler.miss_why),
             ("next photo of the same object", f"{self._profiler.stays:.2f}"),
             ("lookup", f"x{self._profiler.correction:.2f} of the profile ({self._profiler.profile.origin})"),

@@ -7,11 +7,8 @@ from dataclasses import asdict, dataclass
 
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.experiments.demo.scenario import EDGE_CACHE, ONLY_CLOUD, Scenario
-from nearsight.experiments.testbed.metrics import accounting_errors, summarise
+from nearsight.experiments.testbed.metrics import LATE_MS, accounting_errors, summarise
 from nearsight.experiments.testbed.rows import RequestRow
-
-LATE_MS = 50.0
-"""Photos sent later than this, at the 99th percentile, mean that the machine could not keep up."""
 
 
 @dataclass(frozen=True, slots=True)

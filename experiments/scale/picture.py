@@ -17,8 +17,8 @@ from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 from nearsight.experiments.scale.configurations import COLOURS, NAMES
 from nearsight.experiments.scale.operating_point import CLASSES, NETWORK, NETWORKS, SECTIONS, VISITORS
 from nearsight.experiments.scale.plan import AS_TESTBED, MEASURED, PAPER, TESTBED
+from nearsight.experiments.testbed.metrics import LATE_MS
 from nearsight.experiments.testbed.networks import in_words
-from nearsight.experiments.testbed.summary import LATE_MS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

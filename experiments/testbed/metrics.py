@@ -15,6 +15,8 @@ import numpy as np
 from nearsight.experiments.testbed.rows import RECOGNIZED, RequestRow
 
 PERCENTILES = (50, 95, 99)
+LATE_MS = 50.0
+"""Photos sent later than this, at the 99th percentile, mean that the machine could not keep up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,17 @@ import numpy as np
 
 from nearsight.experiments.testbed.calibration import TARGET_ERROR, TARGET_RTT_ERROR_MS
 from nearsight.experiments.testbed.campaign import Cell
-from nearsight.experiments.testbed.metrics import Metrics, latency_percentiles, latency_split, summarise
+from nearsight.experiments.testbed.metrics import (
+    LATE_MS,
+    Metrics,
+    latency_percentiles,
+    latency_split,
+    summarise,
+)
 from nearsight.experiments.testbed.rows import read_request_rows
 
 ROWS, FACTS = "requests.csv", "cell.json"
 _TO_CLOUD = "/link-to-cloud"
-LATE_MS = 50.0
-"""Of requests that are a second apart."""
 
 
 @dataclass(frozen=True, slots=True)
