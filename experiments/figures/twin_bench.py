@@ -150,7 +150,7 @@ class Bench:
         twin = TwinSession(
             tuple(models),
             traced(traces, seen),
-            self._measured_profiles(models).model_copy(update={"miss_factor": _missed(seen.values())}),
+            _with_misses(self._measured_profiles(models), seen.values()),
             point.network,
             transitions,
             hardware=Hardware(shared=os.cpu_count() or 1),
@@ -307,10 +307,12 @@ def _held_by_devices(
     return held
 
 
-def _missed(photos: Iterable[TwinPhoto]) -> float:
-    """How much longer than usual a tier looks at photos that it does not know."""
+def _with_misses(costs: CostModel, photos: Iterable[TwinPhoto]) -> CostModel:
+    """Photos that are not measured are missed as those that are."""
     efforts = [one.tier_effort.missed for one in photos if one.tier_effort.missed is not None]
-    return max(1.0, float(np.median(efforts))) if efforts else 2.0
+    if not efforts:
+        return costs
+    return costs.model_copy(update={"miss_factor": float(np.clip(np.median(efforts), 1.0, 20.0))})
 
 
 def _was_late(rows: Sequence[RequestRow]) -> str:
@@ -322,10 +324,8 @@ def _was_late(rows: Sequence[RequestRow]) -> str:
 def as_fast(twin: TwinSession, costs: CostModel, played: Sequence[Played]) -> TwinSession:
     """The twin of the machine at the pace that it had."""
     pace_ms = float(np.mean([one.conditions.pace_ms for one in played]))
-    slowness = pace_ms / costs.pace_ms if pace_ms and costs.pace_ms else 1.0
-    hardware = replace(
-        twin.hardware, cloud_slowness=slowness, edge_slowness=slowness, device_slowness=slowness
-    )
+    pace = pace_ms / costs.pace_ms if pace_ms and costs.pace_ms else 1.0
+    hardware = replace(twin.hardware, pace=pace)
     return replace(twin, costs=costs, hardware=hardware)
 
 

@@ -136,7 +136,7 @@ class TwinDevice:
     ) -> None:
         """Recognise on the device, with models of devices nearby, if it shares, and of this edge."""
         settings = self._settings.prefetch
-        profile = self._costs.device_profile(self.processor.slowness)
+        profile = self._costs.device_profile(self.processor.profiled)
         worker = VirtualWorker(self._events, self.processor)
 
         def build(models: Sequence[ObjectModel], recognition: RecognitionSettings) -> ObjectRecognizer:
@@ -223,9 +223,12 @@ class TwinDevice:
         if found is None:
             self._offload(request, features)
             return
-        self._workers += 1
         if self.prefetcher is not None:
             self.prefetcher.note_local(found, _NO_FEATURES)
+        self._work(self._costs.model.hand_over_ms / 1e3, lambda _spent_s: self._known(request, found))
+
+    def _known(self, request: _Request, found: RecognizedObject) -> None:
+        self._workers += 1
         self._step(request, request.flow.recognized_here(TierAnswer(found, DEVICE), self._clock.now_s))
         self._prepare_next()
 

@@ -128,7 +128,7 @@ class TwinEdge:
             self.worker,
             EdgeMetrics(CollectorRegistry()),
             self.worker,
-            costs.edge_profile(processor.slowness),
+            costs.edge_profile(processor.profiled),
             self.load,
         )
         self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._recognizer)

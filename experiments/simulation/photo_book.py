@@ -13,7 +13,7 @@ the same few photos, so the median of a session is that of a few photos.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +27,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.simulation.cost_model import SECOND_LOOK_MS
-from nearsight.experiments.simulation.photos import NEVER, Effort, TwinPhoto
+from nearsight.experiments.simulation.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
 
 _TIMES = 5
 _LEAST_EFFORT, _MOST_EFFORT = 0.1, 10.0
@@ -65,6 +65,7 @@ def measure_photos(
     feature_counts: Sequence[int],
     settings: RecognitionSettings,
     usual: Usual | None = None,
+    thread_time: Callable[[], float] = time.thread_time,
 ) -> dict[Path, TwinPhoto]:
     """Look at every photo.
 
@@ -80,8 +81,11 @@ def measure_photos(
         The pipeline.
     usual : Usual, optional
         Without it all look among all models, and all photos are as hard as any.
+    thread_time : callable
+        CPU time of this thread [s].
     """
-    book = _Book({model.object_id: model for model in models}, feature_counts, settings, usual)
+    by_id = {model.object_id: model for model in models}
+    book = _Book(by_id, feature_counts, settings, usual, thread_time)
     found: dict[Path, TwinPhoto] = {}
     for _ in range(
         _TIMES if usual is not None else 1
@@ -117,11 +121,13 @@ class _Book:
         feature_counts: Sequence[int],
         settings: RecognitionSettings,
         usual: Usual | None,
+        thread_time: Callable[[], float],
     ) -> None:
         self._models = models
         self._counts = feature_counts
         self._settings = settings
         self._usual = usual
+        self._thread_time = thread_time
         self._extractor = OrbExtractor(settings.fast_threshold)
         self._built: dict[tuple[str, ...], ObjectRecognizer] = {}
         self._seen: dict[tuple[Path, tuple[str, ...], int], _Looked] = {}
@@ -154,16 +160,16 @@ class _Book:
         return TwinPhoto(
             object_id,
             path.stat().st_size,
-            float(least),
-            again.known,
-            frozenset(count for count in self._counts if count > least) - frozenset(known_with),
-            tuple(
+            least_features=float(least),
+            at_second_look=again.known,
+            missed_with=frozenset(count for count in self._counts if count > least) - frozenset(known_with),
+            device_efforts=tuple(
                 (count, self._effort(path, looks[count], near, profile))
                 for count, profile in profiles.items()
                 if count in looks
             ),
-            self._effort(path, tier, cached, usual.edge) if usual is not None else Effort(),
-            self._second_effort(again) if not tier.known else 1.0,
+            tier_effort=self._effort(path, tier, cached, usual.edge) if usual is not None else AS_ANY_PHOTO,
+            second_effort=self._second_effort(again) if not tier.known else 1.0,
         )
 
     def _effort(self, path: Path, look: _Looked, names: tuple[str, ...], profile: CacheProfile) -> Effort:
@@ -204,20 +210,20 @@ class _Book:
     def _look(self, path: Path, object_id: str, names: tuple[str, ...], count: int) -> _Looked:
         settings, recognizer, content = self._settings, self._among(names), path.read_bytes()
         limits = replace(settings.limits, longest_side=quick_look(settings, count).longest_side)
-        started_s = time.thread_time()
+        started_s = self._thread_time()
         features = self._extractor.extract(load_image(content, limits), count)
-        extracted_s = time.thread_time()
+        extracted_s = self._thread_time()
         found = recognizer.recognize(features).found
-        lookup_ms = (time.thread_time() - extracted_s) * 1e3
+        lookup_ms = (self._thread_time() - extracted_s) * 1e3
         known = bool(object_id) and found is not None and found.object_id == object_id
         return self._noted((path, names, count), _Looked(known, (extracted_s - started_s) * 1e3, lookup_ms))
 
     def _second_look(self, path: Path, object_id: str) -> _Looked:
         """As the cloud does it; ``lookup_ms`` is all of it."""
         recognizer, content = self._among(self._full), path.read_bytes()
-        started_s = time.thread_time()
+        started_s = self._thread_time()
         found = recognize_image(content, recognizer, self._extractor).found
-        spent_ms = (time.thread_time() - started_s) * 1e3
+        spent_ms = (self._thread_time() - started_s) * 1e3
         known = bool(object_id) and found is not None and found.object_id == object_id
         return self._noted((path, self._full, 0), _Looked(known, 0.0, spent_ms))
 

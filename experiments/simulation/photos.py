@@ -43,7 +43,7 @@ class Effort:
     missed: float | None = None
 
 
-_AS_ANY = Effort()
+AS_ANY_PHOTO = Effort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class TwinPhoto:
     at_second_look: bool
     missed_with: frozenset[int] = frozenset()
     device_efforts: tuple[tuple[int, Effort], ...] = ()
-    tier_effort: Effort = Effort()
+    tier_effort: Effort = AS_ANY_PHOTO
     second_effort: float = 1.0
 
     def device_effort(self, features: int) -> Effort:
         """How hard it is with so many features."""
-        return next((effort for count, effort in self.device_efforts if count == features), _AS_ANY)
+        return next((effort for count, effort in self.device_efforts if count == features), AS_ANY_PHOTO)
 
     def known_with(self, features: int) -> bool:
         """Whether it is recognised at first look with so many features."""

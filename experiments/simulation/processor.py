@@ -103,17 +103,24 @@ class Processor:
         Its own, so many, or those of a machine that is shared.
     slowness : float
         How many times slower it is than the machine whose times are given.
+    pace : float
+        How many times longer it takes at the moment than its own profile says.
 
     Attributes
     ----------
+    slowness, profiled : float
+        As it is, and as its profile says.
     busy_s : float
         Core seconds of all that was begun.
     """
 
-    def __init__(self, events: EventQueue, cores: int | Cores, slowness: float = 1.0) -> None:
+    def __init__(
+        self, events: EventQueue, cores: int | Cores, slowness: float = 1.0, pace: float = 1.0
+    ) -> None:
         self._cores = cores if isinstance(cores, Cores) else Cores(events, cores)
         self.cores = self._cores.count
-        self.slowness = slowness
+        self.profiled = slowness
+        self.slowness = slowness * pace
         self.busy_s = 0.0
 
     @property

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -101,6 +102,8 @@ class Hardware:
     cloud_slowness, edge_slowness, device_slowness : float
         How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
         decide by profiles of their own speed.
+    pace : float
+        How many times longer all of them take at the moment than their profiles say.
     """
 
     cloud: int = 24
@@ -110,6 +113,7 @@ class Hardware:
     cloud_slowness: float = 1.0
     edge_slowness: float = 1.0
     device_slowness: float = 1.0
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +244,19 @@ class _Run:
         self._devices = [self._device(visitor) for visitor in session.visitors]
 
     def _processor(self, cores: int, slowness: float) -> Processor:
-        return Processor(self._events, cores if self._machine is None else self._machine, slowness)
+        return Processor(
+            self._events,
+            cores if self._machine is None else self._machine,
+            slowness,
+            self._session.hardware.pace,
+        )
 
     def _make_edges(self) -> list[TwinEdge]:
         settings = self._tiers.edge
         if settings is None:
             return []
         hardware = self._session.hardware
-        way_s = self._costs.one_way_s(hardware.edge_slowness, hardware.cloud_slowness)
+        way_s = hardware.pace * self._costs.one_way_s(hardware.edge_slowness, hardware.cloud_slowness)
         return [
             TwinEdge(
                 self._events,
@@ -265,8 +274,9 @@ class _Run:
         events, session, hardware = self._events, self._session, self._session.hardware
         link, way_s = self._links[visitor.edge], self._costs.one_way_s
         slowness = hardware.device_slowness
+        pace = hardware.pace
         stretch = self._costs.call_stretch
-        to_cloud_s = way_s(slowness, hardware.cloud_slowness)
+        to_cloud_s = pace * way_s(slowness, hardware.cloud_slowness)
         connect_s = self._costs.connect_s
         tiers = {CLOUD: over(link, to_cloud_s, stretch, self._cloud.recognize, connect_s)}
         if not self._edges:
@@ -277,7 +287,7 @@ class _Run:
         near = {
             EDGE: over(
                 air,
-                way_s(slowness, hardware.edge_slowness),
+                pace * way_s(slowness, hardware.edge_slowness),
                 stretch,
                 lambda question, deadline_s, answered: edge.recognize(
                     question, device_id, deadline_s, answered
@@ -346,21 +356,21 @@ class _Run:
         if not (self._tiers.taught and self._edges):
             return
         events, clock = self._events, self._events.clock
-        waiting = Counter(edges=len(self._edges))
+        taught: list[TwinEdge] = []
+        started: list[TwinDevice] = []
         for edge in self._edges:
-            edge.teach(self._session.transitions, lambda: waiting.subtract(["edges"]))
-        if self._machine is not None:
-            waiting["devices"] = len(self._devices)
-            for device in self._devices:
-                device.processor.run(_DEVICE_START_S, lambda: waiting.subtract(["devices"]))
-        events.run(enough=lambda: not waiting["edges"])
+            edge.teach(self._session.transitions, partial(taught.append, edge))
+        starting = self._devices if self._machine is not None else []
+        for device in starting:
+            device.processor.run(_DEVICE_START_S, partial(started.append, device))
+        events.run(enough=lambda: len(taught) == len(self._edges))
         end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._state()
         while clock.now_s < end_s and (clock.now_s - since_s < _QUIET_S or any(state[1::2])):
             self._events.run(clock.now_s + _POLL_S)
             before, state = state, self._state()
             if state != before:
                 since_s = clock.now_s
-        events.run(enough=lambda: not waiting["devices"])
+        events.run(enough=lambda: len(started) == len(starting))
 
     def _state(self) -> list[int]:
         """Of each edge, the objects in its cache and those that are being fetched."""
