@@ -59,6 +59,7 @@ _SHARES = frozenset(("edge_cpu", "cloud_cpu"))
 _LOGARITHMIC = frozenset(("p50_ms", "traffic_kbps", *_SHARES))
 _PROBABILITIES = frozenset(("recall", "precision"))
 _DRAWN_FOR = {"up_kbps": "traffic_kbps"}
+"""Tables show both ways, the picture their sum."""
 _LEAST = {"traffic_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
 _BAR = 0.75
 _CLIPPED_FROM = 4.0
@@ -116,9 +117,11 @@ def _quality(worst: Mapping[str, float]) -> str:
 
 
 def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
-    values, (title, unit) = found["values"], _PANELS[metric]
-    factor, least = 100.0 if metric in _SHARES else 1.0, _LEAST.get(metric, 0.0)
-    names, smallest = list(dict.fromkeys(tiers for one in values.values() for tiers in one)), least
+    values = found["values"]
+    title, unit = _PANELS[metric]
+    factor = 100.0 if metric in _SHARES else 1.0
+    least = smallest = _LEAST.get(metric, 0.0)
+    names = list(dict.fromkeys(tiers for one in values.values() for tiers in one))
     for number, tiers in enumerate(names):
         drawn = [
             (place, one[tiers][metric])
