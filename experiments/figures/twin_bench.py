@@ -264,13 +264,14 @@ class Bench:
         """Fit the costs to this point, and keep them for the others."""
         measured = _by_configuration(played)
         origin = "testbed, " + ", ".join(f"{len(rows)} photos {name}" for name, rows in measured.items())
-        paces = [one.conditions.pace_ms for one in played]
+        pace_ms = float(np.mean([one.conditions.pace_ms for one in played]))
+        costs = twin.costs.model_copy(update={"pace_ms": pace_ms})
+        paces = paces_of(costs, played)
 
         def tried_with(tried: CostModel) -> Mapping[str, Sequence[RequestRow]]:
-            return _by_configuration(simulate(replace(twin, costs=tried), 1))
+            return _by_configuration(simulate(replace(twin, costs=tried), 1, paces))
 
-        fitted = fit(twin.costs, measured, tried_with, origin=origin)
-        fitted.model_copy(update={"pace_ms": float(np.mean(paces))}).save(self.costs_path)
+        fit(costs, measured, tried_with, origin=origin).save(self.costs_path)
 
 
 def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
@@ -321,22 +322,27 @@ def _was_late(rows: Sequence[RequestRow]) -> str:
     return f"photos were sent {late_ms:.0f} ms late" if late_ms > _LATEST_MS else ""
 
 
-def as_fast(twin: TwinSession, costs: CostModel, played: Sequence[Played]) -> TwinSession:
-    """The twin of the machine at the pace that it had."""
-    pace_ms = float(np.mean([one.conditions.pace_ms for one in played]))
-    pace = pace_ms / costs.pace_ms if pace_ms and costs.pace_ms else 1.0
-    hardware = replace(twin.hardware, pace=pace)
-    return replace(twin, costs=costs, hardware=hardware)
+def paces_of(costs: CostModel, played: Sequence[Played]) -> dict[str, float]:
+    """How much longer than by these costs the machine took in the sessions of each configuration."""
+    found: dict[str, list[float]] = {}
+    for one in played:
+        if one.conditions.pace_ms and costs.pace_ms:
+            found.setdefault(one.tiers, []).append(one.conditions.pace_ms / costs.pace_ms)
+    return {tiers: float(np.mean(paces)) for tiers, paces in found.items()}
 
 
-def simulate(twin: TwinSession, times: int) -> list[Played]:
-    """All configurations in the twin, some times with other random times."""
+def simulate(twin: TwinSession, times: int, paces: Mapping[str, float]) -> list[Played]:
+    """All configurations in the twin, each at its pace, some times with other random times."""
     return [
-        Played(name, number, replace(twin, seed=twin.seed + number - 1).play(name, tiers).rows, _NO_MACHINE)
+        Played(name, number, _at_pace(twin, paces.get(name, 1.0), number).play(name, tiers).rows, _NO_MACHINE)
         for number in range(1, times + 1)
         for name, tiers in CONFIGURATIONS.items()
         if name in CONFIGURATIONS_COMPARED
     ]
+
+
+def _at_pace(twin: TwinSession, pace: float, number: int) -> TwinSession:
+    return replace(twin, hardware=replace(twin.hardware, pace=pace), seed=twin.seed + number - 1)
 
 
 def _by_configuration(played: Sequence[Played]) -> dict[str, list[RequestRow]]:

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
-from nearsight.experiments.figures.twin_bench import FIT, POINTS, TWINS, Bench, Played, as_fast, simulate
+from nearsight.experiments.figures.twin_bench import FIT, POINTS, TWINS, Bench, Played, paces_of, simulate
 
 TESTBED, TWIN = "testbed", "twin"
 MOST_ERROR = 0.15
@@ -55,7 +55,8 @@ class Figure(Experiment):
         played = bench.together(session) if options.smoke else bench.one_by_one(name, session)
         if name == FIT:
             bench.fit(twin, played)
-        simulated = simulate(as_fast(twin, bench.costs(), played), TWINS)
+        costs = bench.costs()
+        simulated = simulate(replace(twin, costs=costs), TWINS, paces_of(costs, played))
         return [
             row
             for source, sessions in ((TESTBED, played), (TWIN, simulated))
