@@ -44,7 +44,8 @@ format: $(STAMP)  ## format the code and sort the imports
 bench: $(STAMP)  ## benchmarks against peers, written to results/bench/
 	$(BIN)/nearsight bench all --out results/bench
 
-figures: $(STAMP)  ## chapter 6 of the dissertation on the twin, and the report
+figures: $(STAMP)  ## chapter 6 of the dissertation on the twin, and the report; FRESH=1 replaces what is there
+	$(if $(FRESH),rm -rf $(foreach name,$(SCALE) map,results/experiments/$(name) results/experiments/$(name)-paper))
 	@for costs in measured paper; do for name in $(SCALE); do \
 		$(BIN)/nearsight experiment run $$name --costs $$costs || exit; done; done
 	@$(BIN)/nearsight experiment run map
