@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nearsight.experiments.figures.loss_grid import FAST_PHONE, MACHINES, SLOW_EDGE
-from nearsight.experiments.figures.losses import METRICS, Loss, Place
+from nearsight.experiments.figures.losses import METRICS, Loss, Place, digits
 from nearsight.experiments.scale.configurations import NAMES
 from nearsight.experiments.scale.operating_point import NETWORKS
 
@@ -110,10 +110,10 @@ class Region:
         percent = [100 * (one.ratio - 1) for one in self.losses]
         rivals = Counter(NAMES[one.rival] for one in self.losses)
         whom = ", ".join(f"{name} ({count})" for name, count in rivals.most_common(2))
+        middle, most = digits(float(np.median(differences))), digits(max(differences))
         return (
-            f"{self.where}: {self.lost} of {self.points} points, by {np.median(differences):.3g} {unit} "
-            f"({np.median(percent):+.0f} %) in the middle and {max(differences):.3g} {unit} at most; best "
-            f"there: {whom}"
+            f"{self.where}: {self.lost} of {self.points} points, by {middle} {unit} "
+            f"({np.median(percent):+.0f} %) in the middle and {most} {unit} at most; best there: {whom}"
         )
 
 

@@ -21,6 +21,7 @@ SIMPLER = (ONLY_CLOUD, LOAD_BALANCED, BOUNDED, PREFETCHING)
 _WITH_EDGE = tuple(name for name in SIMPLER if name != ONLY_CLOUD)
 _BEYOND = 2.0
 """Standard errors."""
+_THREE_DIGITS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ class Metric:
         """Its value in a row."""
         value = sum(float(row[name]) for name in self.columns)
         return self.factor * (1.0 - value if self.complement else value)
+
+
+def digits(value: float) -> str:
+    """For a person: three digits, or all that stand before the point."""
+    return f"{value:.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType(

@@ -22,7 +22,7 @@ from nearsight.common.logging import configure_logging
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
 from nearsight.experiments.figures.loss_grid import MACHINES, grid_of, point_of
 from nearsight.experiments.figures.loss_regions import regions_of
-from nearsight.experiments.figures.losses import METRICS, SIMPLER, Loss, Metric, Place, losses_of
+from nearsight.experiments.figures.losses import METRICS, SIMPLER, Loss, Metric, Place, digits, losses_of
 from nearsight.experiments.scale.configurations import NAMES
 from nearsight.experiments.scale.machines import machines_of
 from nearsight.experiments.scale.plan import TESTBED
@@ -174,7 +174,8 @@ def _told(worst: Mapping[str, Any], metric: Metric) -> str:
     plain = worst["full"] / worst["best"] if worst["best"] else worst["ratio"]
     of_runs = "" if abs(plain / worst["ratio"] - 1.0) < _ROUNDING else " in the mean of the runs' ratios"
     return (
-        f"{worst['full']:.3g} against {worst['best']:.3g} {metric.unit} of the {NAMES[worst['rival']]} "
+        f"{digits(worst['full'])} against {digits(worst['best'])} {metric.unit} "
+        f"of the {NAMES[worst['rival']]} "
         f"(x{worst['ratio']:.2f}{of_runs}): {place['visitors']} visitors, {place['sections']} sections, "
         f"{place['classes']} classes, {place['network']}, {place['machines']}"
     )

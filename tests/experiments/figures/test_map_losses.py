@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearsight.experiments.figures.losses import Place, losses_of
+from nearsight.experiments.figures.losses import Place, digits, losses_of
 from nearsight.experiments.simulation.session import ADAPTIVE, BOUNDED, ONLY_CLOUD, PREFETCHING
 from support.map_rows import FAST, map_rows
 
@@ -72,3 +72,7 @@ def test_a_system_without_an_edge_is_no_rival_for_its_cpu() -> None:
 def test_photos_that_are_not_recognised_are_what_recall_lacks() -> None:
     (loss,) = losses_of(map_rows(lambda *_: 1.0, [HERE]), ADAPTIVE, "missed")
     assert loss.full == pytest.approx(5.0)
+
+
+def test_numbers_are_told_without_exponents() -> None:
+    assert [digits(value) for value in (0.4224, 12.34, 99.6, 1996.4)] == ["0.422", "12.3", "99.6", "1996"]
