@@ -184,6 +184,8 @@ class Figure(Experiment):
 
 
 def _spread(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return "not known"
     return f"{min(ratios):.2f} to {max(ratios):.2f}, median {np.median(ratios):.2f}"
 
 
@@ -197,6 +199,7 @@ def _ratios(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
         f"p{rank}": [
             round(float(np.percentile(one[SHARING], rank) / np.percentile(one[ALONE], rank)), 4)
             for one in latencies.values()
+            if ALONE in one and SHARING in one
         ]
         for rank in (50, 95)
     }

@@ -105,6 +105,11 @@ def test_a_crowd_that_is_slower_shows_in_the_spread() -> None:
     assert Figure().metrics(rows)["ratios"] == {"p50": [1.0, 1.5], "p95": [1.0, 1.5]}
 
 
+def test_a_crowd_that_only_one_configuration_answered_has_no_ratio() -> None:
+    silent = [{**row, "repetition": 1} for row in prefetching() if row["devices"] == ALONE]
+    assert Figure().metrics(stored([*endurance(), *prefetching(), *silent]))["ratios"]["p50"] == [1.0]
+
+
 def test_full_runs_change_the_order_of_the_configurations() -> None:
     keys = [cell.key for cell in Figure().cells(RunOptions())]
     assert keys[:5] == [
