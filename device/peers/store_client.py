@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from nearsight.common.background import BackgroundWorker
-from nearsight.common.clock import Clock
-from nearsight.device.peers.kroute import KRoute
-from nearsight.device.peers.links import Links
-from nearsight.device.peers.peer_settings import PeerSettings
 from nearsight.device.peers.read_course import ReadCourse
 from nearsight.device.peers.reading import NodeAnswer
-from nearsight.device.peers.store_calls import Own, StoreCalls
+from nearsight.device.peers.store_calls import StoreCalls
 from nearsight.device.peers.values import Entry
 from nearsight.device.peers.view import View
 from nearsight.device.peers.write_course import WriteCourse
@@ -32,26 +27,12 @@ class Mine:
 
 
 class StoreClient(StoreCalls):
-    """Reads and writes of one device. Thread-safe; parameters as of `StoreCalls`.
+    """Reads and writes of one device. Thread-safe; parameters as of `StoreCalls`."""
 
-    Attributes
-    ----------
-    mine : Mine
-        Replaced as a whole when others are there; the first is of nobody.
-    """
-
-    def __init__(
-        self,
-        route: KRoute,
-        links: Links,
-        own: Own,
-        settings: PeerSettings,
-        clock: Clock,
-        timers: BackgroundWorker,
-        rng: random.Random,
-    ) -> None:
-        super().__init__(route, links, own, settings, clock, timers, rng)
-        self.mine = Mine(None, everything=False)
+    @cached_property
+    def mine(self) -> Mine:
+        """Replaced as a whole when others are there; the first is of nobody."""
+        return Mine(None, everything=False)
 
     def read(self, key: str, *, claim: bool) -> Future[NodeAnswer]:
         """What the nodes say about a key. The future fails with a `NearsightError`."""
