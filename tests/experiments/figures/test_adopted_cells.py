@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,41 +45,42 @@ def test_only_what_others_did_not_measure_is_measured(tmp_path: Path) -> None:
     assert all_of_them.measured == ["n-2", "n-3"]
 
 
-def test_adopted_rows_keep_where_they_were_measured(tmp_path: Path) -> None:
-    measure(FewSquares(), tmp_path / "few")
-    path = tmp_path / "few" / "rows.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+def rewrite(folder: Path, changed: Callable[[StoredRow], StoredRow]) -> None:
+    """As if an earlier run had left other rows."""
+    path = folder / "rows.csv"
+    rows = [changed(row) for row in stored_rows(path)]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows({**row, "machine": "another"} for row in rows)
+        writer.writerows(rows)
+
+
+def stored_rows(path: Path) -> list[StoredRow]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def adopted(folder: Path) -> list[StoredRow]:
+    """All rows, those of the run with fewer cells among them."""
     experiment = SquaresWithFewer()
-    prepare(experiment, ALL, tmp_path / "all")
-    adopt_cells(experiment, ALL, tmp_path / "all", tmp_path / "few")
-    run_cells(experiment, ALL, tmp_path / "all", lambda _cells: None)
-    with (tmp_path / "all" / "rows.csv").open(newline="") as file:
-        machines = [row["machine"] for row in csv.DictReader(file)]
+    prepare(experiment, ALL, folder / "all")
+    adopt_cells(experiment, ALL, folder / "all", folder / "few")
+    run_cells(experiment, ALL, folder / "all", lambda _cells: None)
+    return stored_rows(folder / "all" / "rows.csv")
+
+
+def test_adopted_rows_keep_where_they_were_measured(tmp_path: Path) -> None:
+    measure(FewSquares(), tmp_path / "few")
+    rewrite(tmp_path / "few", lambda row: {**row, "machine": "another"})
+    machines = [row["machine"] for row in adopted(tmp_path)]
     assert machines[:2] == ["another", "another"]
     assert "another" not in machines[2:]
 
 
 def test_adopted_rows_may_lack_what_is_measured_by_now(tmp_path: Path) -> None:
     measure(FewSquares(), tmp_path / "few")
-    path = tmp_path / "few" / "rows.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    columns = [name for name in rows[0] if name != "square"]
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-    experiment = SquaresWithFewer()
-    prepare(experiment, ALL, tmp_path / "all")
-    adopt_cells(experiment, ALL, tmp_path / "all", tmp_path / "few")
-    run_cells(experiment, ALL, tmp_path / "all", lambda _cells: None)
-    with (tmp_path / "all" / "rows.csv").open(newline="") as file:
-        squares = [row["square"] for row in csv.DictReader(file)]
+    rewrite(tmp_path / "few", lambda row: {name: row[name] for name in row if name != "square"})
+    squares = [row["square"] for row in adopted(tmp_path)]
     assert squares == ["", "", "4", "9"]
 
 
