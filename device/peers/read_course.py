@@ -100,20 +100,32 @@ class ReadCourse:
         return None
 
     def _watch_closely(self) -> None:
-        if not self._read.done:
-            self._client.look_later(lambda: self._take_long(doubt=False), self._client.patience.s)
+        self._look_later(self._client.patience.s, doubt=False)
 
     def _watch(self) -> None:
-        if not self._read.done:
-            self._client.look_later(lambda: self._take_long(doubt=True), self._client.settings.hedge_s)
+        self._look_later(self._client.settings.hedge_s, doubt=True)
 
-    def _take_long(self, *, doubt: bool) -> None:
-        """Nobody answered for a while: ask one more."""
+    def _look_later(self, patience_s: float, *, doubt: bool, waited_s: float = 0.0) -> None:
+        if not self._read.done:
+            self._client.look_later(lambda: self._look(patience_s, doubt=doubt), patience_s - waited_s)
+
+    def _look(self, patience_s: float, *, doubt: bool) -> None:
+        """Whether nodes were asked that long ago; if not, look again when they will have been."""
+        with self._lock:
+            now_s = self._client.clock.monotonic()
+            waited_s = {node: now_s - asked_s for node, asked_s in self._asked_s.items()}
+        late = [node for node, node_s in waited_s.items() if node_s >= patience_s]
+        if late:
+            self._take_long(late, doubt=doubt)
+        else:
+            self._look_later(patience_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
+
+    def _take_long(self, late: Sequence[NodeId], *, doubt: bool) -> None:
+        """Nodes have not answered for a while: ask one more."""
         with self._lock:
             if self._read.done:
                 return
             self._hedged = True
-            late = tuple(self._asked_s)
             nodes = tuple(following for node in late for following in self._read.late(node))
             ended = self._read.done
             nodes = nodes or self._read.ask_next()
