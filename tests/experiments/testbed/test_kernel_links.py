@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -125,7 +126,7 @@ def test_what_the_kernel_cannot_tell_apart_is_left_to_the_processes() -> None:
 
 def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) -> None:
     need_namespaces()
-    testbed = "test-kernel-links"
+    testbed = f"test-{os.getpid()}"  # what a run that was killed left behind is not in the way
     client, server = (
         Host(name=name, node=name, spec=NodeSpec(kind="namespace"), address=f"10.78.0.{number}")
         for number, name in enumerate(("client", "server"), 1)
