@@ -13,6 +13,10 @@ from nearsight.common.errors import SetupError
 
 NAMESPACES = Path("/run/netns")
 """Has a file for each, of its name."""
+_NOT_ALLOWED = "run as root on Linux, or without them: nodes of kind 'process', loopback"
+_LEFT_OVER = (
+    "a command that was killed left them: `ip netns list` names them, `ip netns delete NAME` removes one"
+)
 
 
 def ip(commands: Sequence[str], *, inside: str = "") -> None:
@@ -45,7 +49,7 @@ def batch(program: str, commands: Sequence[str], inside: str) -> None:
         reason = " ".join(done.stderr.split()[:30])
         raise SetupError(
             f"network namespaces cannot be made: {reason}",
-            advice="run as root on Linux, or without them: nodes of kind 'process', loopback",
+            advice=_LEFT_OVER if "File exists" in reason else _NOT_ALLOWED,
         )
 
 

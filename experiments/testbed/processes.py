@@ -215,7 +215,7 @@ class ProcessGroup:
         self.folder.mkdir(parents=True, exist_ok=True)
         log_path = self.folder / f"{name}.log"
         announce_path = self.folder / f"{name}.json" if announces else None
-        command = [*prefix, sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *arguments]
+        command = [*prefix, *leashed(*arguments)]
         if announce_path:
             announce_path.unlink(missing_ok=True)
             command += ["--announce", str(announce_path)]
@@ -260,6 +260,11 @@ class ProcessGroup:
             for process in self._processes:
                 if process.exit_code is None:  # a second Ctrl-C during the stop
                     process.stop(grace_s=0.0)
+
+
+def leashed(*arguments: str) -> list[str]:
+    """The command ``python ARGUMENTS``, which ends with this process, however that ends."""
+    return [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *arguments]
 
 
 @contextmanager

@@ -2,7 +2,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.rpc.server import ServerSettings
+from nearsight.experiments.testbed.processes import leashed
 from support.cloud import CloudClient, cloud_settings, running_cloud
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import wait_until
@@ -184,7 +184,7 @@ class CloudProcess:
 def cloud_process(database: Path, *options: str) -> Iterator[CloudProcess]:
     """A real `nearsight cloud`; killed at the end if it still runs."""
     announced, log = database.with_suffix(".json"), database.with_suffix(".log")
-    command = [sys.executable, "-m", "nearsight", "cloud", "--listen", "tcp://127.0.0.1:0"]
+    command = leashed("-m", "nearsight", "cloud", "--listen", "tcp://127.0.0.1:0")
     command += [
         "--database",
         str(database),

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from nearsight.common.config.base import DaemonSettings
 from nearsight.common.daemon import run_daemon, write_announcement
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.experiments.testbed.processes import leashed
 from support.waiting import wait_until
 
 SCRIPT = """
@@ -47,7 +47,7 @@ print("returned", flush=True)
 @contextmanager
 def running(mode: str, announce: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, mode, str(announce)],
+        leashed("-c", SCRIPT, mode, str(announce)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from nearsight.common.rpc.security import ServerSecurity, allow_client, generate
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.device.recognizer_settings import BreakerSettings
 from nearsight.device.settings import DeviceSettings, TierSettings
+from nearsight.experiments.testbed.processes import leashed
 from support.cloud import CloudClient, running_cloud
 from support.pictures import broken_images, photo_jpeg, picture_jpeg
 from support.recognition_server import ScriptedRecognition, always
@@ -53,18 +53,7 @@ def edge_process(
     """A real edge without a cache of its own (so that it needs no profile), and its endpoint."""
     announcement = folder / "edge.json"
     announcement.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "nearsight",
-        "edge",
-        "--cloud",
-        cloud,
-        "--listen",
-        listen,
-        "--k-max",
-        "0",
-    ]
+    command = leashed("-m", "nearsight", "edge", "--cloud", cloud, "--listen", listen, "--k-max", "0")
     process = subprocess.Popen(
         [*command, "--announce", str(announcement)], stderr=subprocess.DEVNULL, cwd=folder
     )

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.errors import Overloaded
+from nearsight.experiments.testbed.processes import leashed
 from support.pictures import broken_images, jpeg, picture
 from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, response, serve
 from support.waiting import wait_until
@@ -100,7 +100,7 @@ def test_the_daemon_announces_itself_serves_and_ends_on_sigterm(
     edge: ScriptedRecognition, photo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     announcement = tmp_path / "device.json"
-    command = [sys.executable, "-m", "nearsight", "device", "--edge", edge.endpoint]
+    command = leashed("-m", "nearsight", "device", "--edge", edge.endpoint)
     command += ["--listen", "tcp://127.0.0.1:0", "--announce", str(announcement)]
     daemon = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ, cwd=tmp_path)
     try:

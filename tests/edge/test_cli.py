@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.experiments.testbed.processes import leashed
 from support.edge import EdgeClient, ScriptedCloud, exhibit, photo
 from support.waiting import wait_until
 
@@ -21,7 +21,7 @@ def test_the_daemon_announces_serves_and_stops_on_sigterm(tmp_path: Path) -> Non
     flags = [part for setting in settings for part in ("--set", setting)]
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "nearsight", "edge", "--cloud", cloud.endpoint),
+            *leashed("-m", "nearsight", "edge", "--cloud", cloud.endpoint),
             *("--listen", "tcp://127.0.0.1:0", "--k-max", "5", "--announce", str(announced), *flags),
         ],
         stderr=subprocess.PIPE,

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.journal import Journal
 from nearsight.edge.settings import CacheSettings
 from nearsight.edge.state_store import StateStore
+from nearsight.experiments.testbed.processes import leashed
 from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
 from support.edge import (
@@ -54,7 +54,7 @@ class EdgeProcess:
         flags = [part for setting in settings for part in ("--set", setting)]
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "nearsight", "edge", "--cloud", cloud),
+                *leashed("-m", "nearsight", "edge", "--cloud", cloud),
                 *("--listen", "tcp://127.0.0.1:0", "--announce", str(announced)),
                 *("--profile", str(folder / "profile.json"), "--state", str(folder / "edge.db"), *flags),
             ],

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.experiments.testbed.processes import leashed
 from support.waiting import wait_until
 
 _PRIVILEGE_FOLDER = Path("/run/sshd")
+_BECOME = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def serving(sshd: Sshd) -> Iterator[None]:
         _PRIVILEGE_FOLDER.mkdir(mode=0o755, exist_ok=True)
     with (sshd.folder / "sshd.log").open("w") as log:
         process = subprocess.Popen(
-            [need_sshd(), "-D", "-e", "-f", str(sshd.folder / "sshd_config")],
+            leashed("-S", "-c", _BECOME, need_sshd(), "-D", "-e", "-f", str(sshd.folder / "sshd_config")),
             stdin=subprocess.DEVNULL,
             stderr=log,
         )

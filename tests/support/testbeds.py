@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
-from nearsight.experiments.testbed.agent import cgroup_mounts
+from nearsight.experiments.testbed.agent import cgroup_mounts, groups_of, remove_group
+from nearsight.experiments.testbed.node_network import remove_network
 from nearsight.experiments.testbed.state import load_state
 from nearsight.experiments.testbed.testbed import take_down
 
@@ -53,8 +56,30 @@ def write_inventory(tmp_path: Path, text: str) -> Path:
     return path
 
 
+_ID = re.compile(r"test(?P<pid>\d+)(?=-|$)")
+
+
+def own_id() -> str:
+    """For names of namespaces and groups: of this process alone.
+
+    What a killed run of the tests left under its own is removed, with the processes in it.
+    """
+    found = {match["pid"]: match[0] for name in left_of("test") if (match := _ID.search(name))}
+    for pid, old in found.items():
+        if not psutil.pid_exists(int(pid)):
+            remove_network(old)
+            for group in groups_of(group_of(old)):
+                remove_group(group)
+    return f"test{os.getpid()}"
+
+
+def group_of(test_id: str) -> str:
+    """Name of a group of limits."""
+    return f"nearsight-{test_id}"
+
+
 def left_of(testbed_id: str) -> list[str]:
-    """Namespaces, groups and processes that carry a testbed's id."""
+    """Namespaces and groups that carry a testbed's id."""
     places = [Path("/run/netns"), *map(Path, cgroup_mounts().values())]
     found = [path.name for place in places if place.is_dir() for path in place.iterdir()]
     return [name for name in found if testbed_id in name]

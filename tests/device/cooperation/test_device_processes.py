@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.experiments.testbed.processes import leashed
 from support.discovery import free_udp_port
 from support.waiting import wait_until
 
@@ -30,7 +30,7 @@ class Phone:
             "recognizer.peers.period_s": 20,
             "recognizer.peers.departure_s": 60,
         }
-        command = [sys.executable, "-m", "nearsight", "device", "--cloud", "tcp://127.0.0.1:9"]
+        command = leashed("-m", "nearsight", "device", "--cloud", "tcp://127.0.0.1:9")
         command += ["--listen", "tcp://127.0.0.1:0", "--announce", str(self.announcement)]
         command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=folder)

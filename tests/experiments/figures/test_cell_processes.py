@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.experiments.testbed.processes import leashed
 from support.waiting import wait_until
 
 _PROGRAM = """
@@ -35,7 +36,7 @@ def test_cells_end_with_the_process_that_runs_them(tmp_path: Path) -> None:
     program.write_text(_PROGRAM)
     tests = str(Path(__file__).parents[2])
     with subprocess.Popen(
-        [sys.executable, str(program), str(tmp_path)], env={**os.environ, "PYTHONPATH": tests}
+        leashed(str(program), str(tmp_path)), env={**os.environ, "PYTHONPATH": tests}
     ) as process:
         wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, timeout_s=60, what="two cells that run")
         process.kill()

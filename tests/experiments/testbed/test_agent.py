@@ -16,18 +16,22 @@ import pytest
 
 from nearsight.experiments.testbed import agent
 from nearsight.experiments.testbed.nodes import AGENT
+from support.testbeds import group_of, own_id
 from support.waiting import wait_until
 
-SLEEPS = "import signal; signal.pause()"
+# All end by themselves: they outlive whoever started them, also tests that were killed.
+SLEEPS = "import signal; signal.alarm(60); signal.pause()"
 ANNOUNCES = """
 import pathlib, signal, sys
+signal.alarm(60)
 pathlib.Path(sys.argv[1]).write_text('{"endpoint": "tcp://here:1"}')
 signal.pause()
 """
 STUBBORN = """
 import pathlib, signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
+signal.alarm(60)
+child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.alarm(60); signal.pause()"])
 pathlib.Path(sys.argv[1]).write_text('{"child": %d}' % child.pid)
 while True:
     signal.pause()
@@ -36,6 +40,7 @@ WORKS = """
 import pathlib, signal, sys, time
 while time.process_time() < 0.2:
     pass
+signal.alarm(60)
 pathlib.Path(sys.argv[1]).write_text('{"done": true}')
 signal.pause()
 """
@@ -152,15 +157,15 @@ def test_a_python_that_is_too_old_is_said_in_words(tmp_path: Path, monkeypatch: 
 def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
     if agent.cgroup_version() == 0:
         pytest.skip("this process may not make cgroups")
-    group = f"nearsight-test-{os.getpid()}"
+    group = group_of(own_id())
     limits = {"group": group, "cpus": 0.2, "memory_bytes": 100 * 2**20}
     try:
-        pid = call.start("burns", "while True: pass", limits=limits)
+        pid = call.start("burns", "import signal; signal.alarm(60)\nwhile True: pass", limits=limits)
         process = psutil.Process(pid)
         process.cpu_percent()
         share = process.cpu_percent(interval=1.0) / 100
         assert 0 < share < 0.35
-        call.start("greedy", "held = bytearray(300 * 2**20)\nwhile True: pass", limits=limits)
+        call.start("greedy", f"held = bytearray(300 * 2**20)\n{SLEEPS}", limits=limits)
         state = call("wait", names=["greedy"], timeout_s=30.0, until="ended")["greedy"]
         assert not state["running"]
     finally:
@@ -186,7 +191,7 @@ def test_parts_of_a_core_come_in_short_pieces(cpus: float, quota_us: int, period
 def test_work_of_200_ms_on_half_a_core_is_held_up_again_and_again(call: Calls) -> None:
     if agent.cgroup_version() == 0:
         pytest.skip("this process may not make cgroups")
-    group = f"nearsight-test-{os.getpid()}"
+    group = group_of(own_id())
     try:
         call.start("works", WORKS, limits={"group": group, "cpus": 0.5, "memory_bytes": 0})
         call("wait", names=["works"], timeout_s=30.0)

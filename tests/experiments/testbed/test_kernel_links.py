@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from nearsight.experiments.testbed.node_network import (
     remove_network,
 )
 from support.namespaces import need_namespaces
+from support.testbeds import own_id
 from support.waiting import wait_until
 
 FULL, RATES, NONE = Kernel(rates=True, delays=True), Kernel(rates=True), Kernel()
@@ -126,14 +126,14 @@ def test_what_the_kernel_cannot_tell_apart_is_left_to_the_processes() -> None:
 
 def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) -> None:
     need_namespaces()
-    testbed = f"test-{os.getpid()}"  # what a run that was killed left behind is not in the way
+    testbed = own_id()
     client, server = (
         Host(name=name, node=name, spec=NodeSpec(kind="namespace"), address=f"10.78.0.{number}")
         for number, name in enumerate(("client", "server"), 1)
     )
     part = LinkShape(up_mbps=20.0, down_mbps=40.0)
-    make_network(testbed, [client, server])
     try:
+        make_network(testbed, [client, server])
         if not find_kernel(lambda given: batch("tc", given, hub_of(testbed))).rates:
             pytest.skip("this kernel has no token bucket")
         shape_hosts(

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from nearsight.common.errors import SetupError
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
 from nearsight.experiments.testbed.node_network import make_network, prefix_of, remove_network
 from support.namespaces import need_namespaces
-from support.testbeds import left_of
+from support.testbeds import left_of, own_id
 
-TESTBED = "test-network"
 LISTEN = """
 import socket
 heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -32,19 +32,26 @@ out.sendto(b"hello", ("255.255.255.255", 7400))
 
 
 @pytest.fixture
-def hosts() -> Iterator[list[Host]]:
+def testbed() -> str:
+    return own_id()
+
+
+@pytest.fixture
+def hosts(testbed: str) -> Iterator[list[Host]]:
     need_namespaces()
     found = [
         Host(name=f"phone-{n}", node="phone", spec=NodeSpec(kind="namespace"), address=f"10.78.0.{n}")
         for n in (1, 2)
     ]
-    make_network(TESTBED, found)
-    yield found
-    remove_network(TESTBED)
+    try:
+        make_network(testbed, found)
+        yield found
+    finally:
+        remove_network(testbed)
 
 
-def test_a_broadcast_of_one_host_reaches_the_other(hosts: list[Host]) -> None:
-    first, second = (prefix_of(TESTBED, host) for host in hosts)
+def test_a_broadcast_of_one_host_reaches_the_other(testbed: str, hosts: list[Host]) -> None:
+    first, second = (prefix_of(testbed, host) for host in hosts)
     with subprocess.Popen(
         [*second, sys.executable, "-S", "-c", LISTEN], stdout=subprocess.PIPE, text=True
     ) as listener:
@@ -54,14 +61,31 @@ def test_a_broadcast_of_one_host_reaches_the_other(hosts: list[Host]) -> None:
         assert listener.stdout.readline() == "b'hello' ('10.78.0.1', 7401)\n"
 
 
-def test_removing_it_ends_what_runs_in_it_and_may_be_repeated(hosts: list[Host]) -> None:
+def test_what_a_killed_run_left_is_removed_by_the_next(hosts: list[Host]) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = f"test{dead.pid}"
+    make_network(left, hosts)
+    own_id()
+    assert left_of(left) == []
+
+
+def test_removing_it_ends_what_runs_in_it_and_may_be_repeated(testbed: str, hosts: list[Host]) -> None:
     waits = "import signal; print('in', flush=True); signal.pause()"
     with subprocess.Popen(
-        [*prefix_of(TESTBED, hosts[0]), sys.executable, "-S", "-c", waits], stdout=subprocess.PIPE, text=True
+        [*prefix_of(testbed, hosts[0]), sys.executable, "-S", "-c", waits], stdout=subprocess.PIPE, text=True
     ) as inside:
         assert inside.stdout is not None
         assert inside.stdout.readline() == "in\n"
-        remove_network(TESTBED)
+        remove_network(testbed)
         assert inside.wait(10) != 0
-    assert left_of(TESTBED) == []
-    remove_network(TESTBED)
+    assert left_of(testbed) == []
+    remove_network(testbed)
+
+
+def test_namespaces_that_are_in_the_way_are_named_with_what_removes_them(
+    testbed: str, hosts: list[Host]
+) -> None:
+    with pytest.raises(SetupError, match=rf"nstb-{testbed}.*File exists") as caught:
+        make_network(testbed, hosts)
+    assert "ip netns delete" in caught.value.advice
