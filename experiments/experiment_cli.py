@@ -15,7 +15,7 @@ from nearsight.experiments.extra import require_experiments
 from nearsight.experiments.report.cli import report
 
 if TYPE_CHECKING:
-    from nearsight.experiments.figures.experiment import Experiment, Target
+    from nearsight.experiments.figures.experiment import Experiment, RunOptions, Target
     from nearsight.experiments.figures.running import Outcome
 
 app = typer.Typer(no_args_is_help=True)
@@ -84,18 +84,9 @@ def run(
     """
     require_experiments("experiment")
     from nearsight.common.recognition.threads import pin_threads
-    from nearsight.experiments.figures.cell_progress import cell_progress
     from nearsight.experiments.figures.experiment import RunOptions
     from nearsight.experiments.figures.registry import find_experiment
-    from nearsight.experiments.figures.running import (
-        adopt_cells,
-        adopt_rows,
-        check,
-        conclude,
-        missing_cells,
-        prepare,
-        run_cells,
-    )
+    from nearsight.experiments.figures.running import check, conclude, prepare
 
     pin_threads()
     found = find_experiment(name)
@@ -113,26 +104,9 @@ def run(
     variant = _variant(options.on, options.costs)
     folder = out or _default_folder(name, smoke, variant)
     prepare(found, options, folder, fresh=fresh)
-    if found.same_rows_as and out is None and not fresh:
-        other = _default_folder(found.same_rows_as, smoke, variant)
-        if adopt_rows(found, folder, other):
-            typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
     if out is None and not fresh:
-        for sibling in found.shares_cells_with:
-            other = _default_folder(sibling, smoke, variant)
-            if adopted := adopt_cells(found, options, folder, other):
-                typer.echo(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
-    cells, missing = found.cells(options), missing_cells(found, options, folder)
-    if not missing:
-        typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
-    elif len(missing) < len(cells):
-        typer.echo(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
-    try:
-        with cell_progress(name, len(cells), len(cells) - len(missing)) as progress:
-            run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
-    except KeyboardInterrupt:
-        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
-        raise
+        _adopt(found, options, folder, variant)
+    _measure(found, options, folder)
     _show(found, conclude(found, folder), folder, as_json)
 
 
@@ -156,6 +130,38 @@ def plot(
 
 
 app.command()(report)
+
+
+def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -> None:
+    """Use what other experiments measured of the same."""
+    from nearsight.experiments.figures.running import adopt_cells, adopt_rows
+
+    if found.same_rows_as:
+        other = _default_folder(found.same_rows_as, options.smoke, variant)
+        if adopt_rows(found, folder, other):
+            typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
+    for sibling in found.shares_cells_with:
+        other = _default_folder(sibling, options.smoke, variant)
+        if adopted := adopt_cells(found, options, folder, other):
+            typer.echo(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
+
+
+def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
+    """Run the cells that are missing, and show how far it is."""
+    from nearsight.experiments.figures.cell_progress import cell_progress
+    from nearsight.experiments.figures.running import missing_cells, run_cells
+
+    cells, missing = found.cells(options), missing_cells(found, options, folder)
+    if not missing:
+        typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
+    elif len(missing) < len(cells):
+        typer.echo(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
+    try:
+        with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
+            run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
+    except KeyboardInterrupt:
+        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        raise
 
 
 def _one_of(value: str, option: str, choices: Sequence[str]) -> str:
