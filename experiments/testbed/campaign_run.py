@@ -29,6 +29,7 @@ from nearsight.experiments.testbed.material import visits_of, with_material
 from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.rows import RequestRow, write_rows
+from nearsight.experiments.testbed.state import RUN_LOCK_FILE, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import bring_up, take_down
 
@@ -106,8 +107,8 @@ def run_cell(
         If anything is not as it must be; nothing is kept then, and the testbed is down.
     """
     part = _part(inventory, cell, state_folder / "material")
-    with termination_as_interrupt():
-        state = bring_up(part.inventory, state_folder, on_stage=on_stage)
+    with locked(state_folder, RUN_LOCK_FILE), termination_as_interrupt():
+        state = bring_up(part.inventory, state_folder, on_stage=on_stage, of_run=True)
         try:
             with opened(state, state_folder) as nodes, tempfile.TemporaryDirectory() as scratch:
                 replay = Replay(state, nodes, cell, part, Path(scratch), on_stage)

@@ -22,6 +22,8 @@ from nearsight.experiments.testbed.shaper import write_json
 
 STATE_FILE = "testbed.json"
 LOCK_FILE = "lock"
+RUN_LOCK_FILE = "run.lock"
+"""Held by a run as long as its testbed is up: without its holder a testbed of a run is a leftover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class TestbedState:
         In the names of everything that it makes outside of its folder.
     inventory : Inventory
         As it was when the testbed was made.
+    of_run : bool
+        Made for one part of a run, which takes it down; not by somebody who wants it to stay.
     prepared : bool
         Whether all nodes were found fit: before that nothing runs anywhere.
     complete : bool
@@ -76,6 +80,7 @@ class TestbedState:
     __test__ = False  # for pytest: no test
 
     inventory: Inventory
+    of_run: bool = False
     testbed_id: str = field(default_factory=lambda: secrets.token_hex(3))
     prepared: bool = False
     complete: bool = False
@@ -91,6 +96,7 @@ class TestbedState:
             folder / STATE_FILE,
             {
                 "inventory": self.inventory.model_dump(mode="json", by_alias=True),
+                "of_run": self.of_run,
                 "testbed_id": self.testbed_id,
                 "prepared": self.prepared,
                 "complete": self.complete,
@@ -130,8 +136,8 @@ def load_state(folder: Path) -> TestbedState | None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Let only one command at a time change a testbed.
+def locked(folder: Path, file: str = LOCK_FILE) -> Iterator[None]:
+    """Let only one command at a time change a testbed; the lock ends with its holder, however that ends.
 
     Raises
     ------
@@ -139,7 +145,7 @@ def locked(folder: Path) -> Iterator[None]:
         If another one does.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("w") as lock:
+    with (folder / file).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

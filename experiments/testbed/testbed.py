@@ -21,7 +21,14 @@ from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network
 from nearsight.experiments.testbed.nodes import DaemonState, Node
 from nearsight.experiments.testbed.processes import termination_as_interrupt
-from nearsight.experiments.testbed.state import LOCK_FILE, STATE_FILE, TestbedState, load_state, locked
+from nearsight.experiments.testbed.state import (
+    LOCK_FILE,
+    RUN_LOCK_FILE,
+    STATE_FILE,
+    TestbedState,
+    load_state,
+    locked,
+)
 
 _PURGE = (
     '[ -e "$1/agent.py" ] || exit 0; '
@@ -52,7 +59,12 @@ class HostStatus:
 
 
 def bring_up(
-    inventory: Inventory, folder: Path, *, on_stage: OnStage = lambda _stage: None, keep: bool = False
+    inventory: Inventory,
+    folder: Path,
+    *,
+    on_stage: OnStage = lambda _stage: None,
+    keep: bool = False,
+    of_run: bool = False,
 ) -> TestbedState:
     """Make a testbed. If that fails or is interrupted, it is taken down again.
 
@@ -66,20 +78,30 @@ def bring_up(
         Told in words what is done next.
     keep : bool
         Leave what a failure left, to look at it; `take_down` removes it.
+    of_run : bool
+        The caller is a run that holds the folder's `RUN_LOCK_FILE`: what a run that was killed left there is
+        removed first, as nobody else will.
 
     Raises
     ------
     SetupError
         If one is up in this folder, or something could not be started.
+    Unavailable
+        If what a killed run left on a node cannot be removed.
     """
     with locked(folder), termination_as_interrupt():
-        if load_state(folder) is not None:
+        left = load_state(folder)
+        if left is not None and left.of_run and of_run:
+            on_stage("down with what a run that was killed left")
+            _remove(left, folder, purge=False)
+        elif left is not None:
+            of_whom = "of a run is up" if left.of_run else "is up"
             raise SetupError(
-                f"the testbed in {folder} is up, or what is left of it",
+                f"the testbed {of_whom} in {folder}, or what is left of it",
                 advice="`nearsight testbed down` with this inventory removes it",
             )
         shutil.rmtree(folder / "nodes", ignore_errors=True)
-        state = TestbedState(inventory)
+        state = TestbedState(inventory, of_run)
         state.save(folder)
         try:
             with opened(state, folder) as nodes:
@@ -165,7 +187,7 @@ def _clear_folder(folder: Path) -> None:
     """Remove all that a testbed leaves in its folder; the folder, too, unless there are other files in it."""
     for name in _LEFT:
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (STATE_FILE, LOCK_FILE):
+    for name in (STATE_FILE, LOCK_FILE, RUN_LOCK_FILE):
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()

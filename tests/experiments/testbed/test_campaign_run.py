@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.errors import ConfigurationError
+from nearsight.common.errors import ConfigurationError, SetupError
 from nearsight.experiments.testbed import replaying
 from nearsight.experiments.testbed.campaign import cells
-from nearsight.experiments.testbed.campaign_run import check, missing
+from nearsight.experiments.testbed.campaign_run import check, missing, run_cell
 from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.material import digest_of
 from nearsight.experiments.testbed.metrics import summarise
 from nearsight.experiments.testbed.rows import read_request_rows
-from nearsight.experiments.testbed.state import load_state
+from nearsight.experiments.testbed.state import RUN_LOCK_FILE, load_state, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from support.pictures import photo_jpeg, picture_jpeg
 from support.sshd import Sshd
@@ -56,6 +56,7 @@ seconds = 3
 warm_up = 1
 [configurations.edge-cache]
 """
+_OF_SSH = ('folder = "unused"', 'python = "python3"', 'pip = ["--no-index"]')
 OBJECTS = ("mona", "david", "nike")
 
 
@@ -129,3 +130,17 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     other = inventory.model_copy(update={"seed": 2})
     with pytest.raises(ConfigurationError, match="measured with another inventory"):
         missing(other, out, contents)
+
+
+def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
+    museum(tmp_path)
+    local = REPLAY.format(node='kind = "process"', remote="unused", python="python3")
+    path = write_inventory(tmp_path, "\n".join(line for line in local.splitlines() if line not in _OF_SSH))
+    inventory, state = read_inventory(path), tmp_path / "lab.testbed"
+    (cell,) = cells(inventory)
+    with (
+        locked(state, RUN_LOCK_FILE),
+        pytest.raises(SetupError, match="another command works on the testbed"),
+    ):
+        run_cell(inventory, cell, state, tmp_path, digest_of(inventory), lambda _stage: None)
+    assert load_state(state) is None

@@ -21,6 +21,13 @@ from nearsight.experiments.testbed.testbed import bring_up, take_down
 from support.namespaces import need_namespaces
 from support.testbeds import CROWD, id_of, left_of, processes_with, testbed_folder, write_inventory
 
+ALONE = """
+[nodes.server]
+kind = "process"
+[cloud]
+node = "server"
+"""
+
 
 def nearsight(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -93,6 +100,23 @@ def test_hosts_of_a_building_go_through_its_one_link_to_the_cloud(folder: Path, 
         nodes["box"].stop(["link-to-cloud"])
     (after,) = ask_status([endpoint], timeout_s=1.0)
     assert after.error
+
+
+def test_a_run_removes_what_a_killed_run_left_but_no_testbed_of_a_person(
+    folder: Path, tmp_path: Path
+) -> None:
+    inventory = read_inventory(write_inventory(tmp_path, ALONE))
+    left = bring_up(inventory, folder, of_run=True)  # and its run is gone: nobody takes it down
+    with pytest.raises(SetupError, match=r"of a run is up in .*testbed down"):
+        bring_up(inventory, folder)
+    before = processes_with(str(folder))
+    assert bring_up(inventory, folder, of_run=True).testbed_id != left.testbed_id
+    assert len(processes_with(str(folder))) == len(before)
+    take_down(folder)
+
+    bring_up(inventory, folder)
+    with pytest.raises(SetupError, match="testbed is up in"):
+        bring_up(inventory, folder, of_run=True)
 
 
 def test_what_a_killed_up_left_is_taken_down(folder: Path, tmp_path: Path) -> None:
