@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,12 +17,6 @@ from nearsight.common.recognition.settings import ImageLimits
 from support.gallery import SETTINGS, SIDE
 from support.prefetching_devices import Scene, holds, photo, settings
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
 
 
 @pytest.mark.parametrize(("few_ms", "many_ms", "chosen"), [(5.0, 40.0, 200), (5.0, 5.1, 400)])

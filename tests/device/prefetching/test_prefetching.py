@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,6 @@ from support.gallery import exhibit_model, photo_features
 from support.pictures import broken_images
 from support.prefetching_devices import Scene, holds, name, photo, settings
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
 
 
 def test_what_the_edge_predicted_is_recognised_on_the_device(scene: Scene) -> None:

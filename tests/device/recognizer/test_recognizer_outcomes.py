@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,12 +28,6 @@ from support.recognition_server import (
 )
 from support.recognizers import PHOTO, Scene
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
 
 
 def test_a_callback_that_raises_harms_no_other(scene: Scene) -> None:

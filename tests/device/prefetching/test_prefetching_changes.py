@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -13,12 +11,6 @@ from support.gallery import exhibit_model, exhibit_models
 from support.predicting_edge import edge_process
 from support.prefetching_devices import QUICK, Scene, holds, name, photo, settings
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
 
 
 def test_an_object_that_was_replaced_is_never_answered_in_its_old_version_after_the_sync(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import cv2
@@ -39,12 +37,6 @@ from support.recognition_server import (
 )
 from support.recognizers import NOBODY, PHOTO, Scene
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
 
 
 def test_the_edge_answers_and_the_recognition_is_complete(scene: Scene) -> None:
