@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import xxhash
-from pydantic import BaseModel, ConfigDict
 
-from nearsight.common.caching.profile import load_profile_file, save_profile_file
 from nearsight.common.errors import CorruptStore, NotFound
 from nearsight.experiments.figures.experiment import RunOptions
+from nearsight.experiments.scale.photo_kind import PhotoKind
+from nearsight.experiments.scale.photo_sample import EDGE_OBJECTS, mark_of
 from nearsight.experiments.scale.plan import AS_TESTBED, PAPER
-from nearsight.experiments.scale.twin_runs import PhotoKind
 from nearsight.experiments.simulation.cost_model import CostModel
 from nearsight.experiments.simulation.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_BYTES, paper_costs
 from nearsight.experiments.simulation.session import Hardware
 
 if TYPE_CHECKING:
     from nearsight.common.caching.profile import CacheProfile
-    from nearsight.common.recognition.models import ObjectModel
     from nearsight.experiments.datasets.dataset import Dataset
 
 NEXUS_7 = 311 / 51.14
@@ -40,10 +37,8 @@ _EDGE_WORKERS = 2
 
 _SIZES = (1, 8, 33, 66, 132, 264, 400)
 _SUBSETS, _QUERIES = 4, 12
-_EDGE_OBJECTS = 132
-"""In the edge's cache where costs were fitted (table 6.2): there they stay as they are."""
-_VERSION = 1
-_ADVICE = "delete the file: the next run measures it again"
+
+M = TypeVar("M", CostModel, PhotoKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +62,8 @@ class Machines:
     @property
     def mark(self) -> str:
         """Tells costs apart: results with others are never mixed with these."""
-        world = f"{self.costs.model_dump_json()} {self.hardware} {self.photos}"
+        world = f"{self.costs.model_dump_json()} {self.hardware} {self.photos.model_dump_json()}"
         return xxhash.xxh64_hexdigest(world.encode())
-
-
-class _PhotoFile(BaseModel):
-    """`PhotoKind` as a file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    version: int = _VERSION
-    recall: tuple[tuple[int, float], ...]
-    second_look: float
-    median_bytes: float
-    spread: float
 
 
 def machines_of(options: RunOptions) -> Machines:
@@ -97,11 +80,8 @@ def machines_of(options: RunOptions) -> Machines:
     if options.smoke:
         costs = CostModel.assumed()
         return Machines(costs, hardware, PhotoKind.of(costs), "built-in: a smoke run measures none")
-    costs = CostModel.load(_folder(options) / "costs.json")
-    advice = "run an experiment of chapter 6 on the twin: it measures them"
-    found = load_profile_file(_PhotoFile, _folder(options) / "photos.json", _VERSION, advice)
-    photos = PhotoKind(**found.model_dump(exclude={"version"}))
-    return Machines(costs, hardware, photos, costs.fitted_to)
+    costs = CostModel.load(_costs_path(options))
+    return Machines(costs, hardware, PhotoKind.load(_photos_path(options)), costs.fitted_to)
 
 
 def _this_machine() -> Hardware:
@@ -110,13 +90,25 @@ def _this_machine() -> Hardware:
 
 
 def paper_machines() -> Machines:
-    """The dissertation's world."""
+    """The dissertation's world.
+
+    Its photos differ in recall and size, but all are looked up in the times of its tables. It prints no
+    spread, and that of our photos does not apply: our lookups verify candidates, few for a clear photo and
+    all for one that is not there, while its classifier compares with the descriptors of all objects.
+    """
     costs = paper_costs()
     kind = PhotoKind.of(costs)
-    known = float(costs.edge.curves(_EDGE_OBJECTS).recall[-1])
+    known = float(costs.edge.curves(EDGE_OBJECTS).recall[-1])
     recall = (*kind.recall[:-1], (kind.recall[-1][0], known))
     median_bytes, spread = PAPER_PHOTO_BYTES
-    photos = replace(kind, recall=recall, second_look=known, median_bytes=median_bytes, spread=spread)
+    photos = kind.model_copy(
+        update={
+            "recall": recall,
+            "second_look": known,
+            "median_bytes": median_bytes,
+            "spread": spread,
+        }
+    )
     return Machines(costs, PAPER_HARDWARE, photos, "the dissertation's tables 3.1, 3.2 and 4.1")
 
 
@@ -132,13 +124,32 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     """
     if options.costs == PAPER or options.smoke:
         return
-    fitted, ours = _fitted_path(options), _folder(options) / "costs.json"
-    photos = _folder(options) / "photos.json"
-    if ours.is_file() and photos.is_file() and not _is_newer(fitted, ours):
+    costs, photos = _kept_costs(options), _kept_photos(options)
+    if costs is not None and photos is not None and photos.measured_over == mark_of(costs):
         return
     measuring = _Measuring(options, say)
-    save_profile_file(_PhotoFile(**asdict(measuring.photos())), photos)
-    measuring.costs(fitted).save(ours)
+    if costs is None:
+        costs = measuring.costs(_fitted_path(options))
+        costs.save(_costs_path(options))
+    measuring.photos(costs).save(_photos_path(options))
+
+
+def _kept_costs(options: RunOptions) -> CostModel | None:
+    """Costs measured before, unless others were fitted since."""
+    path = _costs_path(options)
+    return None if _is_newer(_fitted_path(options), path) else _read(CostModel, path)
+
+
+def _kept_photos(options: RunOptions) -> PhotoKind | None:
+    return _read(PhotoKind, _photos_path(options))
+
+
+def _read(kind: type[M], path: Path) -> M | None:
+    """A measurement; None if there is none, or none that this version can use: it is measured anew then."""
+    try:
+        return kind.load(path)
+    except (NotFound, CorruptStore):
+        return None
 
 
 def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:
@@ -151,7 +162,7 @@ def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:
         return fitted
     catalogue = wide.largest_k
     before, now = (profile.curves(catalogue).lookup_ms for profile in (fitted.edge, wide))
-    at_edge = float(before[_EDGE_OBJECTS] / now[_EDGE_OBJECTS])
+    at_edge = float(before[EDGE_OBJECTS] / now[EDGE_OBJECTS])
     edge = wide.model_copy(
         update={
             "lookup_ms": tuple(at_edge * coefficient for coefficient in wide.lookup_ms),
@@ -216,39 +227,23 @@ class _Measuring:
         plan = ProfilingPlan(_SIZES, _SUBSETS, _QUERIES, _QUERIES, seed=self._options.seed)
         return fit_profile(measure(prepared, plan, settings, nothing), prepared, settings, time.time())
 
-    def photos(self) -> PhotoKind:
-        """How hard the museum's photos are, looked at with the real pipeline."""
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.figures.prefetching import FULL  # noqa: PLC0415
-        from nearsight.experiments.simulation.photo_book import measure_photos  # noqa: PLC0415
+    def photos(self, costs: CostModel) -> PhotoKind:
+        """A sample of the museum's photos."""
+        from nearsight.experiments.scale.photo_sample import measure_kind  # noqa: PLC0415
 
-        self._say("costs of this machine are measured: which photos are recognised with how many features")
-        shown = {Path(query.path): query.object_id for query in self._dataset.queries if query.object_id}
-        settings = RecognitionSettings()
-        seen = measure_photos(shown, self._models(), FULL.feature_counts, settings).values()
-        sizes = np.array([photo.size_bytes for photo in seen], dtype=np.float64)
-        recall = tuple(
-            (count, float(np.mean([photo.known_with(count) for photo in seen])))
-            for count in FULL.feature_counts
-        )
-        second = float(np.mean([photo.at_second_look for photo in seen]))
-        return PhotoKind(recall, second, float(np.median(sizes)), float(np.log(sizes).std()))
-
-    def _models(self) -> list[ObjectModel]:
-        from nearsight.common.recognition.extraction import OrbExtractor  # noqa: PLC0415
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.common.recognition.training import train_object  # noqa: PLC0415
-
-        settings = RecognitionSettings()
-        extractor = OrbExtractor(settings.fast_threshold)
-        return [
-            train_object(one.object_id, one.label, one.paths, settings, extractor=extractor)
-            for one in self._dataset.references
-        ]
+        return measure_kind(self._dataset, costs, self._options.seed, self._say)
 
 
 def _folder(options: RunOptions) -> Path:
     return options.museums.parent / "testbed" / "scale"
+
+
+def _costs_path(options: RunOptions) -> Path:
+    return _folder(options) / "costs.json"
+
+
+def _photos_path(options: RunOptions) -> Path:
+    return _folder(options) / "photos.json"
 
 
 def _fitted_path(options: RunOptions) -> Path:

@@ -15,9 +15,9 @@ import xxhash
 from nearsight.experiments.figures.experiment import Row
 from nearsight.experiments.figures.walks import Following
 from nearsight.experiments.scale.operating_point import OperatingPoint
+from nearsight.experiments.scale.photo_kind import PhotoKind
 from nearsight.experiments.scale.session_numbers import Usage, session_row
 from nearsight.experiments.simulation.cost_model import CostModel
-from nearsight.experiments.simulation.photos import PhotoMaker
 from nearsight.experiments.simulation.session import (
     CONFIGURATIONS,
     Hardware,
@@ -34,44 +34,6 @@ CROWD = 180
 """Visitors of the real traces (6.2.5)."""
 RUNS = 4
 """Each with other traces (6.2.7)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PhotoKind:
-    """What the visitors' photos are like.
-
-    Attributes
-    ----------
-    recall : tuple of (features, recall)
-        At first look, the fewest features first; the last is what edges and clouds extract.
-    second_look : float
-        Recall of the cloud.
-    median_bytes : float
-        Size of a file.
-    spread : float
-        Standard deviation of the logarithm of sizes.
-    """
-
-    recall: tuple[tuple[int, float], ...]
-    second_look: float
-    median_bytes: float
-    spread: float
-
-    @classmethod
-    def of(cls, costs: CostModel) -> PhotoKind:
-        """As the profiles say; sizes and the second look are those of the generated museum."""
-        found = [
-            (profile.query_features, float(profile.curves(_PROFILED_AT).recall[-1]))
-            for profile in costs.device.profiles
-        ]
-        rising = np.maximum.accumulate([value for _, value in found])
-        recall = tuple((count, float(value)) for (count, _), value in zip(found, rising, strict=True))
-        return cls(recall, max(_SECOND_LOOK, recall[-1][1]), *_MUSEUM_BYTES)
-
-
-_PROFILED_AT = 16
-_SECOND_LOOK = 0.995
-_MUSEUM_BYTES = (27_000.0, 0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +118,9 @@ def twin_session(
 ) -> TwinSession:
     """What is the same for all configurations of a run."""
     rng = np.random.default_rng([seed, xxhash.xxh32_intdigest(b"scale"), run])
-    photos = visiting.photos
-    maker = PhotoMaker(photos.recall, photos.second_look, (photos.median_bytes, photos.spread), rng)
     object_ids = [f"{number + 1:04d}" for number in range(point.classes)]
     visitors, transitions = generated(
-        maker,
+        visiting.photos.source(rng),
         object_ids,
         visiting.following,
         sections=point.sections,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -89,8 +90,15 @@ class TwinPhoto:
         return self.least_features <= features and features not in self.missed_with
 
 
+class PhotoSource(Protocol):
+    """Where generated visitors have their photos from."""
+
+    def photo(self, object_id: str) -> TwinPhoto:
+        """A photo of an object; of none that is known for an empty id."""
+
+
 class PhotoMaker:
-    """Draws photos like those of a profile.
+    """Draws photos like those of a profile, which says nothing of single photos: all are as hard as any.
 
     Parameters
     ----------
@@ -121,6 +129,50 @@ class PhotoMaker:
         least = next((float(features) for features, recall in self._recall if effort < recall), NEVER)
         size = self._median_bytes * math.exp(self._spread * float(self._rng.standard_normal()))
         return TwinPhoto(object_id, round(size), least, bool(object_id) and effort < self._second_look)
+
+
+class SampledPhotos:
+    """Draws photos out of measured ones, each with all that is known of it.
+
+    What belongs together stays together: a photo that devices do not recognise with 200 features takes long
+    elsewhere, too, and a detailed one has many bytes and takes long to extract.
+
+    Parameters
+    ----------
+    sample : sequence of (weight, TwinPhoto)
+        At least one of an exhibit; those without an object stand for photos of what is in no catalogue. If
+        there are none, photos of exhibits do, and nobody recognises them.
+    rng : Generator
+    """
+
+    def __init__(self, sample: Sequence[tuple[float, TwinPhoto]], rng: np.random.Generator) -> None:
+        known = [(weight, photo) for weight, photo in sample if photo.object_id]
+        strange = [(weight, photo) for weight, photo in sample if not photo.object_id]
+        self._known = _Urn(known)
+        self._strange = _Urn(strange or [(weight, _of_nothing_known(photo)) for weight, photo in known])
+        self._rng = rng
+
+    def photo(self, object_id: str) -> TwinPhoto:
+        """A photo of an object; of none that is known for an empty id."""
+        urn = self._known if object_id else self._strange
+        return replace(urn.drawn(float(self._rng.random())), object_id=object_id)
+
+
+class _Urn:
+    """Photos, drawn by weight."""
+
+    def __init__(self, sample: Sequence[tuple[float, TwinPhoto]]) -> None:
+        self._photos = [photo for _, photo in sample]
+        self._up_to = np.cumsum([weight for weight, _ in sample])
+
+    def drawn(self, place: float) -> TwinPhoto:
+        """The photo at a place from 0 to 1."""
+        number = int(np.searchsorted(self._up_to, place * self._up_to[-1], side="right"))
+        return self._photos[min(number, len(self._photos) - 1)]
+
+
+def _of_nothing_known(photo: TwinPhoto) -> TwinPhoto:
+    return replace(photo, object_id="", least_features=NEVER, at_second_look=False, missed_with=frozenset())
 
 
 class TwinSnapshot(ObjectRecognizer):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.experiments.figures.walks import Crowd, Following, follow
-from nearsight.experiments.simulation.photos import PhotoMaker, TwinPhoto
+from nearsight.experiments.simulation.photos import PhotoSource, TwinPhoto
 from nearsight.experiments.simulation.session import TwinVisitor
 from nearsight.experiments.testbed.plan import PlannedPhoto, delayed, plan_from_requests
 from nearsight.experiments.testbed.tiers import Trace
@@ -30,7 +30,7 @@ def traced(traces: Sequence[Trace], photos: Mapping[Path, TwinPhoto]) -> tuple[T
 
 
 def generated(
-    maker: PhotoMaker,
+    maker: PhotoSource,
     object_ids: Sequence[str],
     following: Following,
     *,

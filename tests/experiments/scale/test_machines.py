@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.errors import NotFound
 from nearsight.experiments.figures.experiment import RunOptions
-from nearsight.experiments.scale.machines import machines_of, paper_machines, widened
+from nearsight.experiments.scale.machines import machines_of, measure_machines, paper_machines, widened
 from nearsight.experiments.scale.operating_point import BASELINE
+from nearsight.experiments.scale.photo_kind import PhotoKind
+from nearsight.experiments.scale.photo_sample import mark_of
 from nearsight.experiments.scale.twin_runs import play_on_twin
 from nearsight.experiments.simulation.cost_model import CostModel
 from nearsight.experiments.simulation.session import LOAD_BALANCED
@@ -26,6 +29,59 @@ def profile(largest_k: int, lookup_ms: tuple[float, ...]) -> CacheProfile:
         recall=(0.9,),
         extraction_ms=5.0,
     )
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
+    """Costs and photos that were measured before; whatever is measured anew gets a mark of its own."""
+
+    class Measuring:
+        def __init__(self, options: RunOptions, say: object) -> None:
+            pass
+
+        def costs(self, fitted: Path) -> CostModel:
+            return CostModel.assumed().model_copy(update={"edge": profile(9, (1.0,)), "fitted_to": "anew"})
+
+        def photos(self, costs: CostModel) -> PhotoKind:
+            return photos_over(costs, 1.0)
+
+    monkeypatch.setattr("nearsight.experiments.scale.machines._Measuring", Measuring)
+    costs = CostModel.assumed()
+    costs.save(tmp_path / "testbed/scale/costs.json")
+    photos_over(costs, 2.0).save(tmp_path / "testbed/scale/photos.json")
+    return RunOptions(on="twin", costs="measured", museums=tmp_path / "museums")
+
+
+def photos_over(costs: CostModel, median_bytes: float) -> PhotoKind:
+    update = {"measured_over": mark_of(costs), "median_bytes": median_bytes}
+    return PhotoKind.of(costs).model_copy(update=update)
+
+
+def machines_after_measuring(options: RunOptions) -> tuple[str, float]:
+    measure_machines(options, lambda _line: None)
+    machines = machines_of(options)
+    return machines.origin, machines.photos.median_bytes
+
+
+def test_what_was_measured_is_not_measured_again(measured: RunOptions) -> None:
+    assert machines_after_measuring(measured) == ("nothing: built-in", 2.0)
+
+
+def test_photos_of_an_older_version_are_measured_anew_and_the_costs_kept(measured: RunOptions) -> None:
+    path = measured.museums.parent / "testbed/scale/photos.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 1}))
+    assert machines_after_measuring(measured) == ("nothing: built-in", 1.0)
+
+
+def test_photos_are_measured_anew_with_the_costs_that_they_are_over(measured: RunOptions) -> None:
+    (measured.museums.parent / "testbed/scale/costs.json").unlink()
+    assert machines_after_measuring(measured) == ("anew", 1.0)
+
+
+def test_other_photos_are_another_world() -> None:
+    machines = machines_of(RunOptions(on="twin", costs="measured", smoke=True))
+    photos = machines.photos.model_copy(update={"median_bytes": 1.0})
+    assert replace(machines, photos=photos).mark != machines.mark
 
 
 def test_costs_of_other_worlds_are_told_apart() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from nearsight.experiments.figures.experiment import Row
 from nearsight.experiments.scale.operating_point import BASELINE, OperatingPoint
-from nearsight.experiments.scale.twin_runs import PhotoKind, play_on_twin
+from nearsight.experiments.scale.photo_kind import PhotoKind
+from nearsight.experiments.scale.twin_runs import play_on_twin
 from nearsight.experiments.simulation.cost_model import CostModel
 from nearsight.experiments.simulation.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD, Hardware
 
