@@ -69,13 +69,19 @@ def print_table(
                 title="" if number else title,
                 right=right,
                 whole=(*whole, *columns[:keys]),
+                width=console.width,
             )
         )
 
 
 def fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
     """Whether a table of these breaks no value and no word of a heading."""
-    return sum(_widths(columns, rows)) < output_console().width
+    return fits(columns, rows, output_console().width)
+
+
+def fits(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> bool:
+    """Whether a table of these has at most so many characters a line, its headings folded between words."""
+    return sum(_widths(columns, rows)) < width
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
@@ -108,11 +114,14 @@ def _table(
     title: str,
     right: Sequence[str],
     whole: Sequence[str],
+    width: int,
 ) -> Table:
     table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
+    # Where headings must be folded, then between words: rich makes all columns equally narrow.
+    folded = fits(columns, rows, width) and not fits([one.replace(" ", "_") for one in columns], rows, width)
     for column in columns:
         table.add_column(
-            escape(column),
+            escape(column.replace(" ", "\n") if folded else column),
             justify="right" if column in right else "left",
             overflow="fold",
             no_wrap=column in whole,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nearsight.common.errors import MissingDependency, NotFound, Unavailable
+from nearsight.common.errors import MissingDependency, NearsightError, NotFound, Unavailable
 from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.extra import require_experiments
 
@@ -67,6 +67,7 @@ def up(
     print_table(
         ("host", "daemon", "endpoint", "link: asked", "of which the kernel", "off by"),
         [(one.host, one.name, one.endpoint, *_link_words(one.calibration)) for one in built.daemons],
+        keys=2,
     )
     if any(one.calibration and not one.calibration["within_target"] for one in built.daemons):
         typer.echo("OFF: not what was asked, as when the machine is busy; `down`, and `up` calibrates anew")
@@ -152,9 +153,9 @@ def run(
         with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
             for cell in todo:
                 progress.begin(cell.name)
-                run_cell(ready, cell, state_in, folder, contents, lambda _stage: None)
+                run_cell(ready, cell, state_in, folder, contents, progress.stage)
                 progress.finish()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, NearsightError):
         typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
         raise
     _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
@@ -249,15 +250,17 @@ def _print_status(state: TestbedState, hosts: tuple[HostStatus, ...]) -> None:
     endpoints = {(daemon.host, daemon.name): daemon.endpoint for daemon in state.daemons}
     rows: list[tuple[object, ...]] = []
     for one in hosts:
-        start = (one.host.name, one.host.spec.kind, one.host.address)
+        host, node = one.host.name, (one.host.spec.kind, one.host.address)
         if one.error or not one.daemons:
-            rows.append((*start, "", "UNREACHABLE" if one.error else "ready for devices", "", "", ""))
+            how = "UNREACHABLE" if one.error else "ready for devices"
+            rows.append((host, "", how, "", *node, "", ""))
         for name, daemon in one.daemons.items():
             how = "runs" if daemon.running else "ENDED"
             used = (f"{daemon.cpu_s:.1f} s", f"{daemon.memory_bytes / 2**20:.0f} MiB")
-            rows.append((*start, name, how, endpoints.get((one.host.name, name), ""), *used))
+            rows.append((host, name, how, endpoints.get((host, name), ""), *node, *used))
     print_table(
-        ("host", "kind", "address", "daemon", "state", "endpoint", "CPU", "memory"),
+        ("host", "daemon", "state", "endpoint", "kind", "address", "CPU", "memory"),
         rows,
         right=("CPU", "memory"),
+        keys=2,
     )

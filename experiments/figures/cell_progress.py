@@ -2,6 +2,7 @@
 
 Parts take seconds or many minutes, and some are much longer than others; the time left is an estimate from
 those that this run has finished. Where no terminal shows a bar, each finished part is a line in the log.
+Until there is an estimate the bar says what is done at the moment.
 """
 
 from __future__ import annotations
@@ -56,29 +57,43 @@ class CellProgress:
         self._started_s = self._cell_started_s = clock.monotonic()
         self._key = ""
         self._bar = bar
-        self._task = bar.add_task(escape(name), total=total, completed=before, left="") if bar else None
+        self._mean_s = 0.0
+        self._stage = ""
+        self._task = (
+            bar.add_task(escape(name), total=total, completed=before, left=self.left) if bar else None
+        )
 
     def begin(self, key: str) -> None:
         """A part is measured from now on."""
-        self._key = key
+        self._key, self._stage = key, ""
         self._cell_started_s = self._clock.monotonic()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=escape(f"{self._name}: {key}"))
 
+    def stage(self, words: str) -> None:
+        """What is done for the part now."""
+        self._stage = words
+
+    def left(self) -> str:
+        """How long it will take from now on; what is done at the moment as long as nobody knows."""
+        if not self._mean_s:
+            return self._stage
+        in_part_s = min(self._clock.monotonic() - self._cell_started_s, self._mean_s)
+        left_s = self._mean_s * (self._total - self._done) - in_part_s
+        return f"about {in_words(left_s)} left" if left_s > 0 else ""
+
     def finish(self) -> None:
         """It is finished."""
         now_s = self._clock.monotonic()
+        took_s, self._cell_started_s = now_s - self._cell_started_s, now_s
         self._done += 1
-        mean_s = (now_s - self._started_s) / (self._done - self._before)
-        left_s = mean_s * (self._total - self._done)
-        left = f"about {in_words(left_s)} left" if left_s else ""
+        self._mean_s = (now_s - self._started_s) / (self._done - self._before)
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._done, left=left)
+            self._bar.update(self._task, completed=self._done)
             return
-        took_s = now_s - self._cell_started_s
         # Of parts that other processes ran nothing is heard until they are finished.
         what = self._key if took_s < _NOTHING_S else f"{self._key} took {in_words(took_s)}"
-        parts = (f"{self._done}/{self._total}", what, left)
+        parts = (f"{self._done}/{self._total}", what, self.left())
         self._console.print(f"{self._name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
 
 
@@ -87,6 +102,13 @@ class _Elapsed(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(in_words(task.elapsed or 0.0))
+
+
+class _Left(ProgressColumn):
+    """What `CellProgress.left` says now."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["left"]())
 
 
 @contextmanager
@@ -111,7 +133,7 @@ def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
         BarColumn(),
         MofNCompleteColumn(),
         _Elapsed(),
-        TextColumn("{task.fields[left]}"),
+        _Left(),
     )
     with Progress(*columns, console=console) as bar:
         yield CellProgress(name, total, before, console, bar)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nearsight.common.errors import InternalError, SetupError, Unavailable
+from nearsight.common.errors import InternalError, PeerError, SetupError, Unavailable
 from nearsight.experiments.replay_device import ReplayOptions, make_plan
 from nearsight.experiments.testbed.all_nodes import Nodes
 from nearsight.experiments.testbed.building import (
@@ -81,14 +81,11 @@ class Replay:
         NearsightError
             If a daemon died, or a request did not get exactly one outcome.
         """
-        self._wait_until_servers_are_ready()
-        if self._earlier:
-            self._on_stage(f"{self._spec.warm_up} earlier visitors")
-            self._warm_up()
-        self._on_stage(f"photos for {len(self._visitors)} devices")
-        plans = {visitor.name: self._plan(visitor) for visitor in self._visitors}
-        self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
-        self._on_devices(self._wait_ready)
+        try:
+            plans = self._prepare()
+        except (PeerError, SetupError):
+            self._check_servers()  # what failed may only say that one of them went away
+            raise
         before, passed, started_s = self._used(), self._passed(), time.monotonic()
         longest_s = max(photo.at_s for plan in plans.values() for photo in plan)
         self._on_stage(f"replaying {longest_s:.0f} s")
@@ -112,6 +109,18 @@ class Replay:
             "links": self._links(passed),
             "daemons": [asdict(daemon) for daemon in self._state.daemons],
         }
+
+    def _prepare(self) -> dict[str, tuple[PlannedPhoto, ...]]:
+        """Warm the edges, and start the devices; the photos of each visitor."""
+        self._wait_until_servers_are_ready()
+        if self._earlier:
+            self._on_stage(f"{self._spec.warm_up} earlier visitors")
+            self._warm_up()
+        self._on_stage(f"photos for {len(self._visitors)} devices")
+        plans = {visitor.name: self._plan(visitor) for visitor in self._visitors}
+        self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
+        self._on_devices(self._wait_ready)
+        return plans
 
     def _node(self, visitor: Visitor) -> Node:
         return self._nodes[visitor.host.name]
@@ -156,7 +165,13 @@ class Replay:
             if self._state.keys:
                 command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
                 command += ["--server-key", self._state.keys[daemon.name]]
-            node.shell.run(command, timeout_s=WARM_UP_TIMEOUT_S)
+            try:
+                node.shell.run(command, timeout_s=WARM_UP_TIMEOUT_S)
+            except SetupError as error:
+                raise SetupError(
+                    f"{daemon.name} on {daemon.host} did not hear of the earlier visitors: {error.message}",
+                    advice=_NOT_KEPT,
+                ) from error
 
     def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
         spec = self._spec
@@ -276,8 +291,9 @@ class Replay:
         for daemon in self._state.daemons:
             state = self._nodes[daemon.host].states().get(daemon.name)
             if state is None or not state.running:
+                log = state.log if state else "no log"
                 raise Unavailable(
-                    f"{daemon.name} on {daemon.host} ended during the replay: {state.log if state else ''}",
+                    f"{daemon.name} on {daemon.host} ended before the replay was over: {log}",
                     advice=_NOT_KEPT,
                 )
 

@@ -54,6 +54,20 @@ def test_a_table_that_is_too_wide_goes_on_in_further_ones_with_its_keys(
     assert out.count("once") == 1
 
 
+def test_headings_are_folded_between_words_where_that_suffices(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = ("configuration", "precision", "CPU of the edge", "CPU of the cloud")
+    rows = [("load-balanced", "100.0", "3.1", "12.5")]
+    monkeypatch.setattr(terminal, "PIPED_WIDTH", 46)
+    assert terminal.fits_terminal(columns, rows)
+    print_table(columns, rows, whole=("configuration",))
+    out = capsys.readouterr().out
+    assert "precision" in out
+    assert "load-balanced" in out
+    assert max(map(len, out.splitlines())) <= 46
+
+
 def test_a_table_that_fits_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("configuration", "p50 ms"), [("load-balanced", 3)], keys=1)
     assert capsys.readouterr().out.count("load-balanced") == 1

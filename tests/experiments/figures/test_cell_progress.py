@@ -33,3 +33,19 @@ def test_nothing_is_left_after_the_last_part() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(7.6, "8 s"), (99.4, "99 s"), (754.0, "0:12:34")])
 def test_times_are_for_a_person(seconds: float, text: str) -> None:
     assert in_words(seconds) == text
+
+
+def test_the_time_left_goes_down_while_a_part_is_measured_but_not_below_the_other_parts() -> None:
+    clock = ManualClock()
+    progress = CellProgress("lab", 3, 0, Console(file=StringIO()), clock=clock)
+    progress.begin("first")
+    progress.stage("replaying 60 s")
+    assert progress.left() == "replaying 60 s"
+    clock.advance(20.0)
+    progress.finish()
+    progress.begin("second")
+    assert progress.left() == "about 40 s left"
+    clock.advance(15.0)
+    assert progress.left() == "about 25 s left"
+    clock.advance(15.0)
+    assert progress.left() == "about 20 s left"

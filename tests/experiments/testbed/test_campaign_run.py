@@ -7,13 +7,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.errors import ConfigurationError, SetupError
+from nearsight.common.errors import ConfigurationError, SetupError, Unavailable
 from nearsight.experiments.testbed import replaying
 from nearsight.experiments.testbed.campaign import cells
 from nearsight.experiments.testbed.campaign_run import check, missing, run_cell
+from nearsight.experiments.testbed.inventory import Inventory
 from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.material import digest_of
 from nearsight.experiments.testbed.metrics import summarise
@@ -132,11 +134,16 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
         missing(other, out, contents)
 
 
-def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
+def local_inventory(tmp_path: Path) -> Inventory:
+    """The same without a machine over SSH."""
     museum(tmp_path)
-    local = REPLAY.format(node='kind = "process"', remote="unused", python="python3")
-    path = write_inventory(tmp_path, "\n".join(line for line in local.splitlines() if line not in _OF_SSH))
-    inventory, state = read_inventory(path), tmp_path / "lab.testbed"
+    text = REPLAY.format(node='kind = "process"', remote="unused", python="python3")
+    kept = [line for line in text.splitlines() if line not in _OF_SSH]
+    return read_inventory(write_inventory(tmp_path, "\n".join(kept)))
+
+
+def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
+    inventory, state = local_inventory(tmp_path), tmp_path / "lab.testbed"
     (cell,) = cells(inventory)
     with (
         locked(state, RUN_LOCK_FILE),
@@ -144,3 +151,19 @@ def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
     ):
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), lambda _stage: None)
     assert load_state(state) is None
+
+
+def test_a_server_that_dies_while_devices_are_prepared_is_named(tmp_path: Path) -> None:
+    inventory, state = local_inventory(tmp_path), tmp_path / "lab.testbed"
+    (cell,) = cells(inventory)
+
+    def kill_the_edge(stage: str) -> None:
+        if "earlier visitors" in stage:
+            for process in psutil.process_iter(["cmdline"]):
+                command = " ".join(process.info["cmdline"] or ())
+                if str(state) in command and " edge " in command:
+                    process.kill()
+
+    with pytest.raises(Unavailable, match="edge-main on here ended before the replay was over"):
+        run_cell(inventory, cell, state, tmp_path, digest_of(inventory), kill_the_edge)
+    assert processes_with(str(state)) == []
