@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nearsight.experiments.figures.offline_analysis import nothing
 
 if TYPE_CHECKING:
     from nearsight.experiments.datasets.dataset import Dataset
-    from nearsight.experiments.profiling import PreparedData
+    from nearsight.experiments.profiling import PreparedData, ProfilingPlan
 
 
-class ProfileAmount(Protocol):
-    """How much of an offline analysis is made; a part of an experiment's plan."""
+@dataclass(frozen=True, slots=True)
+class ProfileAmount:
+    """How much of an offline analysis is made; a part of an experiment's plan.
 
-    @property
-    def profile_sizes(self) -> tuple[int, ...]:
-        """Cache sizes."""
+    Attributes
+    ----------
+    sizes : tuple of int
+        Cache sizes.
+    subsets : int
+        Random subsets per size.
+    queries : int
+        Photos of objects in the subset, and as many of others.
+    """
 
-    @property
-    def profile_subsets(self) -> int:
-        """Random subsets per size."""
+    sizes: tuple[int, ...]
+    subsets: int
+    queries: int
 
-    @property
-    def profile_queries(self) -> int:
-        """Photos of objects in the subset, and as many of others."""
+    def plan(self, seed: int) -> ProfilingPlan:
+        """The same with its random choices."""
+        from nearsight.experiments.profiling import ProfilingPlan  # noqa: PLC0415
+
+        return ProfilingPlan(self.sizes, self.subsets, self.queries, self.queries, seed=seed)
 
 
 class EdgeProfiles:
@@ -48,24 +58,12 @@ class EdgeProfiles:
         """The profile that is kept at ``path``, of a recognizer with the settings ``pipeline``."""
         if path not in self._paths:
             from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-            from nearsight.experiments.profiling import (  # noqa: PLC0415
-                ProfilingPlan,
-                fit_profile,
-                measure,
-                prepare,
-            )
+            from nearsight.experiments.profiling import fit_profile, measure, prepare  # noqa: PLC0415
 
             if self._prepared is None:
                 self._prepared = prepare(dataset, RecognitionSettings(), nothing)
-            plan = ProfilingPlan(
-                amount.profile_sizes,
-                amount.profile_subsets,
-                amount.profile_queries,
-                amount.profile_queries,
-                seed=seed,
-            )
             settings = RecognitionSettings.model_validate(pipeline)
-            rows = measure(self._prepared, plan, settings, nothing)
+            rows = measure(self._prepared, amount.plan(seed), settings, nothing)
             fit_profile(rows, self._prepared, settings, time.time()).save(path)
             self._paths.add(path)
         return path

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nearsight.experiments.figures.cache_bench import ADAPTIVE, Answer, Ask, CacheBench
-from nearsight.experiments.figures.edge_profile import EdgeProfiles
+from nearsight.experiments.figures.edge_profile import EdgeProfiles, ProfileAmount
 from nearsight.experiments.figures.experiment import (
     Cell,
     Experiment,
@@ -81,8 +81,8 @@ class Plan:
         measured.
     photos : mapping of str to int
         Measured requests per network and edge, by backend: of fast lookups noise is a larger part.
-    profile_sizes, profile_subsets, profile_queries
-        Of the offline analysis.
+    profile : ProfileAmount
+        The offline analysis.
     """
 
     museum: MuseumSettings
@@ -93,9 +93,7 @@ class Plan:
     settling: int
     rehearsed: int
     photos: Mapping[str, int]
-    profile_sizes: tuple[int, ...]
-    profile_subsets: int
-    profile_queries: int
+    profile: ProfileAmount
 
 
 FULL = Plan(
@@ -107,9 +105,7 @@ FULL = Plan(
     settling=12,
     rehearsed=3,
     photos={LSH: 20, OURS: 60},
-    profile_sizes=(1, 25, 50, 100, 200, 300, 400),
-    profile_subsets=2,
-    profile_queries=12,
+    profile=ProfileAmount((1, 25, 50, 100, 200, 300, 400), subsets=2, queries=12),
 )
 SMOKE = Plan(
     SMOKE_MUSEUM,
@@ -120,9 +116,7 @@ SMOKE = Plan(
     settling=2,
     rehearsed=1,
     photos={LSH: 3, OURS: 3},
-    profile_sizes=(1, 12),
-    profile_subsets=2,
-    profile_queries=3,
+    profile=ProfileAmount((1, 12), subsets=2, queries=3),
 )
 
 
@@ -149,7 +143,11 @@ class Figure(Experiment):
         database = museum / "cloud.db"
         teach_catalogue(museum, database, threads=os.cpu_count() or 1, progress=lambda _done, _of: None)
         profile = self._profiles.of(
-            museum / f"profile-{backend}.json", PIPELINES[backend], crowd.dataset, plan, plan.museum.seed
+            museum / f"profile-{backend}.json",
+            PIPELINES[backend],
+            crowd.dataset,
+            plan.profile,
+            plan.museum.seed,
         )
         settings = {
             **{f"recognition.{key}": str(value) for key, value in PIPELINES[backend].items()},

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.figures.edge_profile import EdgeProfiles
+from nearsight.experiments.figures.edge_profile import EdgeProfiles, ProfileAmount
 from nearsight.experiments.figures.experiment import (
     Cell,
     Experiment,
@@ -68,8 +68,8 @@ class Plan:
         Each with other visitors.
     backends : mapping of str to tuple of str
         Classifiers of the edge, and the configurations measured with each.
-    profile_sizes, profile_subsets, profile_queries
-        Of the offline analysis.
+    profile : ProfileAmount
+        The offline analysis.
     """
 
     sections: int
@@ -78,9 +78,7 @@ class Plan:
     following: Following
     repetitions: int
     backends: Mapping[str, tuple[str, ...]]
-    profile_sizes: tuple[int, ...]
-    profile_subsets: int
-    profile_queries: int
+    profile: ProfileAmount
 
 
 FULL = Plan(
@@ -90,9 +88,7 @@ FULL = Plan(
     following=Following(devices=2, seconds=60.0, unknown_share=0.0),
     repetitions=3,
     backends={LSH: tuple(CONFIGURATIONS), OURS: (WITHOUT, GUESTS)},
-    profile_sizes=(1, 25, 50, 100, 200),
-    profile_subsets=2,
-    profile_queries=12,
+    profile=ProfileAmount((1, 25, 50, 100, 200), subsets=2, queries=12),
 )
 SMOKE = Plan(
     sections=1,
@@ -101,9 +97,7 @@ SMOKE = Plan(
     following=Following(devices=1, seconds=4.0, unknown_share=0.0),
     repetitions=1,
     backends={LSH: (WITHOUT, GUESTS)},
-    profile_sizes=(1, 6, 12),
-    profile_subsets=2,
-    profile_queries=3,
+    profile=ProfileAmount((1, 6, 12), subsets=2, queries=3),
 )
 
 
@@ -132,7 +126,7 @@ class Figure(Experiment):
             museum / f"profile-{self.name}-{backend}.json",
             PIPELINES[backend],
             dataset_of(options, museum_of(options)),
-            SMOKE if options.smoke else FULL,
+            (SMOKE if options.smoke else FULL).profile,
             options.seed,
         )
         played = session.play(

@@ -23,7 +23,7 @@ import numpy as np
 
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.figures.edge_bench import EdgeBench
-from nearsight.experiments.figures.edge_profile import EdgeProfiles
+from nearsight.experiments.figures.edge_profile import EdgeProfiles, ProfileAmount
 from nearsight.experiments.figures.experiment import (
     Cell,
     Experiment,
@@ -71,8 +71,8 @@ class Plan:
         With daemons started anew.
     reports : int
         Requests per object that the edge has heard of before.
-    profile_sizes, profile_subsets, profile_queries
-        Of the offline analysis.
+    profile : ProfileAmount
+        The offline analysis.
     """
 
     objects: int
@@ -80,9 +80,7 @@ class Plan:
     seconds: float
     repetitions: int
     reports: int
-    profile_sizes: tuple[int, ...]
-    profile_subsets: int
-    profile_queries: int
+    profile: ProfileAmount
 
 
 FULL = Plan(
@@ -91,9 +89,7 @@ FULL = Plan(
     seconds=10.0,
     repetitions=2,
     reports=5,
-    profile_sizes=(1, 20, 40, 80, 120),
-    profile_subsets=2,
-    profile_queries=12,
+    profile=ProfileAmount((1, 20, 40, 80, 120), subsets=2, queries=12),
 )
 SMOKE = Plan(
     objects=12,
@@ -101,9 +97,7 @@ SMOKE = Plan(
     seconds=0.8,
     repetitions=1,
     reports=3,
-    profile_sizes=(1, 6, 12),
-    profile_subsets=2,
-    profile_queries=3,
+    profile=ProfileAmount((1, 6, 12), subsets=2, queries=3),
 )
 
 
@@ -132,7 +126,7 @@ class Figure(Experiment):
         )
         photos = dict(list(photos_by_object(dataset).items())[: plan.objects])
         profile = self._profiles.of(
-            museum / f"profile-{self.name}.json", PIPELINES[LSH], dataset, plan, options.seed
+            museum / f"profile-{self.name}.json", PIPELINES[LSH], dataset, plan.profile, options.seed
         )
         settings = {
             **{f"recognition.{key}": str(value) for key, value in PIPELINES[LSH].items()},
