@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import wrap
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -119,9 +120,11 @@ def _table(
     table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
     # Where headings must be folded, then between words: rich makes all columns equally narrow.
     folded = fits(columns, rows, width) and not fits([one.replace(" ", "_") for one in columns], rows, width)
-    for column in columns:
+    widths = _widths(columns, rows)
+    for place, column in enumerate(columns):
+        lines = wrap(column, widths[place] - _BORDER) if folded else [column]
         table.add_column(
-            escape(column.replace(" ", "\n") if folded else column),
+            escape("\n".join(lines)),
             justify="right" if column in right else "left",
             overflow="fold",
             no_wrap=column in whole,

@@ -248,12 +248,13 @@ def _as_json(state: TestbedState, hosts: tuple[HostStatus, ...], troubles: list[
 
 def _print_status(state: TestbedState, hosts: tuple[HostStatus, ...]) -> None:
     endpoints = {(daemon.host, daemon.name): daemon.endpoint for daemon in state.daemons}
+    servers = {daemon.host for daemon in state.daemons}
     rows: list[tuple[object, ...]] = []
     for one in hosts:
         host, node = one.host.name, (one.host.spec.kind, one.host.address)
         if one.error or not one.daemons:
-            how = "UNREACHABLE" if one.error else "ready for devices"
-            rows.append((host, "", how, "", *node, "", ""))
+            idle = "nothing runs" if host in servers else "ready for devices"
+            rows.append((host, "", "UNREACHABLE" if one.error else idle, "", *node, "", ""))
         for name, daemon in one.daemons.items():
             how = "runs" if daemon.running else "ENDED"
             used = (f"{daemon.cpu_s:.1f} s", f"{daemon.memory_bytes / 2**20:.0f} MiB")

@@ -14,6 +14,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -133,7 +134,7 @@ def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
         BarColumn(),
         MofNCompleteColumn(),
         _Elapsed(),
-        _Left(),
+        _Left(table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=console) as bar:
         yield CellProgress(name, total, before, console, bar)

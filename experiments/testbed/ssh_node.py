@@ -123,9 +123,17 @@ class SshShell:
     def _unreachable(self, complaint: str) -> Unavailable:
         advice = next((text for part, text in _ADVICE if part in complaint.lower()), "try `ssh {host}`")
         return Unavailable(
-            f"{self._host.name} cannot be reached: {complaint or 'ssh ended'}",
-            advice=advice.format(host=self._target()),
+            f"{self._host.name} cannot be reached: {complaint.rstrip('.') or 'ssh ended'}",
+            advice=advice.format(host=shlex.join(self._words_by_hand())),
         )
+
+    def _words_by_hand(self) -> list[str]:
+        """What a person says after ``ssh`` or ``ssh-copy-id`` to get to the same place."""
+        spec = self._host.spec
+        options = [part for option in spec.options for part in ("-o", option)]
+        port = ["-p", str(spec.port)] if spec.port else []
+        key = ["-i", str(spec.key)] if spec.key else []
+        return [*port, *key, *options, self._target()]
 
 
 def folder_path(host: Host, testbed_id: str) -> str:

@@ -92,7 +92,7 @@ def bring_up(
     with locked(folder), termination_as_interrupt():
         left = load_state(folder)
         if left is not None and left.of_run and of_run:
-            on_stage("down with what a run that was killed left")
+            on_stage("removing what a killed run left")
             _remove(left, folder, purge=False)
         elif left is not None:
             of_whom = "of a run is up" if left.of_run else "is up"

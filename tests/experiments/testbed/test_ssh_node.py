@@ -165,7 +165,7 @@ def test_a_command_that_fails_shows_its_last_words(sshd: Sshd) -> None:
         ({"port": 1}, "Connection refused; is sshd running there"),
         (
             {"options": ("UserKnownHostsFile=/dev/null",)},
-            "Host key verification failed.*connect once by hand",
+            r"Host key verification failed; connect once by hand with `ssh -p \d+ -i \S+ -o UserKnown",
         ),
         ({"user": "nobody-of-this-name"}, "Permission denied.*ssh-copy-id"),
         ({"host": "no-such-host.invalid"}, "Could not resolve.*check the node's host"),
