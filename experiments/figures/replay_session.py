@@ -1,7 +1,7 @@
 """Visitors with devices before cloud, link and edge: the same photos for one configuration after the other.
 
-All processes are started anew for each configuration and warmed over a link without limits; time counts from
-the moment when all devices are ready.
+All processes are started anew for each configuration. Edges are warmed over a link without limits until their
+caches have settled; then devices start, and time counts from the moment when all of them are ready.
 """
 
 from __future__ import annotations
@@ -144,6 +144,9 @@ class Session:
                 if tiers.edge is not None
             }
             endpoints = {name: endpoint_of(edge) for name, edge in edges.items()}
+            self._teach([endpoints[name] for name in edges if configurations[name].taught])
+            # Only now: while processes start, an edge builds several times as long, and devices would find it
+            # without some of the objects that it has chosen.
             devices = [
                 device
                 for name, tiers in configurations.items()
@@ -151,7 +154,6 @@ class Session:
                     groups[name], name, endpoints.get(name, ""), link.endpoint, tiers.device
                 )
             ]
-            self._teach([endpoints[name] for name in edges if configurations[name].taught])
             for device in devices:
                 device.wait_ready()
             link.reshape(self.network)

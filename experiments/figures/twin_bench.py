@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from nearsight.experiments.figures.prefetching import SMOKE as PREFETCHING_SMOKE
 from nearsight.experiments.figures.prefetching import Plan, measure_profiles
 from nearsight.experiments.figures.replay_session import Session, Tiers
 from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
-from nearsight.experiments.simulation.cost_model import CostModel
+from nearsight.experiments.simulation.cost_model import MISS_FACTORS, CostModel
 from nearsight.experiments.simulation.fitting import fit
 from nearsight.experiments.simulation.photo_book import Usual, measure_photos
 from nearsight.experiments.simulation.photos import TwinPhoto
@@ -67,12 +68,15 @@ POINTS: Mapping[str, Point] = {
     "10 visitors": Point(10, BASELINE),
     "slow network": Point(5, TABLE_6_3["Slow"]),
 }
+TRACES: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 4, ADAPTIVE: 4}
+"""Played at each point that is compared, with visitors and teaching of their own (6.2: four runs with
+different traces). Only the cloud is far away from all else that computes, and decides nothing."""
 REPETITIONS: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 2, ADAPTIVE: 2}
-"""Only the cloud is far away from everything else that computes, and gave the same twice within 2 %."""
+"""Of the one trace to which costs are fitted: how times of the same photo scatter."""
 _SECONDS = 20.0
 _UNKNOWN_SHARE = 0.1
-TWINS = 8
-"""Runs of the twin with other random times; their photos count together."""
+TWINS = 4
+"""Runs of the twin per trace, with other random times; their photos count together."""
 _BUILT = (5, 10, 20, 40, 132, 400)
 """Sizes of the snapshots whose building is timed."""
 _BUILDS, _NO_INDEX = 3, 4
@@ -81,8 +85,6 @@ _EDGE_SIZES = (1, 8, 33, 66, 132, 264, 400)
 """Objects among which lookups are timed."""
 _USUAL = 16
 """Photos of the exhibition that tell the pace of the machine."""
-_HELD = 32
-"""Objects that devices hold on this machine, as they decided on the testbed."""
 _TOGETHER = 1.3
 """Measured at an edge that was asked for two photos at once: 12.6 ms for each instead of 9.7, medians over 20
 photos, two threads of one interpreter."""
@@ -93,12 +95,23 @@ _NO_MACHINE = Conditions(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One session of one configuration."""
+    """One session of one configuration; repetitions are of the same trace."""
 
     tiers: str
+    trace: int
     repetition: int
     rows: Sequence[RequestRow]
     conditions: Conditions
+
+
+def schedule(point: str) -> list[tuple[int, int, str]]:
+    """Sessions at a point, as (trace, repetition, configuration), in their order."""
+    rounds = range(1, 1 + max(*TRACES.values(), *REPETITIONS.values()))
+    if point == FIT:
+        return [
+            (1, number, name) for number in rounds for name, most in REPETITIONS.items() if number <= most
+        ]
+    return [(number, 1, name) for number in rounds for name, most in TRACES.items() if number <= most]
 
 
 class Bench:
@@ -122,10 +135,14 @@ class Bench:
         self._edge_profile = self._folder / "profile-edge.json"
         self._device_profile = self._folder / "profile-adaptive.json"
 
-    def sessions(self, name: str, point: Point) -> tuple[Session, TwinSession]:
-        """The same traces for both."""
+    def traces(self, point: str) -> list[int]:
+        """Numbers of the traces at a point."""
+        return [1] if self._options.smoke else sorted({trace for trace, _, _ in schedule(point)})
+
+    def sessions(self, name: str, point: Point, trace: int = 1) -> tuple[Session, TwinSession]:
+        """The same trace for both."""
         options, plan = self._options, self._plan
-        rng = options.rng(_NAME, name)
+        rng = options.rng(_NAME, name, trace)
         visits = generate_visits(
             rng,
             sections=plan.sections,
@@ -138,19 +155,20 @@ class Bench:
         unknown = [str(query.path) for query in self._dataset.queries if query.object_id is None]
         following = _SMOKE_FOLLOWING if options.smoke else Following(point.visitors, _SECONDS, _UNKNOWN_SHARE)
         planned = follow(crowd, following, objects, photos, unknown, rng)
-        traces = write_traces(self._folder / "traces" / name.replace(" ", "-"), planned, rng)
+        folder = self._folder / "traces" / f"{name.replace(' ', '-')}-{trace}"
+        traces = write_traces(folder, planned, rng)
         transitions = tuple(crowd.transitions(objects))
         session = Session(self._folder, self._database, traces, transitions, point.network, options.seed)
         shown = {Path(one.image_path): one.object_id for asked in planned.values() for one in asked}
-        models = self._models()
-        if not self._edge_profile.is_file() or name == FIT:
+        models = self._models
+        if name == FIT:
             measure_profiles(plan, self._dataset, self._folder)
             self._measure_edge()
         seen = self._seen(shown, models, transitions)
         twin = TwinSession(
             tuple(models),
             traced(traces, seen),
-            _with_misses(self._measured_profiles(models), seen.values()),
+            _with_misses(self._measured_profiles(models), seen.values()) if name == FIT else self.costs(),
             point.network,
             transitions,
             hardware=Hardware(shared=os.cpu_count() or 1),
@@ -180,6 +198,7 @@ class Bench:
         rows = measure(prepared, profiling, settings, nothing)
         fit_profile(rows, prepared, settings, time.time()).save(self._edge_profile)
 
+    @cached_property
     def _models(self) -> dict[str, ObjectModel]:
         from nearsight.cloud.store import CatalogueStore  # noqa: PLC0415
 
@@ -200,11 +219,12 @@ class Bench:
         cached = tuple(sorted({object_id for _, object_id in transitions}))
         shows = {one.path: one.object_id for one in self._dataset.queries if one.object_id in cached}
         paths = list(shows)[:: max(1, len(shows) // _USUAL)]
+        device = DeviceProfile.load(self._device_profile)
         usual = Usual(
-            DeviceProfile.load(self._device_profile),
+            device,
             CacheProfile.load(self._edge_profile),
             cached,
-            _held_by_devices(models, transitions),
+            _held_by_devices(models, transitions, max(one.largest_k for one in device.profiles)),
             {path: shows[path] for path in paths},
         )
         return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
@@ -239,21 +259,26 @@ class Bench:
     def together(self, session: Session) -> list[Played]:
         """All configurations side by side, once: for a smoke run, which judges nothing."""
         played = session.play(self.tiers())
-        return [Played(name, 1, one.rows, _NO_MACHINE) for name, one in played.items()]
+        return [Played(name, 1, 1, one.rows, _NO_MACHINE) for name, one in played.items()]
 
-    def one_by_one(self, point: str, session: Session) -> list[Played]:
-        """Every configuration with the machine for itself, some times."""
-        watch, played = Watch(), []
-        for repetition in range(1, max(REPETITIONS.values()) + 1):
-            for name, tiers in self.tiers().items():
-                if repetition > REPETITIONS[name]:
-                    continue
-                rows, conditions = watch.undisturbed(
-                    f"{point}, {name}",
-                    lambda name=name, tiers=tiers: session.play({name: tiers})[name].rows,  # type: ignore[misc]
-                    _was_late,
-                )
-                played.append(Played(name, repetition, rows, conditions))
+    def one_by_one(self, point: str, sessions: Mapping[int, Session]) -> list[Played]:
+        """Every configuration alone on the machine: each trace once, or that of the fit some times.
+
+        Parameters
+        ----------
+        point : str
+            Its name.
+        sessions : mapping of int to Session
+            By the number of the trace.
+        """
+        tiers, watch, played = self.tiers(), Watch(), []
+        for trace, repetition, name in schedule(point):
+            rows, conditions = watch.undisturbed(
+                f"{point}, trace {trace}, {name}",
+                lambda trace=trace, name=name: sessions[trace].play({name: tiers[name]})[name].rows,  # type: ignore[misc]
+                _was_late,
+            )
+            played.append(Played(name, trace, repetition, rows, conditions))
         return played
 
     def costs(self) -> CostModel:
@@ -266,10 +291,9 @@ class Bench:
         origin = "testbed, " + ", ".join(f"{len(rows)} photos {name}" for name, rows in measured.items())
         pace_ms = float(np.mean([one.conditions.pace_ms for one in played]))
         costs = twin.costs.model_copy(update={"pace_ms": pace_ms})
-        paces = paces_of(costs, played)
 
         def tried_with(tried: CostModel) -> Mapping[str, Sequence[RequestRow]]:
-            return _by_configuration(simulate(replace(twin, costs=tried), 1, paces))
+            return _by_configuration(simulate(replace(twin, costs=tried), played, 1))
 
         fit(costs, measured, tried_with, origin=origin).save(self.costs_path)
 
@@ -290,9 +314,13 @@ def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
 
 
 def _held_by_devices(
-    models: Mapping[str, ObjectModel], transitions: Sequence[tuple[str, str]]
+    models: Mapping[str, ObjectModel], transitions: Sequence[tuple[str, str]], largest_k: int
 ) -> dict[str, tuple[str, ...]]:
-    """What devices hold while they look at an object: it, and what its edge says may follow."""
+    """What devices hold while they look at an object: it, and what its edge says may follow.
+
+    With few features they hold as much as their profile knows of (``largest_k``), where settings allow it.
+    """
+    from nearsight.device.recognizer_settings import PrefetchSettings  # noqa: PLC0415
     from nearsight.edge.markov_estimator import MarkovEstimator, markov_model  # noqa: PLC0415
     from nearsight.edge.settings import EdgeSettings  # noqa: PLC0415
 
@@ -300,11 +328,12 @@ def _held_by_devices(
     markov = MarkovEstimator(markov_model(models, settings, journal=False), VirtualClock(), settings)
     for visitor, object_id in transitions:
         markov.observe(visitor, object_id)
+    most = min(largest_k, PrefetchSettings().k_max)
     held = {}
     for object_id in models:
         following = markov.observe("", object_id)
         others = [] if following is None else [one for one in following.object_ids if one != object_id]
-        held[object_id] = (object_id, *others[: _HELD - 1])
+        held[object_id] = (object_id, *others[: most - 1])
     return held
 
 
@@ -313,7 +342,7 @@ def _with_misses(costs: CostModel, photos: Iterable[TwinPhoto]) -> CostModel:
     efforts = [one.tier_effort.missed for one in photos if one.tier_effort.missed is not None]
     if not efforts:
         return costs
-    return costs.model_copy(update={"miss_factor": float(np.clip(np.median(efforts), 1.0, 20.0))})
+    return costs.model_copy(update={"miss_factor": float(np.clip(np.median(efforts), *MISS_FACTORS))})
 
 
 def _was_late(rows: Sequence[RequestRow]) -> str:
@@ -322,23 +351,25 @@ def _was_late(rows: Sequence[RequestRow]) -> str:
     return f"photos were sent {late_ms:.0f} ms late" if late_ms > _LATEST_MS else ""
 
 
-def paces_of(costs: CostModel, played: Sequence[Played]) -> dict[str, float]:
+def simulate(twin: TwinSession, played: Sequence[Played], times: int = TWINS) -> list[Played]:
+    """One trace in the twin, in the configurations that were played, each at its pace; with random times."""
+    (trace,) = {one.trace for one in played}
+    paces = _paces(twin.costs, played)
+    return [
+        Played(name, trace, number, _at_pace(twin, paces[name], number).play(name, tiers).rows, _NO_MACHINE)
+        for number in range(1, times + 1)
+        for name, tiers in CONFIGURATIONS.items()
+        if name in paces
+    ]
+
+
+def _paces(costs: CostModel, played: Sequence[Played]) -> dict[str, float]:
     """How much longer than by these costs the machine took in the sessions of each configuration."""
     found: dict[str, list[float]] = {}
     for one in played:
-        if one.conditions.pace_ms and costs.pace_ms:
-            found.setdefault(one.tiers, []).append(one.conditions.pace_ms / costs.pace_ms)
+        known = one.conditions.pace_ms and costs.pace_ms
+        found.setdefault(one.tiers, []).append(one.conditions.pace_ms / costs.pace_ms if known else 1.0)
     return {tiers: float(np.mean(paces)) for tiers, paces in found.items()}
-
-
-def simulate(twin: TwinSession, times: int, paces: Mapping[str, float]) -> list[Played]:
-    """All configurations in the twin, each at its pace, some times with other random times."""
-    return [
-        Played(name, number, _at_pace(twin, paces.get(name, 1.0), number).play(name, tiers).rows, _NO_MACHINE)
-        for number in range(1, times + 1)
-        for name, tiers in CONFIGURATIONS.items()
-        if name in CONFIGURATIONS_COMPARED
-    ]
 
 
 def _at_pace(twin: TwinSession, pace: float, number: int) -> TwinSession:

@@ -4,11 +4,14 @@ A first point fits the twin's costs (`simulation/fitting.py`). Then both run the
 other points, more visitors and a slow network, each with visitors of its own: only cloud, load-balanced edge,
 and the full system (devices that prefetch, with adaptive feature extraction, before a bounded edge).
 
-Most sessions are played twice: how far the testbed is from itself says how well the twin can be known
-to agree with it. A session that was disturbed is played again, and nothing is fitted to one (`testbed/
-conditions.py`). A tenth of the photos show what nobody knows. With a twentieth, the 95th percentile would be
-where the distribution has a gap, between the photos that a tier knows and those that go on to the next one,
-and would jump across it with every second photo that is late.
+Each of these points is compared on several traces, with other visitors and another teaching of the edge
+(6.2: four runs with different traces): a visitor sends a few photos of a few objects, and with how many
+features its device looks for them, or in which form an edge passes them on, may be a tie for a whole visit.
+All photos of a point count together. The trace that costs are fitted to is played twice instead: how far the
+testbed is from itself says how well the twin can be known to agree with it. A session that was disturbed is
+played again, and nothing is fitted to one (`testbed/conditions.py`). A tenth of the photos show what nobody
+knows. With a twentieth, the 95th percentile would be where the distribution has a gap, between the photos
+that a tier knows and those that go on, and would jump across it with every second photo that is late.
 
 All processes of the testbed share the cores of one machine, and so do the nodes of the twin. What the pace
 of the machine is during a session, the twin is told.
@@ -25,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
-from nearsight.experiments.figures.twin_bench import FIT, POINTS, TWINS, Bench, Played, paces_of, simulate
+from nearsight.experiments.figures.twin_bench import FIT, POINTS, Bench, Played, simulate
 
 TESTBED, TWIN = "testbed", "twin"
 MOST_ERROR = 0.15
@@ -51,12 +54,17 @@ class Figure(Experiment):
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
         name = str(cell.parameters["point"])
         bench = Bench(options)
-        session, twin = bench.sessions(name, POINTS[name])
-        played = bench.together(session) if options.smoke else bench.one_by_one(name, session)
+        both = {trace: bench.sessions(name, POINTS[name], trace) for trace in bench.traces(name)}
+        sessions = {trace: session for trace, (session, _) in both.items()}
+        played = bench.together(sessions[1]) if options.smoke else bench.one_by_one(name, sessions)
         if name == FIT:
-            bench.fit(twin, played)
+            bench.fit(both[1][1], played)
         costs = bench.costs()
-        simulated = simulate(replace(twin, costs=costs), TWINS, paces_of(costs, played))
+        simulated = [
+            one
+            for trace, (_, twin) in both.items()
+            for one in simulate(replace(twin, costs=costs), [one for one in played if one.trace == trace])
+        ]
         return [
             row
             for source, sessions in ((TESTBED, played), (TWIN, simulated))
@@ -67,8 +75,8 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``points.<point>.<configuration>``: numbers of testbed and twin, and the errors of the twin.
 
-        ``itself`` is how far the repetitions of the testbed are from each other, ``scatter`` how those of the
-        twin do.
+        ``itself`` is how far repetitions of one trace are from each other on the testbed, ``scatter`` how far
+        those of the twin are; ``traces`` are the errors of each trace alone.
         """
         groups: dict[tuple[str, str, str], list[StoredRow]] = defaultdict(list)
         for row in rows:
@@ -81,6 +89,7 @@ class Figure(Experiment):
                 "errors": _errors(both),
                 "itself": _from_itself(groups[point, tiers, TESTBED]),
                 "scatter": _scatter(groups[point, tiers, TWIN]),
+                "traces": _errors_of_traces(groups[point, tiers, TESTBED], groups[point, tiers, TWIN]),
             }
         return {"points": found}
 
@@ -90,7 +99,7 @@ class Figure(Experiment):
             for point, configurations in summary["points"].items()
             if point != FIT
             for tiers, one in configurations.items()
-            for target in _targets(f"{point}, {tiers}", one)
+            for target in _targets(f"{point}, {tiers}", one, summary["points"][FIT][tiers]["itself"])
         )
 
     def table(  # noqa: D102
@@ -122,7 +131,10 @@ class Figure(Experiment):
 
 
 def _rows(point: str, source: str, one: Played) -> list[Row]:
-    labels: Row = {"point": point, "source": source, "tiers": one.tiers, "repetition": one.repetition}
+    labels: Row = {
+        **{"point": point, "source": source, "tiers": one.tiers},
+        **{"trace": one.trace, "repetition": one.repetition},
+    }
     under: Row = {"pace_ms": round(one.conditions.pace_ms, 3), "others": round(one.conditions.others, 4)}
     found: list[Row] = []
     for row in one.rows:
@@ -162,13 +174,24 @@ def _errors(both: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     return {**relative, **{tier: round(twin[tier] - real[tier], 4) for tier in ("device", "edge")}}
 
 
+def _errors_of_traces(testbed: Sequence[StoredRow], twin: Sequence[StoredRow]) -> dict[str, list[float]]:
+    """Errors of each trace by itself, in the order of the traces."""
+    real, simulated = _by(testbed, "trace"), _by(twin, "trace")
+    errors = [
+        _errors({TESTBED: _numbers(rows), TWIN: _numbers(simulated[trace])})
+        for trace, rows in real.items()
+        if trace in simulated
+    ]
+    return {name: [one[name] for one in errors] for name in ("p50", "p95", "device", "edge")}
+
+
 def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """How far the repetitions of the testbed are from each other; nothing if there is only one.
+    """How far repetitions of the same trace are from each other; empty if there are none, or several traces.
 
     Latencies: the largest over the least, less 1; shares: the largest less the least.
     """
-    sessions = _sessions(rows)
-    if len(sessions) < _TWO:
+    sessions = [_numbers(one) for one in _by(rows, "repetition").values()]
+    if len(sessions) < _TWO or len(_by(rows, "trace")) > 1:
         return {}
     latencies = {name: [one[f"{name}_ms"] for one in sessions] for name in ("p50", "p95")}
     shares = {tier: [one[tier] for one in sessions] for tier in ("device", "edge")}
@@ -179,8 +202,8 @@ def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 
 def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """Standard deviation between repetitions, of latencies as a share of their mean."""
-    sessions = _sessions(rows)
+    """Standard deviation between repetitions of all traces, of latencies as a share of their mean."""
+    sessions = [_numbers(one) for one in _by(rows, "repetition").values()]
     found = {}
     for name in ("p50", "p95"):
         values = [one[f"{name}_ms"] for one in sessions]
@@ -191,26 +214,28 @@ def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
     }
 
 
-def _sessions(rows: Sequence[StoredRow]) -> list[dict[str, Any]]:
-    """Numbers of each repetition."""
+def _by(rows: Sequence[StoredRow], column: str) -> dict[str, list[StoredRow]]:
     found: dict[str, list[StoredRow]] = defaultdict(list)
     for row in rows:
-        found[row.get("repetition", "")].append(row)
-    return [_numbers(one) for one in found.values()]
+        found[row.get(column, "")].append(row)
+    return found
 
 
 def _shown(itself: Mapping[str, float]) -> str:
     return f"{100 * itself['p50']:.0f}, {100 * itself['p95']:.0f} %" if itself else ""
 
 
-def _note(one: Mapping[str, Any], name: str, unit: str) -> str:
-    """How far sessions of the same kind are from each other."""
-    itself = one["itself"]
-    ours = f"two sessions of the testbed differ by {100 * itself[name]:.0f} {unit}, " if itself else ""
-    return f"{ours}those of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
+def _note(one: Mapping[str, Any], itself: Mapping[str, float], name: str, unit: str) -> str:
+    """What the error is made of, and how far sessions of the same kind are from each other."""
+    traces = [f"{100 * error:+.0f}" for error in one["traces"][name]]
+    alone = f"{', '.join(traces)} {unit} on each trace alone; " if len(traces) > 1 else ""
+    same = "two sessions of the testbed with the same photos differ by"
+    ours = f"{same} {100 * itself[name]:.0f} {unit}, " if itself else ""
+    return f"{alone}{ours}those of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
 
 
-def _targets(where: str, one: Mapping[str, Any]) -> list[Target]:
+def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) -> list[Target]:
+    """``itself``: how far the testbed is from itself where it played the same trace twice."""
     errors = one["errors"]
     return [
         *(
@@ -218,7 +243,7 @@ def _targets(where: str, one: Mapping[str, Any]) -> list[Target]:
                 f"{where}: error of {name}, at most 0.15",
                 errors[name],
                 abs(errors[name]) <= MOST_ERROR,
-                _note(one, name, "%"),
+                _note(one, itself, name, "%"),
             )
             for name in ("p50", "p95")
         ),
@@ -227,7 +252,7 @@ def _targets(where: str, one: Mapping[str, Any]) -> list[Target]:
                 f"{where}: share answered by the {tier}, twin minus testbed, at most 0.03",
                 errors[tier],
                 abs(errors[tier]) <= MOST_POINTS,
-                _note(one, tier, "points"),
+                _note(one, itself, tier, "points"),
             )
             for tier in ("device", "edge")
         ),

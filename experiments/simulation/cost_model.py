@@ -31,6 +31,8 @@ MODEL_OVERHEAD_BYTES = 300
 LISTED_BYTES = 60
 _DRAWS = 4096
 SECOND_LOOK_MS = 60.0
+MISS_FACTORS = (1.0, 20.0)
+"""Least and most that is believed."""
 _MOST_CANDIDATES_OF = 132
 """Of more objects, lookups that find nothing verify no more candidates. Measured with 800 features: 9 ms
 among 33 objects, 13 among 132, 12 among 400."""
@@ -101,17 +103,17 @@ class CostModel(BaseModel):
     device_work: Scatter = Scatter()
     cloud_work: Scatter = Scatter()
     second_look: Scatter = Scatter()
-    miss_factor: float = Field(default=2.0, ge=1, le=20)
-    second_look_ms: float = SECOND_LOOK_MS
-    call_ms: float = 1.5
+    miss_factor: float = Field(default=2.0, ge=MISS_FACTORS[0], le=MISS_FACTORS[1])
+    second_look_ms: float = Field(default=SECOND_LOOK_MS, ge=0, allow_inf_nan=False)
+    call_ms: float = Field(default=1.5, ge=0, allow_inf_nan=False)
     connect_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    prepare_ms: float = 0.3
-    hand_over_ms: float = 0.44
-    small_ms: float = 0.4
+    prepare_ms: float = Field(default=0.3, ge=0, allow_inf_nan=False)
+    hand_over_ms: float = Field(default=0.44, ge=0, allow_inf_nan=False)
+    small_ms: float = Field(default=0.4, ge=0, allow_inf_nan=False)
     together: float = Field(default=1.0, ge=1, allow_inf_nan=False)
     call_work: Scatter = Scatter(ratios=(1.0,))
     build_ms: tuple[tuple[int, float], ...] = ((4, 0.0), (10, 27.0), (40, 75.0), (132, 600.0), (400, 2100.0))
-    model_features: int = 1000
+    model_features: int = Field(default=1000, gt=0)
     pace_ms: float = Field(default=0.0, ge=0)
     fitted_to: str = ""
 

@@ -29,7 +29,7 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.simulation.cost_model import SECOND_LOOK_MS
 from nearsight.experiments.simulation.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
 
-_TIMES = 5
+_TIMES = 3
 _LEAST_EFFORT, _MOST_EFFORT = 0.1, 10.0
 
 
@@ -87,9 +87,8 @@ def measure_photos(
     by_id = {model.object_id: model for model in models}
     book = _Book(by_id, feature_counts, settings, usual, thread_time)
     found: dict[Path, TwinPhoto] = {}
-    for _ in range(
-        _TIMES if usual is not None else 1
-    ):  # all in turn, so that the machine was as fast for all
+    # All in turn, so that the machine was as fast for all.
+    for _ in range(_TIMES if usual is not None else 1):
         book.see_pace()
         found = {path: book.measure(path, object_id) for path, object_id in photos.items()}
     return found
@@ -164,18 +163,23 @@ class _Book:
             at_second_look=again.known,
             missed_with=frozenset(count for count in self._counts if count > least) - frozenset(known_with),
             device_efforts=tuple(
-                (count, self._effort(path, looks[count], near, profile))
+                (count, self._effort(path, object_id, looks[count], near, profile))
                 for count, profile in profiles.items()
                 if count in looks
             ),
-            tier_effort=self._effort(path, tier, cached, usual.edge) if usual is not None else AS_ANY_PHOTO,
+            tier_effort=self._effort(path, object_id, tier, cached, usual.edge)
+            if usual is not None
+            else AS_ANY_PHOTO,
             second_effort=self._second_effort(again) if not tier.known else 1.0,
         )
 
-    def _effort(self, path: Path, look: _Looked, names: tuple[str, ...], profile: CacheProfile) -> Effort:
+    def _effort(
+        self, path: Path, object_id: str, look: _Looked, names: tuple[str, ...], profile: CacheProfile
+    ) -> Effort:
         missed = look
-        if look.known and self._strangers:
-            missed = self._look(path, "", self._strangers[: len(names)], profile.query_features)
+        strangers = [name for name in self._strangers if name != object_id]
+        if look.known and strangers:
+            missed = self._look(path, "", tuple(strangers[: len(names)]), profile.query_features)
         usual_ms = self._pace * float(profile.curves(len(names)).lookup_ms[-1])
         return Effort(
             _within(look.extraction_ms / (self._pace * profile.extraction_ms)),
@@ -196,7 +200,7 @@ class _Book:
         return (*self._cached, object_id) if new else self._cached
 
     def _near(self, object_id: str) -> tuple[str, ...]:
-        """What a device holds that looks at this object, or at anything."""
+        """What a device holds that looks at this object; of what nobody knows, at any of the museum."""
         held = self._usual.held if self._usual is not None else {}
         return held.get(object_id) or next(iter(held.values()), self._cached)
 

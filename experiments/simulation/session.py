@@ -33,6 +33,7 @@ from nearsight.experiments.testbed.link import LinkShape
 from nearsight.experiments.testbed.networks import UNSHAPED
 from nearsight.experiments.testbed.plan import PlannedPhoto
 from nearsight.experiments.testbed.rows import RequestRow
+from nearsight.experiments.testbed.warming import CacheState
 
 ONLY_CLOUD = "only-cloud"
 EDGE_CACHE = "edge-cache"
@@ -44,9 +45,7 @@ COOPERATIVE = "cooperative"
 
 _SETTLED_S, _QUIET_S, _POLL_S = 60.0, 1.0, 0.25
 _DEVICE_START_S = 0.57
-"""CPU time until a device's process is ready: measured, 0.52 to 0.59 s. Where all tiers share a machine,
-devices start while the edge is taught, whose builds take several times as long then. It waits four times as
-long before it builds again, so some objects enter its cache after the warming: later with more devices."""
+"""CPU time until a device's process is ready: measured, 0.52 to 0.59 s, where all tiers share a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,35 +348,37 @@ class _Run:
         return total
 
     def _warm(self) -> None:
-        """Teach edges over links without limits; go on when their caches did not change for a while.
+        """As on the testbed: teach edges over links without limits until they have settled, start devices."""
+        if self._tiers.taught and self._edges:
+            taught: list[TwinEdge] = []
+            for edge in self._edges:
+                edge.teach(self._session.transitions, partial(taught.append, edge))
+            self._events.run(enough=lambda: len(taught) == len(self._edges))
+            self._settle()
+        if self._machine is not None:
+            started: list[TwinDevice] = []
+            for device in self._devices:
+                device.processor.run(_DEVICE_START_S, partial(started.append, device))
+            self._events.run(enough=lambda: len(started) == len(self._devices))
 
-        As on the testbed: an edge that waits with its next build looks settled, too.
-        """
-        if not (self._tiers.taught and self._edges):
-            return
-        events, clock = self._events, self._events.clock
-        taught: list[TwinEdge] = []
-        started: list[TwinDevice] = []
-        for edge in self._edges:
-            edge.teach(self._session.transitions, partial(taught.append, edge))
-        starting = self._devices if self._machine is not None else []
-        for device in starting:
-            device.processor.run(_DEVICE_START_S, partial(started.append, device))
-        events.run(enough=lambda: len(taught) == len(self._edges))
-        end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._state()
-        while clock.now_s < end_s and (clock.now_s - since_s < _QUIET_S or any(state[1::2])):
+    def _settle(self) -> None:
+        """Wait as `testbed.warming` does until the edges' caches do not change any more."""
+        clock = self._events.clock
+        end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._caches()
+        while clock.now_s < min(end_s, since_s + max(one.settles_in_s(_QUIET_S) for one in state)):
             self._events.run(clock.now_s + _POLL_S)
-            before, state = state, self._state()
+            before, state = state, self._caches()
             if state != before:
                 since_s = clock.now_s
-        events.run(enough=lambda: len(started) == len(starting))
 
-    def _state(self) -> list[int]:
-        """Of each edge, the objects in its cache and those that are being fetched."""
+    def _caches(self) -> list[CacheState]:
         return [
-            number
+            CacheState(
+                edge.cache.size,
+                edge.cache.supply.fetcher.in_flight,
+                decision.k if (decision := edge.cache.optimizer.decision) is not None else 0,
+            )
             for edge in self._edges
-            for number in (edge.cache.size, edge.cache.supply.fetcher.in_flight)
         ]
 
     def _cpu(self) -> dict[str, float]:

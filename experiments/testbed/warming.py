@@ -6,6 +6,7 @@ nothing is recognised, and thousands of requests take a second.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import deque
@@ -28,7 +29,28 @@ _IN_FLIGHT = 16
 _MODELS_PER_CALL = 32
 _HELD = re.compile(r"(\d+) of (\d+)")
 _FETCHING = re.compile(r"(\d+) objects")
+_CHOSEN = re.compile(r"k=(\d+)")
+_BUILDS_AGAIN_S = 6.0
+"""While edges are taught, a build was seen to take 1.2 s."""
 _GUESTS = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheState:
+    """Objects in an edge's cache, those that are being fetched, and how many it has chosen to hold."""
+
+    cached: int
+    fetching: int
+    chosen: int = 0
+
+    def settles_in_s(self, quiet_s: float) -> float:
+        """How long it must stay like this; inf: it will not.
+
+        Edges rest four times as long as a build took. One that chose more than it holds will build again.
+        """
+        if self.fetching:
+            return math.inf
+        return max(quiet_s, _BUILDS_AGAIN_S) if self.cached < self.chosen else quiet_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +164,12 @@ def admit(
 
 def cached_objects(edge: str, security: ClientSecurity | None = None) -> int | None:
     """Objects in the edge's recognition cache; None before it has the catalogue."""
-    found = _HELD.search(_fact(edge, "cached objects", security))
-    return int(found.group(1)) if found else None
+    return _number(_HELD, _facts(edge, security), "cached objects")
 
 
 def guest_count(edge: str) -> GuestCount:
     """Guests that entered the edge's cache so far, and what became of them."""
-    found = _GUESTS.search(_fact(edge, "prefetched"))
+    found = _GUESTS.search(_fact(_facts(edge), "prefetched"))
     return GuestCount(*map(int, found.groups())) if found else GuestCount(0, 0, 0)
 
 
@@ -169,7 +190,7 @@ def wait_settled(
     objects : int, optional
         How many objects it must hold then; without it, whatever it chooses.
     quiet_s : float
-        So long nothing may change.
+        So long nothing may change; if the edge has chosen to hold more, until its next build is overdue.
     timeout_s : float
         How long to wait at most.
     security : ClientSecurity, optional
@@ -188,13 +209,14 @@ def wait_settled(
     deadline_s = time.monotonic() + timeout_s
     state, since_s = _state(edge, security), time.monotonic()
     while True:
-        if state[1] == 0 and time.monotonic() - since_s >= quiet_s and objects in {None, state[0]}:
-            return state[0]
+        quiet = time.monotonic() - since_s >= state.settles_in_s(quiet_s)
+        if quiet and objects in {None, state.cached}:
+            return state.cached
         if time.monotonic() > deadline_s:
             if objects is None:
-                return state[0]
+                return state.cached
             raise SetupError(
-                f"the edge at {edge} holds {state[0]} objects after {timeout_s:.0f} s, not {objects}"
+                f"the edge at {edge} holds {state.cached} objects after {timeout_s:.0f} s, not {objects}"
             )
         time.sleep(POLL_S)
         before, state = state, _state(edge, security)
@@ -219,14 +241,27 @@ def wait_all_settled(edges: Mapping[str, int | None], *, timeout_s: float = 60.0
         wait.result()
 
 
-def _state(edge: str, security: ClientSecurity | None) -> tuple[int, int]:
-    """Objects in the cache, and objects that are being fetched."""
-    fetching = _FETCHING.search(_fact(edge, "fetching", security))
-    return cached_objects(edge, security) or 0, int(fetching.group(1)) if fetching else 0
+def _state(edge: str, security: ClientSecurity | None) -> CacheState:
+    facts = _facts(edge, security)
+    return CacheState(
+        _number(_HELD, facts, "cached objects") or 0,
+        _number(_FETCHING, facts, "fetching") or 0,
+        _number(_CHOSEN, facts, "decision") or 0,
+    )
 
 
-def _fact(edge: str, name: str, security: ClientSecurity | None = None) -> str:
+def _fact(facts: Mapping[str, str], name: str) -> str:
+    """Of the first catalogue that has it."""
+    return next((value for key, value in facts.items() if key.endswith(name)), "")
+
+
+def _number(pattern: re.Pattern[str], facts: Mapping[str, str], name: str) -> int | None:
+    found = pattern.search(_fact(facts, name))
+    return int(found.group(1)) if found else None
+
+
+def _facts(edge: str, security: ClientSecurity | None = None) -> Mapping[str, str]:
     (status,) = ask_status([edge], timeout_s=CALL_TIMEOUT_S, security=security)
     if status.error:
         raise SetupError(f"the edge at {edge} does not answer: {status.error}")
-    return next((value for key, value in status.details if key.endswith(name)), "")
+    return dict(status.details)

@@ -70,6 +70,11 @@ def test_what_the_edge_does_not_hold_yet_is_known_to_it_later(tmp_path: Path) ->
     assert photo.known_with(max(_COUNTS))
 
 
+def test_among_strangers_a_photo_is_not_looked_for_where_its_own_object_is(tmp_path: Path) -> None:
+    photo = _measured(tmp_path, 5, "exhibit-5", 1.0)
+    assert photo.tier_effort.missed is None, "the only object that was not taught is its own"
+
+
 def test_what_nobody_knows_is_unknown_at_second_look_too(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 77, "", 1.0)
     assert not photo.known_with(max(_COUNTS))

@@ -182,6 +182,15 @@ def test_an_edge_answers_what_was_asked_before() -> None:
     assert rows[-1].latency_ms < 50 < rows[0].latency_ms
 
 
+def test_an_edge_has_settled_when_visitors_come_though_its_builds_are_slow() -> None:
+    last = TwinPhoto(_IDS[-1], 30_000, 200.0, at_second_look=True)
+    taught = [(f"before-{number}", name) for number, name in enumerate(_IDS)]
+    slow = _exact().model_copy(update={"build_ms": ((1, 900.0), (100, 900.0))})
+    session = TwinSession(_IDS, [_visitor((0.0, last))], slow, LinkShape(rtt_ms=40.0), taught)
+    (row,) = session.play(EDGE_CACHE, CONFIGURATIONS[EDGE_CACHE]).rows
+    assert row.answered_by == "edge", "it rests 3.6 s between its first build and that with the last objects"
+
+
 def test_every_request_has_one_outcome_and_rows_are_those_of_a_replay(tmp_path: Path) -> None:
     session = _crowd(10)
     for name, tiers in CONFIGURATIONS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import chain, repeat
 
@@ -10,15 +11,16 @@ import pytest
 from nearsight.common.errors import SetupError
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.server import RpcServer, ServerSettings
-from nearsight.experiments.testbed.warming import cached_objects, wait_settled
+from nearsight.experiments.testbed.warming import CacheState, cached_objects, wait_settled
 
 
 class Edge:
     """Says how many objects it holds: one number after the other, the last for ever."""
 
-    def __init__(self, *held: int, fetching: int = 0) -> None:
+    def __init__(self, *held: int, fetching: int = 0, chosen: int = 0) -> None:
         self._held = chain(held, repeat(held[-1])) if held else repeat(None)
         self._fetching = fetching
+        self._chosen = chosen
         service = HealthService("edge", "0", lambda: True, self._details)
         self.server = RpcServer([service], tier="edge", settings=ServerSettings())
 
@@ -29,6 +31,7 @@ class Edge:
         return [
             ("museum: cached objects", f"{held} of 400, 40 asked for"),
             ("museum: fetching", f"{self._fetching} objects"),
+            ("museum: decision", f"k={self._chosen}: 7.00 ms = 3.00 ms lookup + ..."),
         ]
 
 
@@ -53,6 +56,17 @@ def test_an_edge_without_the_catalogue_holds_nothing_to_count(serve: list[RpcSer
 def test_a_cache_has_settled_once_it_stays_as_it_is(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(0, 0, 20, 20, 25, 25, 30), serve)
     assert wait_settled(endpoint, quiet_s=0.3, timeout_s=20) == 30
+
+
+def test_an_edge_that_has_chosen_more_than_it_holds_settles_only_after_its_rest() -> None:
+    assert CacheState(30, 0, 30).settles_in_s(1.0) == 1.0
+    assert CacheState(30, 0, 40).settles_in_s(1.0) > 4 * 1.2, "four times the longest build that was seen"
+    assert CacheState(30, 2, 30).settles_in_s(1.0) == math.inf
+
+
+def test_a_choice_that_the_edge_does_not_build_is_not_waited_for_for_ever(serve: list[RpcServer]) -> None:
+    endpoint = started(Edge(30, chosen=40), serve)
+    assert wait_settled(endpoint, quiet_s=0.0, timeout_s=0.3) == 30
 
 
 def test_a_size_that_is_not_reached_is_an_error_and_a_choice_is_not(serve: list[RpcServer]) -> None:
