@@ -26,6 +26,7 @@ from nearsight.experiments.testbed.environment import describe_environment
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
 from nearsight.experiments.testbed.metrics import accounting_errors
 from nearsight.experiments.testbed.nodes import Node
+from nearsight.experiments.testbed.peer_group import free_udp_port
 from nearsight.experiments.testbed.plan import PlannedPhoto
 from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
 from nearsight.experiments.testbed.state import Daemon, TestbedState
@@ -72,6 +73,7 @@ class Replay:
         self._scratch = scratch
         self._on_stage = on_stage
         self._spec: ReplaySpec = replay_of(state.inventory)
+        self._beacon_port = free_udp_port()  # without keys, devices of other testbeds here would be heard
 
     def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
         """Warm, replay and collect: all rows, and facts about the cell.
@@ -226,7 +228,9 @@ class Replay:
         spec = self._device(visitor)
         for key, path in spec.files.items():
             settings[key] = self._node(visitor).put(path, f"files/device-{path.name}")
-        if spec.shares and self._state.keys:
+        if spec.shares and not self._state.keys:
+            settings["recognizer.peers.beacon_port"] = self._beacon_port
+        elif spec.shares:
             node = self._node(visitor)
             listens = visitor.host.address if visitor.host.spec.kind == "namespace" else "0.0.0.0"
             settings["recognizer.peers.listen"] = f"tcp://{listens}:0"
