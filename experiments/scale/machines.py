@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -124,24 +125,22 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     """
     if options.costs == PAPER or options.smoke:
         return
-    costs, photos = _kept_costs(options), _kept_photos(options)
-    if costs is not None and photos is not None and photos.measured_over == mark_of(costs):
-        return
     measuring = _Measuring(options, say)
+    costs = _kept_costs(options)
     if costs is None:
         costs = measuring.costs(_fitted_path(options))
         costs.save(_costs_path(options))
-    measuring.photos(costs).save(_photos_path(options))
+    photos = _read(PhotoKind, _photos_path(options))
+    if photos is None or photos.measured_over != mark_of(costs):
+        measuring.photos(costs).save(_photos_path(options))
 
 
 def _kept_costs(options: RunOptions) -> CostModel | None:
     """Costs measured before, unless others were fitted since."""
-    path = _costs_path(options)
-    return None if _is_newer(_fitted_path(options), path) else _read(CostModel, path)
-
-
-def _kept_photos(options: RunOptions) -> PhotoKind | None:
-    return _read(PhotoKind, _photos_path(options))
+    costs = _read(CostModel, _costs_path(options))
+    if costs is not None and _is_newer(_fitted_path(options), _costs_path(options)):
+        return None
+    return costs
 
 
 def _read(kind: type[M], path: Path) -> M | None:
@@ -179,12 +178,15 @@ class _Measuring:
     """Measurements on the museum of 400 exhibits."""
 
     def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
-        from nearsight.experiments.figures.museums import MUSEUM, dataset_of  # noqa: PLC0415
-
         self._options = options
         self._say = say
-        say("costs of this machine are measured: a museum of 400 exhibits")
-        self._dataset: Dataset = dataset_of(options, replace(MUSEUM, seed=options.seed))
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        from nearsight.experiments.figures.museums import MUSEUM, dataset_of  # noqa: PLC0415
+
+        self._say("costs of this machine are measured: a museum of 400 exhibits")
+        return dataset_of(self._options, replace(MUSEUM, seed=self._options.seed))
 
     def costs(self, fitted: Path) -> CostModel:
         """As twin-validation fitted them, if it was run here; else from profiles alone."""

@@ -109,7 +109,7 @@ def weights_of(sample: Sequence[Path], seen: Mapping[Path, TwinPhoto]) -> dict[P
 
 
 def _hardness(photo: TwinPhoto) -> Hashable:
-    return photo.least_features
+    return photo.least_features, photo.at_second_look
 
 
 def _usual(costs: CostModel, cached: tuple[str, ...], exhibited: Mapping[Path, str]) -> Usual:

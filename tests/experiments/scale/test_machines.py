@@ -40,7 +40,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOptions:
             pass
 
         def costs(self, fitted: Path) -> CostModel:
-            return CostModel.assumed().model_copy(update={"edge": profile(9, (1.0,)), "fitted_to": "anew"})
+            return CostModel.load(fitted)
 
         def photos(self, costs: CostModel) -> PhotoKind:
             return photos_over(costs, 1.0)
@@ -73,9 +73,17 @@ def test_photos_of_an_older_version_are_measured_anew_and_the_costs_kept(measure
     assert machines_after_measuring(measured) == ("nothing: built-in", 1.0)
 
 
-def test_photos_are_measured_anew_with_the_costs_that_they_are_over(measured: RunOptions) -> None:
+@pytest.mark.parametrize(
+    ("edge", "median_bytes"), [(profile(9, (1.0,)), 1.0), (CostModel.assumed().edge, 2.0)]
+)
+def test_photos_are_measured_anew_if_the_profiles_are_others(
+    measured: RunOptions, edge: CacheProfile, median_bytes: float
+) -> None:
     (measured.museums.parent / "testbed/scale/costs.json").unlink()
-    assert machines_after_measuring(measured) == ("anew", 1.0)
+    CostModel.assumed().model_copy(update={"edge": edge, "fitted_to": "anew"}).save(
+        measured.museums.parent / "testbed/twin/costs.json"
+    )
+    assert machines_after_measuring(measured) == ("anew", median_bytes)
 
 
 def test_other_photos_are_another_world() -> None:

@@ -20,7 +20,7 @@ COSTS = CostModel.assumed()
 def of_hardness(*counts: tuple[float, int]) -> dict[Path, TwinPhoto]:
     """So many photos that need so many features."""
     return {
-        Path(f"{least}-{number}"): TwinPhoto("a", 1000, least, at_second_look=True)
+        Path(f"{least}-{number}"): TwinPhoto("a", 1000, least, at_second_look=least != NEVER)
         for least, count in counts
         for number in range(count)
     }
