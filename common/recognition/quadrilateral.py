@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,21 +35,22 @@ def is_plausible(corners: NDArray[np.float64], image_size: tuple[int, int]) -> b
     Convex, not mirrored, not needle-shaped, neither tiny nor gigantic, and overlapping the image. ORB tells a
     picture from its mirror image, so a mirrored quadrilateral is a false match, not a reflection.
     """
-    edges = np.roll(corners, -1, axis=0) - corners
-    lengths = np.hypot(edges[:, 0], edges[:, 1])
-    if (lengths < 1).any():
+    # Plain numbers: NumPy takes five times as long for four corners.
+    points: list[list[float]] = corners.tolist()
+    following = points[1:] + points[:1]
+    edges = [(x_to - x, y_to - y) for (x, y), (x_to, y_to) in zip(points, following, strict=True)]
+    lengths = [math.hypot(x, y) for x, y in edges]
+    if min(lengths) < 1:
         return False
-    following = np.roll(edges, -1, axis=0)
-    turns = edges[:, 0] * following[:, 1] - edges[:, 1] * following[:, 0]
-    if (turns / (lengths * np.roll(lengths, -1)) < _MIN_SINE).any():
+    for corner in range(4):
+        (x, y), (x_next, y_next) = edges[corner - 1], edges[corner]
+        if (x * y_next - y * x_next) / (lengths[corner - 1] * lengths[corner]) < _MIN_SINE:
+            return False
+    if max(lengths[side] / lengths[side - 2] for side in range(4)) > _MAX_FORESHORTENING:
         return False
-    opposite = lengths / np.roll(lengths, 2)
-    if opposite.max() > _MAX_FORESHORTENING:
-        return False
-    x, y = corners[:, 0], corners[:, 1]
-    area = 0.5 * float(np.sum(x * np.roll(y, -1) - y * np.roll(x, -1)))
-    low, high = corners.min(axis=0), corners.max(axis=0)
-    overlaps = bool((high > 0).all() and low[0] < image_size[0] and low[1] < image_size[1])
+    area = 0.5 * sum(x * y_to - x_to * y for (x, y), (x_to, y_to) in zip(points, following, strict=True))
+    xs, ys = zip(*points, strict=True)
+    overlaps = max(xs) > 0 and max(ys) > 0 and min(xs) < image_size[0] and min(ys) < image_size[1]
     return overlaps and _MIN_AREA <= area / (image_size[0] * image_size[1]) <= _MAX_AREA
 
 

@@ -18,6 +18,7 @@ look is what finds dark paintings; its cost does not depend on the number of obj
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,12 +44,12 @@ _MIN_SPREAD_PX = 8.0
 _MIN_COVERAGE = 0.04
 """Of the visible part of the view, the part that the inliers span. Measured: 0.05 to 1 for true answers."""
 _MAX_DISTANCE_BITS = 80
-_CLEAR_INLIERS = 25
+CLEAR_INLIERS = 25
 """Votes with so many inliers need no second look."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Fit:
+class Fit:
     """A homography that passed every test."""
 
     corners: NDArray[np.float64]
@@ -66,12 +67,7 @@ class Verifier:
 
     def verify(self, query: Features, model: ObjectModel, candidate: Candidate) -> RecognizedObject | None:
         """The object with its corners in the frame of the source image, or None."""
-        view = model.views[candidate.view]
-        fit = self._fit(query, view, candidate.query_indices, candidate.view_indices)
-        if fit is None or fit.inliers < _CLEAR_INLIERS:
-            again = self._fit(query, view, *self._match_again(query, view))
-            if fit is None or (again is not None and again.inliers > fit.inliers):
-                fit = again
+        fit = self._best_fit(query, model.views[candidate.view], candidate)
         if fit is None:
             return None
         return RecognizedObject(
@@ -83,6 +79,21 @@ class Verifier:
             corners=in_source_frame(fit.corners, query.image_size, query.source_size),
             metadata=model.metadata,
         )
+
+    def _best_fit(self, query: Features, view: Features, candidate: Candidate) -> Fit | None:
+        """The fit of the votes if that is clear, else the better one of it and the second look's."""
+        votes = len(candidate.query_indices)
+        again = None
+        if votes < CLEAR_INLIERS:  # too few to be clear, whatever their fit: it may not even be needed
+            again = self._fit(query, view, *self._match_again(query, view))
+            if again is not None and again.inliers > votes:
+                return again
+        fit = self._fit(query, view, candidate.query_indices, candidate.view_indices)
+        if fit is not None and fit.inliers >= CLEAR_INLIERS:
+            return fit
+        if votes >= CLEAR_INLIERS:
+            again = self._fit(query, view, *self._match_again(query, view))
+        return again if fit is None or (again is not None and again.inliers > fit.inliers) else fit
 
     def _match_again(self, query: Features, view: Features) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Correspondences of the whole query with this view alone, best first, each view feature once."""
@@ -104,7 +115,7 @@ class Verifier:
         view: Features,
         query_indices: NDArray[np.int32],
         view_indices: NDArray[np.int32],
-    ) -> _Fit | None:
+    ) -> Fit | None:
         settings = self._settings
         count = len(query_indices)
         if count < settings.min_inliers:
@@ -132,9 +143,9 @@ class Verifier:
         corners = project_corners(homography, view.image_size)
         if corners is None or not is_plausible(corners, query.image_size):
             return None
-        if _area(source[agreeing]) < _MIN_COVERAGE * _area(_visible(view, homography, query.image_size)):
+        if not _covers(source[agreeing], view, homography, query.image_size):
             return None
-        return _Fit(corners, inliers)
+        return Fit(corners, inliers)
 
 
 def confidence(inliers: int, runner_up_inliers: int) -> float:
@@ -169,6 +180,17 @@ def _places(points: NDArray[np.float32]) -> int:
     return len(np.unique(cells[:, 0] * 65536 + cells[:, 1]))
 
 
+def _covers(
+    points: NDArray[np.float32], view: Features, homography: NDArray[np.float64], image_size: tuple[int, int]
+) -> bool:
+    """Whether the points span enough of what the query image shows of the view."""
+    area = _area(points)
+    width, height = np.ptp(view.keypoints, axis=0)
+    if area >= _MIN_COVERAGE * float(width) * float(height):  # even if all of it can be seen
+        return True
+    return area >= _MIN_COVERAGE * _area(_visible(view, homography, image_size))
+
+
 def _visible(
     view: Features, homography: NDArray[np.float64], image_size: tuple[int, int]
 ) -> NDArray[np.float32]:
@@ -185,5 +207,7 @@ def _area(points: NDArray[np.float32]) -> float:
 
 def _spread(points: NDArray[np.float32]) -> float:
     """Standard deviation in pixels across the narrow direction of the points."""
-    covariance = np.cov(points.astype(np.float64), rowvar=False)
-    return float(np.sqrt(max(np.linalg.eigvalsh(covariance)[0], 0)))
+    centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
+    (xx, xy), (_, yy) = (centred.T @ centred / (len(points) - 1)).tolist()
+    smaller = (xx + yy) / 2 - math.hypot((xx - yy) / 2, xy)  # eigenvalue of the covariance
+    return math.sqrt(max(smaller, 0.0))

@@ -16,6 +16,9 @@ Whoever leads so clearly is verified; if that fails (a logo that many covers sha
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +78,15 @@ def unrelated_distance_bits(descriptors: int) -> float:
     Search): 70, 60, 55, 49 and 47 bits with 1, 5, 20, 126 and 504 thousand descriptors.
     """
     return float(np.clip(70 - 3 * np.log2(max(descriptors, 1) / 1000), 46, 70))
+
+
+def median_of_others(ordered: Sequence[int], own: int) -> float:
+    """Median of at least two sorted numbers without one that equals ``own``."""
+    position = bisect_left(ordered, own)
+    others = len(ordered) - 1
+    middle = ((others - 1) // 2, others // 2)
+    low, high = (ordered[index + (index >= position)] for index in middle)
+    return (low + high) / 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,22 +159,25 @@ class Vote:
         queries, rows = queries[order], rows[order]
         views, counts = np.unique(self._table.view_of_row[rows], return_counts=True)
         ranked = np.argsort(-counts, kind="stable")[: self._rule.candidates]
+        votes: list[int] = np.sort(self._votes).tolist()
         return tuple(
             self._candidate(int(views[index]), queries, rows)
             for index in ranked
-            if counts[index] >= self._rule.min_votes and self._stands_out(self._table.views[views[index]][0])
+            if counts[index] >= self._rule.min_votes
+            and self._stands_out(self._table.views[views[index]][0], votes)
         )
 
-    def _stands_out(self, object_index: int) -> bool:
+    def _stands_out(self, object_index: int, all_votes: list[int]) -> bool:
         """Whether an object has more votes than a photo of something else gives to everybody.
 
-        In a small catalogue clutter has few objects to vote for, and each gets several votes.
+        In a small catalogue clutter has few objects to vote for, and each gets several votes. ``all_votes``
+        are those of all objects, sorted.
         """
-        others = np.delete(self._votes, object_index)
-        if len(others) < _MIN_OTHERS:
+        own = int(self._votes[object_index])
+        if len(all_votes) - 1 < _MIN_OTHERS:
             return True
-        usual = float(np.median(others))
-        return bool(self._votes[object_index] >= usual + _STANDS_OUT * usual**0.5)
+        usual = median_of_others(all_votes, own)
+        return own >= usual + _STANDS_OUT * math.sqrt(usual)
 
     def _candidate(self, view: int, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Candidate:
         mine = self._table.view_of_row[rows] == view

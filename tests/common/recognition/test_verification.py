@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from nearsight.common.recognition.classifiers.base import Candidate
 from nearsight.common.recognition.features import Features
@@ -13,9 +14,11 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.quadrilateral import in_source_frame, is_plausible, project_corners
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.significance import log10_false_alarms
-from nearsight.common.recognition.verification import Verifier, confidence
+from nearsight.common.recognition.verification import CLEAR_INLIERS, Fit, Verifier, confidence
 from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_model, photo_features
 from support.pictures import picture
+
+Indices = NDArray[np.int32]
 
 VERIFIER = Verifier(SETTINGS)
 NONE = np.empty(0, np.int32)
@@ -207,3 +210,35 @@ def test_keypoints_placed_by_a_stranger_do_no_harm(seed: int, layout: str, count
     every = rng.permutation(count).astype(np.int32)
     candidate = Candidate("exhibit-0", 0, count, every, every)
     assert VERIFIER.verify(query, exhibit_model(0), candidate) is None
+
+
+class _Scripted(Verifier):
+    """The homographies of both looks have the inliers that the test says, or there is none."""
+
+    def __init__(self, candidate: Candidate, of_votes: int | None, of_second_look: int | None) -> None:
+        super().__init__(SETTINGS)
+        self._candidate = candidate
+        self._of_votes = of_votes
+        self._of_second_look = of_second_look
+
+    def _fit(
+        self, query: Features, view: Features, query_indices: Indices, view_indices: Indices
+    ) -> Fit | None:
+        of_votes = query_indices is self._candidate.query_indices
+        inliers = self._of_votes if of_votes else self._of_second_look
+        return Fit(SQUARE, inliers) if inliers is not None else None
+
+
+@given(st.data())
+def test_the_second_look_wins_with_more_inliers_where_the_votes_are_not_clear(data: st.DataObject) -> None:
+    votes = data.draw(st.integers(0, 60))
+    of_votes = data.draw(st.none() | st.integers(0, votes))
+    again = data.draw(st.none() | st.integers(0, 60))
+    indices = np.zeros(votes, np.int32)
+    candidate = Candidate("exhibit-1", 0, votes, indices, indices)
+    found = _Scripted(candidate, of_votes, again).verify(photo_features(1), exhibit_model(1), candidate)
+    if of_votes is not None and of_votes >= CLEAR_INLIERS:
+        expected = of_votes
+    else:
+        expected = max((one for one in (of_votes, again) if one is not None), default=None)
+    assert (found.inliers if found is not None else None) == expected
