@@ -28,13 +28,9 @@ if TYPE_CHECKING:
 
 EDGE_OBJECTS = 132
 """In the edge's cache at the baseline (table 6.2)."""
-_HELD = 32
-"""Objects on a device."""
 _MOST_OF_A_CLASS = 80
 _STRANGERS = 20
 """Photos of what is in no catalogue."""
-_USUAL = 16
-"""Photos that tell the pace of the machine."""
 
 
 def mark_of(costs: CostModel) -> str:
@@ -113,19 +109,19 @@ def _hardness(photo: TwinPhoto) -> Hashable:
 
 
 def _usual(costs: CostModel, cached: tuple[str, ...], exhibited: Mapping[Path, str]) -> Usual:
-    """An exhibition whose devices hold a part of it each."""
-    from nearsight.experiments.simulation.photo_book import Usual  # noqa: PLC0415
+    """An exhibition whose devices hold a part of it each, as large as they profiled."""
+    from nearsight.experiments.simulation.photo_book import Usual, pace_photos  # noqa: PLC0415
 
+    size = max(one.largest_k for one in costs.device.profiles)
     # The last part overlaps with the one before it, so that it is as large as the others.
-    starts = [min(start, max(0, len(cached) - _HELD)) for start in range(0, len(cached), _HELD)]
-    parts = [cached[start : start + _HELD] for start in starts]
-    paths = list(exhibited)[:: max(1, len(exhibited) // _USUAL)]
+    starts = [min(start, max(0, len(cached) - size)) for start in range(0, len(cached), size)]
+    parts = [cached[start : start + size] for start in starts]
     return Usual(
         device=costs.device,
         edge=costs.edge,
         cached=cached,
         held={name: part for part in reversed(parts) for name in part},
-        photos={path: exhibited[path] for path in paths},
+        photos=pace_photos(exhibited),
     )
 
 
