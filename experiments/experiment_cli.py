@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nearsight.common.errors import NearsightError
 from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.extra import require_experiments
 from nearsight.experiments.report.cli import report
@@ -159,7 +160,7 @@ def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
     try:
         with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
             run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, NearsightError, OSError):
         typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
         raise
 

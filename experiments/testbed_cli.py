@@ -155,7 +155,7 @@ def run(
                 progress.begin(cell.name)
                 run_cell(ready, cell, state_in, folder, contents, progress.stage)
                 progress.finish()
-    except (KeyboardInterrupt, NearsightError):
+    except (KeyboardInterrupt, NearsightError, OSError):
         typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
         raise
     _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)

@@ -1,5 +1,6 @@
 """The `nearsight` command as a whole: overview, errors, exit codes. Commands are tested with their tier."""
 
+import errno
 import importlib
 import os
 import subprocess
@@ -123,6 +124,14 @@ def test_a_bug_is_one_line_that_says_where_the_traceback_is(
     assert str(log) in line
     assert line.count("\n") == 1
     assert "Traceback" in log.read_text()
+
+
+def test_what_the_machine_refuses_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, raises=OSError(errno.ENOSPC, "No space left on device", "rows.csv"))
+    assert command_line.main(["fail"]) == 5
+    assert capsys.readouterr().err.startswith("error: No space left on device: rows.csv; make room")
 
 
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from nearsight import __version__
 from nearsight.common.errors import NearsightError
 from nearsight.common.exit_codes import BROKEN_PIPE, INTERRUPTED, exit_code_help
 from nearsight.common.lazy_commands import LazyCommand, LazyGroup
+from nearsight.common.machine_errors import refusal_of_machine
 from nearsight.common.terminal import print_error
 
 _DAEMONS, _USE, _DATA, _SET_UP = "Daemons", "Use", "Data and experiments", "Set up and look after"
@@ -175,12 +176,13 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as end:
         return _exit_code(end)
     except NearsightError as error:
-        if invocation.debug:
-            traceback.print_exc()
-        print_error(str(error))
-        return error.exit_code
+        return _report(error, show=invocation.debug)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:
+        refused = refusal_of_machine(error)
+        show = invocation.debug
+        return _report(refused, show=show) if refused is not None else _report_bug(error, show=show)
     except Exception as error:  # noqa: BLE001  the last boundary: a person gets one line, not a traceback
         return _report_bug(error, show=invocation.debug)
     return 0
@@ -188,6 +190,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _exit_code(end: SystemExit) -> int:
     return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def _report(error: NearsightError, *, show: bool) -> int:
+    """Say what a person can change."""
+    if show:
+        traceback.print_exc()
+    print_error(str(error))
+    return error.exit_code
 
 
 def _report_bug(error: Exception, *, show: bool) -> int:
