@@ -41,6 +41,8 @@ from nearsight.experiments.testbed.warming import (
 )
 
 _TIMEOUT_S = 5.0
+_CLOUD = ""
+"""Beside names of configurations: what all of them share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,46 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True)
+class _Running:
+    """The daemons of a session; groups of processes by configuration, and edges of those that have one."""
+
+    cloud: ManagedProcess
+    link: RunningLink
+    groups: Mapping[str, ProcessGroup]
+    edges: Mapping[str, ManagedProcess]
+
+    @property
+    def daemons(self) -> Sequence[ManagedProcess]:
+        """All, the link included."""
+        return (self.cloud, self.link.process, *self.edges.values())
+
+    def edge(self, name: str) -> str:
+        """Where a configuration's edge serves; empty if it has none."""
+        return endpoint_of(self.edges[name]) if name in self.edges else ""
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far, of the cloud and of the edges by configuration."""
+        return {name: one.cpu_s() for name, one in [(_CLOUD, self.cloud), *self.edges.items()]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Bytes so far: of each edge's responses by ``Service.Method``, and those that the link passed."""
+
+    served: Mapping[str, Mapping[str, int]]
+    up_bytes: int
+    down_bytes: int
+
+    def since(self, before: _Counted) -> _Counted:
+        """What was added."""
+        return _Counted(
+            {name: since(before.served[name], now) for name, now in self.served.items()},
+            self.up_bytes - before.up_bytes,
+            self.down_bytes - before.down_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """What is the same for all configurations.
 
@@ -131,66 +173,75 @@ class Session:
         Several are run side by side: sooner done, but they disturb each other.
         """
         with termination_as_interrupt(), ExitStack() as stack:
-            below = stack.enter_context(ProcessGroup(self.folder / "cloud", child_environment()))
-            cloud = start_daemon(below, "cloud", {"database": str(self.database)})
-            link = start_open_link(below, endpoint_of(cloud), self.network, seed=self.seed)
-            groups = {
-                name: stack.enter_context(ProcessGroup(self.folder / name, child_environment()))
-                for name in configurations
-            }
-            edges = {
-                name: start_daemon(groups[name], "edge", {"cloud": link.endpoint, **tiers.edge})
-                for name, tiers in configurations.items()
-                if tiers.edge is not None
-            }
-            endpoints = {name: endpoint_of(edge) for name, edge in edges.items()}
-            self._teach([endpoints[name] for name in edges if configurations[name].taught])
+            running = self._start(stack, configurations)
+            self._teach([running.edge(name) for name in running.edges if configurations[name].taught])
             # Only now: while processes start, an edge builds several times as long, and devices would find it
             # without some of the objects that it has chosen.
-            devices = [
-                device
-                for name, tiers in configurations.items()
-                for device in self._start_devices(
-                    groups[name], name, endpoints.get(name, ""), link.endpoint, tiers.device
-                )
-            ]
+            devices = self._start_devices(running, configurations)
             for device in devices:
                 device.wait_ready()
-            link.reshape(self.network)
-            before = {name: _served(edge) for name, edge in edges.items()}
-            passed = self._passed(link)
-            worked = {name: one.cpu_s() for name, one in [("", cloud), *edges.items()]}
-            replay_devices(devices, [cloud, link.process, *edges.values()], timeout_s=_TIMEOUT_S)
-            cpu_s = {name: one.cpu_s() - worked[name] for name, one in [("", cloud), *edges.items()]}
-            up_bytes, down_bytes = (now - then for now, then in zip(self._passed(link), passed, strict=True))
-            return {
-                name: Played(
-                    tuple(row for trace in self.traces for row in read_request_rows(rows_path(group, trace))),
-                    guest_count(endpoints[name]) if name in endpoints else None,
-                    since(before[name], _served(edges[name])) if name in edges else {},
-                    self._models(group),
-                    {"cloud": cpu_s[""], **({"edge": cpu_s[name]} if name in edges else {})},
-                    up_bytes,
-                    down_bytes,
-                    link.calibration,
-                )
-                for name, group in groups.items()
-            }
+            running.link.reshape(self.network)
+            # Computing times are read right before and after, as counting bytes takes its time.
+            before, worked = self._counted(running), running.cpu_s()
+            replay_devices(devices, running.daemons, timeout_s=_TIMEOUT_S)
+            cpu_s = {name: now_s - worked[name] for name, now_s in running.cpu_s().items()}
+            counted = self._counted(running).since(before)
+            return {name: self._played(name, running, counted, cpu_s) for name in configurations}
 
-    def _passed(self, link: RunningLink) -> tuple[int, int]:
-        return link.passed_bytes() if self.counts_bytes else (0, 0)
+    def _start(self, stack: ExitStack, configurations: Mapping[str, Tiers]) -> _Running:
+        """The daemons of all configurations, until the stack is closed."""
+        below = stack.enter_context(ProcessGroup(self.folder / "cloud", child_environment()))
+        cloud = start_daemon(below, "cloud", {"database": str(self.database)})
+        link = start_open_link(below, endpoint_of(cloud), self.network, seed=self.seed)
+        groups = {
+            name: stack.enter_context(ProcessGroup(self.folder / name, child_environment()))
+            for name in configurations
+        }
+        edges = {
+            name: start_daemon(groups[name], "edge", {"cloud": link.endpoint, **tiers.edge})
+            for name, tiers in configurations.items()
+            if tiers.edge is not None
+        }
+        return _Running(cloud, link, groups, edges)
+
+    def _start_devices(
+        self, running: _Running, configurations: Mapping[str, Tiers]
+    ) -> Sequence[ManagedProcess]:
+        plans = {
+            name: DevicePlan(
+                running.edge(name), running.link.endpoint, Path(), name, _TIMEOUT_S, tiers.device
+            )
+            for name, tiers in configurations.items()
+        }
+        return [
+            start_device(running.groups[name], trace, plan)
+            for name, plan in plans.items()
+            for trace in self.traces
+        ]
+
+    def _counted(self, running: _Running) -> _Counted:
+        served = {name: _served(edge) for name, edge in running.edges.items()}
+        return _Counted(served, *(running.link.passed_bytes() if self.counts_bytes else (0, 0)))
+
+    def _played(self, name: str, running: _Running, counted: _Counted, cpu_s: Mapping[str, float]) -> Played:
+        """What one configuration gave; ``counted`` and ``cpu_s`` since the replay began."""
+        group = running.groups[name]
+        return Played(
+            rows=tuple(row for trace in self.traces for row in read_request_rows(rows_path(group, trace))),
+            guests=guest_count(running.edge(name)) if name in running.edges else None,
+            edge_sent=counted.served.get(name, {}),
+            models=self._models(group),
+            cpu_s={"cloud": cpu_s[_CLOUD], **({"edge": cpu_s[name]} if name in running.edges else {})},
+            up_bytes=counted.up_bytes,
+            down_bytes=counted.down_bytes,
+            link=running.link.calibration,
+        )
 
     def _models(self, group: ProcessGroup) -> Mapping[str, int]:
         total: Counter[str] = Counter()
         for trace in self.traces:
             total.update(json.loads(account_path(group, trace).read_text()))
         return total
-
-    def _start_devices(
-        self, group: ProcessGroup, name: str, edge: str, cloud: str, settings: Mapping[str, str]
-    ) -> Sequence[ManagedProcess]:
-        plan = DevicePlan(edge, cloud, Path(), name, _TIMEOUT_S, settings)
-        return [start_device(group, trace, plan) for trace in self.traces]
 
     def _teach(self, edges: Sequence[str]) -> None:
         for edge in edges:
