@@ -21,7 +21,7 @@ from nearsight.experiments.figures.replay_session import Session, Tiers
 from nearsight.experiments.figures.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.simulation.cost_model import MISS_FACTORS, CostModel
 from nearsight.experiments.simulation.fitting import fit
-from nearsight.experiments.simulation.photo_book import Usual, measure_photos
+from nearsight.experiments.simulation.photo_book import Usual, measure_photos, pace_photos
 from nearsight.experiments.simulation.photos import TwinPhoto
 from nearsight.experiments.simulation.session import (
     ADAPTIVE,
@@ -83,8 +83,6 @@ _BUILDS, _NO_INDEX = 3, 4
 """Times that each is built; so few models are not indexed."""
 _EDGE_SIZES = (1, 8, 33, 66, 132, 264, 400)
 """Objects among which lookups are timed."""
-_USUAL = 16
-"""Photos of the exhibition that tell the pace of the machine."""
 _TOGETHER = 1.3
 """Measured at an edge that was asked for two photos at once: 12.6 ms for each instead of 9.7, medians over 20
 photos, two threads of one interpreter."""
@@ -218,14 +216,13 @@ class Bench:
 
         cached = tuple(sorted({object_id for _, object_id in transitions}))
         shows = {one.path: one.object_id for one in self._dataset.queries if one.object_id in cached}
-        paths = list(shows)[:: max(1, len(shows) // _USUAL)]
         device = DeviceProfile.load(self._device_profile)
         usual = Usual(
             device,
             CacheProfile.load(self._edge_profile),
             cached,
             _held_by_devices(models, transitions, max(one.largest_k for one in device.profiles)),
-            {path: shows[path] for path in paths},
+            pace_photos(shows),
         )
         return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
 
@@ -287,15 +284,23 @@ class Bench:
 
     def fit(self, twin: TwinSession, played: Sequence[Played]) -> None:
         """Fit the costs to this point, and keep them for the others."""
-        measured = _by_configuration(played)
-        origin = "testbed, " + ", ".join(f"{len(rows)} photos {name}" for name, rows in measured.items())
+        measured = {
+            name: [one.rows for one in played if one.tiers == name] for name in CONFIGURATIONS_COMPARED
+        }
+        photos = {
+            (visitor.name, number): planned.path.name
+            for visitor in twin.visitors
+            for number, (planned, _) in enumerate(visitor.plan)
+        }
+        counts = {name: sum(map(len, sessions)) for name, sessions in measured.items()}
+        origin = "testbed, " + ", ".join(f"{count} photos {name}" for name, count in counts.items())
         pace_ms = float(np.mean([one.conditions.pace_ms for one in played]))
         costs = twin.costs.model_copy(update={"pace_ms": pace_ms})
 
         def tried_with(tried: CostModel) -> Mapping[str, Sequence[RequestRow]]:
             return _by_configuration(simulate(replace(twin, costs=tried), played, 1))
 
-        fit(costs, measured, tried_with, origin=origin).save(self.costs_path)
+        fit(costs, measured, tried_with, photos=photos, origin=origin).save(self.costs_path)
 
 
 def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:

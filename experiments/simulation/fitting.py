@@ -1,18 +1,20 @@
 """Fitting the twin's costs to one short run of the real daemons.
 
-The twin runs the same traces without scatter, and each of its requests is compared with the measured ones of
-all repetitions: what a tier computed for the same photo, sent in the same form. Computing times are scaled by
-the median of these ratios, a few times, and scatter as the ratios do in the end. So what is fitted are a
-handful of numbers per tier; how costs grow with caches, users, bytes and networks is the model's, and
-validation is at other points.
+The twin runs the same trace without scatter, and each of its requests is compared with the measured ones of
+all sessions: what a tier computed for the same photo, sent in the same form. Computing times are scaled by
+the median of these ratios, a few times. They scatter as the times of one photo do that a device sends several
+times in a session: how sessions differ is their pace, and how photos differ is known of each. So what is
+fitted are a handful of numbers per tier; how costs grow with caches, users, bytes and networks is the
+model's, and validation is at other points.
 """
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import median
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,16 +26,26 @@ _QUANTILES = 41
 _LARGEST_QUANTILE = 0.99
 _LEAST_ROWS = 5
 _SAME_SIZE = 0.02
+_OFTEN = 4
 
 Rows = Mapping[str, Sequence[RequestRow]]
 """By configuration."""
 
+Sessions = Mapping[str, Sequence[Sequence[RequestRow]]]
+"""Some sessions of each configuration."""
+
+Photos = Mapping[tuple[str, int], str]
+"""The photo that a visitor's request with this number sends."""
+
+_UNKNOWN_PHOTOS: Photos = MappingProxyType({})
+
 
 def fit(
     costs: CostModel,
-    measured: Rows,
+    measured: Sessions,
     simulate: Callable[[CostModel], Rows],
     *,
+    photos: Photos = _UNKNOWN_PHOTOS,
     rounds: int = 3,
     origin: str = "",
 ) -> CostModel:
@@ -43,23 +55,29 @@ def fit(
     ----------
     costs : CostModel
         With the profiles of this machine.
-    measured : mapping of str to rows
-        Of only-cloud, load-balanced and prefetching-adaptive on the testbed, all repetitions together.
+    measured : mapping of str to sessions
+        Of only-cloud, load-balanced and prefetching-adaptive on the testbed, all of one trace.
     simulate : callable
         The same in the twin, with given costs.
+    photos : mapping of (visitor, number) to str, optional
+        Without it, times scatter as those of different photos do.
     rounds : int
         Scales are found by so many corrections.
     origin : str
         For a person: what they are fitted to.
     """
     steady = dict.fromkeys((*_WORK, "call_work"), Scatter(ratios=(1.0,)))
-    fitted = _with_calls(costs.model_copy(update={**steady, "fitted_to": origin}), measured)
+    rows = {name: [row for session in sessions for row in session] for name, sessions in measured.items()}
+    fitted = _with_calls(costs.model_copy(update={**steady, "fitted_to": origin}), rows)
     for last in (*(False,) * (rounds - 1), True):
         modelled = simulate(fitted)
         fitted = fitted.model_copy(
             update={
                 name: _corrected(
-                    getattr(fitted, name), work.ratios(measured, modelled), work.repeated(measured), last=last
+                    getattr(fitted, name),
+                    work.ratios(rows, modelled),
+                    work.of_same_photos(measured, photos),
+                    last=last,
                 )
                 for name, work in _WORK.items()
             }
@@ -80,21 +98,21 @@ class _Work:
         """Measured over modelled."""
         return [ours / max(1e-3, twins) for ours, twins in self.pairs(measured, modelled)]
 
-    def repeated(self, measured: Rows) -> list[float]:
-        """Times of the same photo in several repetitions over their mean; empty if there is but one.
+    def of_same_photos(self, measured: Sessions, photos: Photos) -> list[float]:
+        """Times over the median of those of the same photo, device and session, if it was sent often enough.
 
         What the twin says of the photo does not matter for these: it may look with other numbers of features.
         """
-        times: dict[tuple[str, int], list[float]] = {}
-        for row in measured.get(self.configuration, ()):
-            if self._counts(row):
-                times.setdefault((row.visitor, row.number), []).append(float(getattr(row, self.column)))
-        return [
-            math.exp(math.sqrt(len(some) / (len(some) - 1)) * (math.log(one) - fmean(map(math.log, some))))
-            for some in times.values()
-            if len(some) > 1 and min(some) > 0
-            for one in some
-        ]
+        found = []
+        for session in measured.get(self.configuration, ()):
+            times: dict[tuple[str, str], list[float]] = defaultdict(list)
+            for row in session:
+                photo = photos.get((row.visitor, row.number))
+                if photo is not None and self._counts(row):
+                    times[row.visitor, photo].append(max(1e-3, float(getattr(row, self.column))))
+            often = [some for some in times.values() if len(some) >= _OFTEN]
+            found += [one / median(some) for some in often for one in some]
+        return found
 
     def pairs(self, measured: Rows, modelled: Rows) -> list[tuple[float, float]]:
         """Measured and modelled times of requests that went the same way in both."""
@@ -124,16 +142,16 @@ def _same_form(row: RequestRow, twin: RequestRow) -> bool:
 
 
 def _corrected(
-    scatter: Scatter, ratios: Sequence[float], repeated: Sequence[float] = (), *, last: bool
+    scatter: Scatter, ratios: Sequence[float], same: Sequence[float] = (), *, last: bool
 ) -> Scatter:
-    """The scale follows from ``ratios``; the scatter from repetitions of the same photos, if there are."""
+    """The scale follows from ``ratios``; the scatter from times of the ``same`` photos, if there are."""
     if len(ratios) < _LEAST_ROWS:
         return Scatter(scale=scatter.scale) if last else scatter
-    median = float(np.median(ratios))
-    scattered = repeated if len(repeated) >= _LEAST_ROWS else ratios
+    typical = float(np.median(ratios))
+    scattered = same if len(same) >= _LEAST_ROWS else ratios
     places = np.linspace(0.0, _LARGEST_QUANTILE, _QUANTILES)
     quantiles = np.round(np.quantile(scattered, places) / np.median(scattered), 4).tolist() if last else [1.0]
-    return Scatter(scale=scatter.scale * median, ratios=tuple(quantiles))
+    return Scatter(scale=scatter.scale * typical, ratios=tuple(quantiles))
 
 
 def _with_calls(costs: CostModel, rows: Rows) -> CostModel:

@@ -40,6 +40,10 @@ def _rows(costs: CostModel) -> Mapping[str, Sequence[RequestRow]]:
     }
 
 
+def _once(rows: Mapping[str, Sequence[RequestRow]]) -> Mapping[str, Sequence[Sequence[RequestRow]]]:
+    return {name: [some] for name, some in rows.items()}
+
+
 def test_a_slower_machine_is_found_in_its_rows() -> None:
     built_in = CostModel.assumed()
     truth = built_in.model_copy(
@@ -52,7 +56,7 @@ def test_a_slower_machine_is_found_in_its_rows() -> None:
         }
     )
     measured = _rows(truth)
-    found = fit(built_in, measured, _rows, origin="a twin")
+    found = fit(built_in, _once(measured), _rows, origin="a twin")
     again = _rows(found)
     for name, rows in measured.items():
         ours, theirs = (
@@ -65,10 +69,10 @@ def test_a_slower_machine_is_found_in_its_rows() -> None:
     assert found.fitted_to == "a twin"
 
 
-def test_repetitions_count_together() -> None:
+def test_sessions_count_together() -> None:
     built_in = CostModel.assumed()
     slower = [_rows(built_in.model_copy(update={"edge_work": Scatter(scale=scale)})) for scale in (1.4, 1.6)]
-    both = {name: [*slower[0][name], *slower[1][name]] for name in slower[0]}
+    both = {name: [one[name] for one in slower] for name in slower[0]}
     found = fit(built_in, both, _rows)
     assert found.edge_work.scale == pytest.approx(1.5, rel=0.1)
 
@@ -76,7 +80,7 @@ def test_repetitions_count_together() -> None:
 def test_nothing_is_fitted_to_too_few_rows() -> None:
     built_in = CostModel.assumed()
     few = {name: rows[:2] for name, rows in _rows(built_in).items()}
-    found = fit(built_in, few, lambda _costs: few)
+    found = fit(built_in, _once(few), lambda _costs: few)
     assert found.edge_work.scale == pytest.approx(1.0)
     assert found.call_ms == pytest.approx(built_in.call_ms)
 
@@ -87,12 +91,21 @@ def test_costs_are_kept_in_a_file(tmp_path: Path) -> None:
     assert CostModel.load(tmp_path / "costs.json") == costs
 
 
-def test_scatter_is_that_of_the_same_photo_and_not_of_the_model() -> None:
+def test_scatter_is_that_of_one_photo_in_one_session() -> None:
     built_in = CostModel.assumed()
     rows = _rows(built_in.model_copy(update={"cloud_work": Scatter(ratios=(1.0,))}))
-    uneven = {
-        name: [replace(row, cloud_compute_ms=row.cloud_compute_ms * (1 + row.number % 2)) for row in some]
-        for name, some in rows.items()
-    }
-    found = fit(built_in, {name: [*some, *some] for name, some in uneven.items()}, lambda _costs: rows)
-    assert set(found.cloud_work.ratios) == {1.0}, "both times the same"
+    photos = {(row.visitor, row.number): str(row.number % 2) for row in rows[ONLY_CLOUD]}
+
+    def session(pace: float) -> Mapping[str, Sequence[RequestRow]]:
+        return {
+            name: [replace(row, cloud_compute_ms=pace * (10.0 + 10.0 * (row.number % 2))) for row in some]
+            for name, some in rows.items()
+        }
+
+    measured = {name: [session(1.0)[name], session(1.5)[name]] for name in rows}
+    found = fit(built_in, measured, lambda _costs: rows, photos=photos)
+    assert set(found.cloud_work.ratios) == {1.0}, (
+        "photos and sessions differ, times of one in the other do not"
+    )
+    apart = fit(built_in, measured, lambda _costs: rows)
+    assert max(apart.cloud_work.ratios) > 1.2, "nobody said which photos are the same"
