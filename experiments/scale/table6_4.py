@@ -91,7 +91,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
-        world = {name: summary[name] for name in ("on", "costs")}
+        world = {name: summary[name] for name in ("on", "costs", "smoke")}
         shapes = [
             target
             for variable, values in summary["variables"].items()

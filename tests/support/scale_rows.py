@@ -14,10 +14,16 @@ P50 = Callable[[OperatingPoint, str], float]
 
 
 def stored_rows(
-    points: list[OperatingPoint], p50: P50, *, costs: str = "measured", runs: int = 2, unknown: float = 0.0
+    points: list[OperatingPoint],
+    p50: P50,
+    *,
+    costs: str = "measured",
+    runs: int = 2,
+    unknown: float = 0.0,
+    smoke: bool = False,
 ) -> list[dict[str, str]]:
     """One row per point, configuration and run; the latency grows by 1 ms with each run."""
-    configuration = json.dumps({"on": "twin", "costs": costs})
+    configuration = json.dumps({"on": "twin", "costs": costs, "smoke": smoke})
     usage = Usage(10.0, {"edge": 1.0, "cloud": 2.0}, {"edge": 8, "cloud": 24}, 10_000, 1_000)
     found = []
     for point in points:

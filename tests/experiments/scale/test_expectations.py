@@ -60,3 +60,11 @@ def test_a_miss_that_is_understood_says_why_before_the_numbers() -> None:
     missed = [target for target in targets(Figure6x4(), lambda _point, _tiers: 100.0) if not target.reached]
     assert missed[1].note.startswith("our classifier is too fast")
     assert missed[0].note.startswith("at visitors 1")
+
+
+def test_a_smoke_run_is_not_explained_by_what_is_known_of_whole_ones() -> None:
+    figure = Figure6x4()
+    rows = stored_rows(list(VARIABLES[VISITORS]), lambda _point, _tiers: 100.0, smoke=True)
+    missed = [target for target in figure.targets(figure.metrics(rows)) if not target.reached]
+    assert len(missed) == 2
+    assert all(target.note.startswith("at visitors 1") for target in missed)
