@@ -404,7 +404,7 @@ def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
 
 def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
     targets = []
-    for place, setting in enumerate(settings.values()):
+    for number, setting in enumerate(settings.values()):
         ours, theirs = (setting["systems"][name] for name in (NEARSIGHT, KADEMLIA))
         failed = ours["failed"]
         targets.append(Target(f"{setting['title']}: failed gets", failed, failed == 0))
@@ -413,7 +413,7 @@ def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
                 continue
             for name, most in (("p50_ms", THIRD), ("p99_ms", TENTH)):
                 ratio = ours[reading][name] / theirs[reading][name]
-                note = _own_storage(ours, theirs) if place else _each(setting["ratios"][reading], name)
+                note = _own_storage(ours, theirs) if number else _each(setting["ratios"][reading], name)
                 text = f"{setting['title']}, {reading}: {name[:3]} relative to Kademlia at most {most:.2f}"
                 targets.append(Target(text, round(ratio, 4), ratio <= most, note))
     return tuple(targets)
