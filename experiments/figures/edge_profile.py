@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from nearsight.experiments.figures.offline_analysis import nothing
 
 if TYPE_CHECKING:
+    from nearsight.common.caching.profile import CacheProfile
+    from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.experiments.datasets.dataset import Dataset
     from nearsight.experiments.profiling import PreparedData, ProfilingPlan
 
@@ -58,12 +60,29 @@ class EdgeProfiles:
         """The profile that is kept at ``path``, of a recognizer with the settings ``pipeline``."""
         if path not in self._paths:
             from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-            from nearsight.experiments.profiling import fit_profile, measure, prepare  # noqa: PLC0415
+            from nearsight.experiments.profiling import prepare  # noqa: PLC0415
 
             if self._prepared is None:
                 self._prepared = prepare(dataset, RecognitionSettings(), nothing)
             settings = RecognitionSettings.model_validate(pipeline)
-            rows = measure(self._prepared, amount.plan(seed), settings, nothing)
-            fit_profile(rows, self._prepared, settings, time.time()).save(path)
+            _analysed(self._prepared, settings, amount, seed).save(path)
             self._paths.add(path)
         return path
+
+
+def measure_edge(dataset: Dataset, amount: ProfileAmount, seed: int) -> CacheProfile:
+    """The offline analysis of an edge of this machine, with the usual settings."""
+    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+    from nearsight.experiments.profiling import prepare  # noqa: PLC0415
+
+    settings = RecognitionSettings()
+    return _analysed(prepare(dataset, settings, nothing), settings, amount, seed)
+
+
+def _analysed(
+    prepared: PreparedData, settings: RecognitionSettings, amount: ProfileAmount, seed: int
+) -> CacheProfile:
+    from nearsight.experiments.profiling import fit_profile, measure  # noqa: PLC0415
+
+    rows = measure(prepared, amount.plan(seed), settings, nothing)
+    return fit_profile(rows, prepared, settings, time.time())

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from nearsight.experiments.figures.edge_profile import ProfileAmount
 from nearsight.experiments.figures.experiment import (
     Cell,
     Experiment,
@@ -87,9 +88,10 @@ class Plan:
         The devices.
     repetitions : int
         Each with other visitors.
-    feature_counts, profile_sizes : tuple of int
-    profile_subsets, profile_queries : int
-        Of the offline analyses.
+    feature_counts : tuple of int
+        That devices choose from.
+    profile : ProfileAmount
+        The offline analyses.
     """
 
     museum: MuseumSettings
@@ -99,9 +101,7 @@ class Plan:
     following: Following
     repetitions: int
     feature_counts: tuple[int, ...]
-    profile_sizes: tuple[int, ...]
-    profile_subsets: int
-    profile_queries: int
+    profile: ProfileAmount
 
 
 FULL = Plan(
@@ -112,9 +112,7 @@ FULL = Plan(
     following=Following(devices=10, seconds=45.0, unknown_share=0.05),
     repetitions=2,
     feature_counts=(200, 400, 600, 800),
-    profile_sizes=(1, 4, 8, 16, 32),
-    profile_subsets=4,
-    profile_queries=12,
+    profile=ProfileAmount((1, 4, 8, 16, 32), subsets=4, queries=12),
 )
 SMOKE = Plan(
     SMOKE_MUSEUM,
@@ -124,9 +122,7 @@ SMOKE = Plan(
     following=Following(devices=1, seconds=3.0, unknown_share=0.05),
     repetitions=1,
     feature_counts=(600, 800),
-    profile_sizes=(1, 6),
-    profile_subsets=2,
-    profile_queries=6,
+    profile=ProfileAmount((1, 6), subsets=2, queries=6),
 )
 
 
@@ -254,21 +250,13 @@ def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
     """
     from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
     from nearsight.experiments.device_profiling import analyse_device  # noqa: PLC0415
-    from nearsight.experiments.profiling import ProfilingPlan  # noqa: PLC0415
 
     settings = RecognitionSettings()
-    profiling = ProfilingPlan(
-        plan.profile_sizes,
-        plan.profile_subsets,
-        plan.profile_queries,
-        plan.profile_queries,
-        seed=plan.museum.seed,
-    )
     analysis = analyse_device(
         dataset,
         settings,
         plan.feature_counts,
-        lambda _objects: profiling,
+        lambda _objects: plan.profile.plan(plan.museum.seed),
         time.time(),
         lambda _stage, _steps: lambda _done: None,
     )

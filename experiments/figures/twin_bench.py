@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nearsight.experiments.figures.edge_profile import measure_edge
 from nearsight.experiments.figures.experiment import RunOptions
 from nearsight.experiments.figures.museums import dataset_of, museum_folder
 from nearsight.experiments.figures.prefetching import FULL as PREFETCHING_FULL
@@ -176,25 +177,9 @@ class Bench:
 
     def _measure_edge(self) -> None:
         """An offline analysis up to the whole catalogue: the cloud's lookups follow from it, too."""
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.figures.offline_analysis import nothing  # noqa: PLC0415
-        from nearsight.experiments.profiling import (  # noqa: PLC0415
-            ProfilingPlan,
-            fit_profile,
-            measure,
-            prepare,
-        )
-
-        if self._options.smoke:
-            return
-        settings, plan = RecognitionSettings(), self._plan
-        prepared = prepare(self._dataset, settings, nothing)
-        queries = plan.profile_queries
-        profiling = ProfilingPlan(
-            _EDGE_SIZES, plan.profile_subsets, queries, queries, seed=self._options.seed
-        )
-        rows = measure(prepared, profiling, settings, nothing)
-        fit_profile(rows, prepared, settings, time.time()).save(self._edge_profile)
+        if not self._options.smoke:
+            amount = replace(self._plan.profile, sizes=_EDGE_SIZES)
+            measure_edge(self._dataset, amount, self._options.seed).save(self._edge_profile)
 
     @cached_property
     def _models(self) -> dict[str, ObjectModel]:

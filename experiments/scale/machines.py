@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import xxhash
 
 from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.experiments.figures.edge_profile import ProfileAmount, measure_edge
 from nearsight.experiments.figures.experiment import RunOptions
 from nearsight.experiments.scale.photo_kind import PhotoKind
 from nearsight.experiments.scale.photo_sample import EDGE_OBJECTS, mark_of
@@ -36,8 +37,7 @@ HARDWARE = Hardware(device_slowness=NEXUS_7)
 _EDGE_WORKERS = 2
 """Of the daemon, unless it is told otherwise."""
 
-_SIZES = (1, 8, 33, 66, 132, 264, 400)
-_SUBSETS, _QUERIES = 4, 12
+_AMOUNT = ProfileAmount((1, 8, 33, 66, 132, 264, 400), subsets=4, queries=12)
 
 M = TypeVar("M", CostModel, PhotoKind)
 
@@ -195,10 +195,10 @@ class _Measuring:
         except (NotFound, CorruptStore) as error:
             self._say(f"{error.message}: costs are profiled, not fitted to the testbed")
             costs = self._profiled()
-        if costs.edge.largest_k >= _SIZES[-1]:
+        if costs.edge.largest_k >= _AMOUNT.sizes[-1]:
             return costs
         self._say("costs of this machine are measured: lookups among 1 to 400 objects")
-        return widened(costs, self._wide_profile())
+        return widened(costs, measure_edge(self._dataset, _AMOUNT, self._options.seed))
 
     def _profiled(self) -> CostModel:
         from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
@@ -211,23 +211,6 @@ class _Measuring:
             device=DeviceProfile.load(profiles.adaptive),
             fitted_to="profiles of this machine alone; twin-validation was not run",
         )
-
-    def _wide_profile(self) -> CacheProfile:
-        import time  # noqa: PLC0415
-
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.figures.offline_analysis import nothing  # noqa: PLC0415
-        from nearsight.experiments.profiling import (  # noqa: PLC0415
-            ProfilingPlan,
-            fit_profile,
-            measure,
-            prepare,
-        )
-
-        settings = RecognitionSettings()
-        prepared = prepare(self._dataset, settings, nothing)
-        plan = ProfilingPlan(_SIZES, _SUBSETS, _QUERIES, _QUERIES, seed=self._options.seed)
-        return fit_profile(measure(prepared, plan, settings, nothing), prepared, settings, time.time())
 
     def photos(self, costs: CostModel) -> PhotoKind:
         """A sample of the museum's photos."""
