@@ -64,7 +64,7 @@ class Point:
 
 
 POINTS: Mapping[str, Point] = {
-    FIT: Point(4, TABLE_6_3["Medium"]),
+    FIT: Point(8, TABLE_6_3["Medium"]),
     "baseline": Point(5, BASELINE),
     "10 visitors": Point(10, BASELINE),
     "slow network": Point(5, TABLE_6_3["Slow"]),

@@ -231,7 +231,7 @@ def _note(one: Mapping[str, Any], itself: Mapping[str, float], name: str, unit: 
     alone = f"{', '.join(traces)} {unit} on each trace alone; " if len(traces) > 1 else ""
     same = "two sessions of the testbed with the same photos differ by"
     ours = f"{same} {100 * itself[name]:.0f} {unit}, " if itself else ""
-    return f"{alone}{ours}those of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
+    return f"{alone}{ours}runs of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
 
 
 def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) -> list[Target]:

@@ -76,8 +76,8 @@ class EdgeSource:
 
             def back(done: Future[Prediction]) -> None:
                 outcome = outcome_of(done)
-                most = len(outcome.following) if isinstance(outcome, Prediction) else 0
-                size = ANSWER_BYTES + BYTES_PER_PREDICTION * most
+                named = len(outcome.following) if isinstance(outcome, Prediction) else 0
+                size = ANSWER_BYTES + BYTES_PER_PREDICTION * named
                 spent_s = self._clock.now_s - arrived_s
                 self._air.down(
                     size, lambda: _complete(future, self._timed(outcome, sent_s + spent_s)), self._way_s
