@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+from nearsight.common.errors import Unavailable
 from nearsight.experiments.testbed.agent import cgroup_mounts, groups_of, remove_group
 from nearsight.experiments.testbed.node_network import remove_network
-from nearsight.experiments.testbed.state import load_state
+from nearsight.experiments.testbed.state import STATE_FILE, load_state
 from nearsight.experiments.testbed.testbed import take_down
 
 CROWD = """
@@ -39,7 +40,8 @@ up_mbps = 20
 
 @contextmanager
 def testbed_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a testbed, which is down afterwards."""
+    """A folder for a testbed, which is down afterwards; so are those of tests that were killed."""
+    take_down_leftovers(tmp_path.parents[1])
     folder = tmp_path / "lab.testbed"
     try:
         yield folder
@@ -48,6 +50,15 @@ def testbed_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 testbed_folder.__test__ = False  # type: ignore[attr-defined]
+
+
+def take_down_leftovers(folder: Path) -> None:
+    """Take down what is up in folders of pytest whose process has ended without removing its lock."""
+    for lock in folder.glob("pytest-*/.lock"):
+        if not psutil.pid_exists(int(lock.read_text())):
+            for state in lock.parent.rglob(STATE_FILE):
+                with suppress(Unavailable):  # an SSH server of that run
+                    take_down(state.parent)
 
 
 def write_inventory(tmp_path: Path, text: str) -> Path:

@@ -16,10 +16,18 @@ from nearsight.common.errors import SetupError
 from nearsight.common.status import ask_status
 from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.inventory_file import read_inventory
-from nearsight.experiments.testbed.state import load_state
+from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, take_down
 from support.namespaces import need_namespaces
-from support.testbeds import CROWD, id_of, left_of, processes_with, testbed_folder, write_inventory
+from support.testbeds import (
+    CROWD,
+    id_of,
+    left_of,
+    processes_with,
+    take_down_leftovers,
+    testbed_folder,
+    write_inventory,
+)
 
 ALONE = """
 [nodes.server]
@@ -63,7 +71,7 @@ def test_namespaces_are_up_for_other_shells_and_gone_afterwards(folder: Path, tm
 
     again = nearsight("testbed", "up", path)
     assert again.returncode == 5
-    assert "is up, or what is left of it" in again.stderr
+    assert "or what is left of it" in again.stderr
 
     os.kill(said["hosts"]["box"]["daemons"]["edge-main"]["pid"], signal.SIGKILL)
     broken = nearsight("testbed", "status", path)
@@ -117,6 +125,19 @@ def test_a_run_removes_what_a_killed_run_left_but_no_testbed_of_a_person(
     bring_up(inventory, folder)
     with pytest.raises(SetupError, match="testbed is up in"):
         bring_up(inventory, folder, of_run=True)
+
+
+def test_what_killed_tests_left_is_taken_down_and_what_others_do_now_is_not(tmp_path: Path) -> None:
+    inventory = read_inventory(write_inventory(tmp_path, CROWD.format(kind="process")))
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    folders = []
+    for number, pid in enumerate((dead.pid, os.getpid())):
+        folders.append(tmp_path / f"pytest-{number}" / "test_testbed" / "lab.testbed")
+        TestbedState(inventory).save(folders[-1])
+        (tmp_path / f"pytest-{number}" / ".lock").write_text(str(pid))
+    take_down_leftovers(tmp_path)
+    assert [load_state(folder) is None for folder in folders] == [True, False]
 
 
 def test_what_a_killed_up_left_is_taken_down(folder: Path, tmp_path: Path) -> None:
