@@ -18,13 +18,12 @@ from pathlib import Path
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.looks import recognize_image
-from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.threads import pin_threads
-from nearsight.common.recognition.training import train_object
 from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
 from nearsight.experiments.datasets.loading import load_datasets
+from nearsight.experiments.datasets.training import train_references
 
 Progress = Callable[[int], None]
 """Told how many references or queries were done since the last call."""
@@ -194,20 +193,9 @@ def _learn(
 ) -> tuple[ObjectRecognizer, tuple[str, ...]]:
     """The catalogue's recognizer, and a line for each reference that cannot be learnt."""
     pin_threads()
-    extractor = OrbExtractor(settings.fast_threshold)
-    models: list[ObjectModel] = []
-    unreadable: list[str] = []
-    for reference in references:
-        try:
-            models.append(
-                train_object(
-                    reference.object_id, reference.label, reference.paths, settings, extractor=extractor
-                )
-            )
-        except InvalidArgument as error:
-            unreadable.append(f"reference {reference.object_id}: {error}")
-        tell(1)
-    return ObjectRecognizer.build(models, settings), tuple(unreadable)
+    models, failures = train_references(references, settings, tell)
+    unreadable = tuple(f"reference {object_id}: {error}" for object_id, error in failures.items())
+    return ObjectRecognizer.build(models, settings), unreadable
 
 
 def _ask(

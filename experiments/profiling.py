@@ -32,15 +32,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 from nearsight.common.caching.profile import LARGEST_RECALL, CacheProfile, Measurement
-from nearsight.common.errors import InvalidArgument, InvalidImage
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.datasets.training import train_references
 
 Progress = Callable[[int], None]
 """Called with the number of steps just done."""
@@ -142,26 +142,16 @@ def default_sizes(objects: int) -> tuple[int, ...]:
 
 
 def prepare(dataset: Dataset, settings: RecognitionSettings, progress: Progress) -> PreparedData:
-    """Train all objects and extract the features of all photos; broken images are skipped and named.
+    """Train all objects and extract the features of all photos; unusable images are skipped and named.
 
     Raises
     ------
     InvalidArgument
         If no object or no photo is left.
     """
-    extractor = OrbExtractor(settings.fast_threshold)
-    models, skipped = [], []
-    for reference in dataset.references:
-        try:
-            models.append(
-                train_object(
-                    reference.object_id, reference.label, reference.paths, settings, extractor=extractor
-                )
-            )
-        except InvalidImage as error:
-            skipped.append(f"{reference.object_id}: {error.message}")
-        progress(1)
-    return _with_queries(tuple(models), tuple(skipped), dataset, settings, progress)
+    models, failures = train_references(dataset.references, settings, progress)
+    skipped = tuple(f"{object_id}: {error.message}" for object_id, error in failures.items())
+    return _with_queries(models, skipped, dataset, settings, progress)
 
 
 def extract_again(
@@ -191,7 +181,7 @@ def _with_queries(
         started_s = time.thread_time()
         try:
             features = extractor.extract(load_image(query.path, settings.limits), settings.query_features)
-        except InvalidImage as error:
+        except InvalidArgument as error:
             problems.append(f"{query.path.name}: {error.message}")
         else:
             times_s.append(time.thread_time() - started_s)
@@ -217,7 +207,7 @@ def extraction_time(paths: Sequence[Path], settings: RecognitionSettings) -> flo
         started_s = time.thread_time()
         try:
             extractor.extract(load_image(path, settings.limits), settings.query_features)
-        except InvalidImage:
+        except InvalidArgument:
             continue
         times_s.append(time.thread_time() - started_s)
     return float(np.mean(times_s)) * 1e3 if times_s else 0.0

@@ -10,7 +10,8 @@ import pytest
 
 from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
+from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.profiling import (
     PreparedData,
@@ -63,6 +64,20 @@ def test_broken_photos_are_skipped_and_named(data: PreparedData) -> None:
     assert len(data.queries) == 9
     assert [line.split(":")[0] for line in data.skipped] == ["broken.png"]
     assert data.extraction_ms > 0
+
+
+def test_images_over_the_limits_are_skipped_and_named(folder: Path, tmp_path: Path) -> None:
+    large, small = tmp_path / "large.png", folder / "references" / "1.png"
+    cv2.imwrite(str(large), np.tile(picture(0), (2, 2, 1)))
+    dataset = Dataset(
+        "two",
+        (Reference("large", "", (large,)), Reference("1", "", (small,))),
+        (Query(large, "large"), Query(folder / "queries" / "1_a.png", "1")),
+    )
+    limits = ImageLimits(max_bytes=large.stat().st_size - 1)
+    prepared = prepare(dataset, SETTINGS.model_copy(update={"limits": limits}), nothing)
+    assert [line.split(":")[0] for line in prepared.skipped] == ["large", "large.png"]
+    assert [query.object_id for query in prepared.queries] == ["1"]
 
 
 def test_extraction_is_timed_on_the_photos_that_can_be_read(folder: Path) -> None:

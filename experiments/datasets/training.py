@@ -1,0 +1,43 @@
+"""Object models of the references of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.training import train_object
+from nearsight.experiments.datasets.dataset import Reference
+
+
+def train_references(
+    references: Iterable[Reference], settings: RecognitionSettings, progress: Callable[[int], None]
+) -> tuple[tuple[ObjectModel, ...], dict[str, InvalidArgument]]:
+    """Learn all objects that can be learnt.
+
+    Parameters
+    ----------
+    references : iterable of Reference
+        The objects.
+    settings : RecognitionSettings
+        The pipeline.
+    progress : callable
+        Told 1 after each object.
+
+    Returns
+    -------
+    models, failures
+        In the order of the references; and by object id, why others cannot be learnt.
+    """
+    extractor = OrbExtractor(settings.fast_threshold)
+    models: list[ObjectModel] = []
+    failures: dict[str, InvalidArgument] = {}
+    for one in references:
+        try:
+            models.append(train_object(one.object_id, one.label, one.paths, settings, extractor=extractor))
+        except InvalidArgument as error:
+            failures[one.object_id] = error
+        progress(1)
+    return tuple(models), failures
