@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import SetupError, Unavailable
 from nearsight.experiments.testbed.agent import cgroup_mounts, groups_of, remove_group
 from nearsight.experiments.testbed.node_network import remove_network
 from nearsight.experiments.testbed.state import STATE_FILE, load_state
@@ -41,7 +41,9 @@ up_mbps = 20
 @contextmanager
 def testbed_folder(tmp_path: Path) -> Iterator[Path]:
     """A folder for a testbed, which is down afterwards; so are those of tests that were killed."""
-    take_down_leftovers(tmp_path.parents[1])
+    for parent in tmp_path.parents:
+        if parent.name.startswith("pytest-of-"):
+            take_down_leftovers(parent)
     folder = tmp_path / "lab.testbed"
     try:
         yield folder
@@ -55,10 +57,17 @@ testbed_folder.__test__ = False  # type: ignore[attr-defined]
 def take_down_leftovers(folder: Path) -> None:
     """Take down what is up in folders of pytest whose process has ended without removing its lock."""
     for lock in folder.glob("pytest-*/.lock"):
-        if not psutil.pid_exists(int(lock.read_text())):
+        if _was_killed(lock):
             for state in lock.parent.rglob(STATE_FILE):
-                with suppress(Unavailable):  # an SSH server of that run
+                with suppress(Unavailable, SetupError):  # its SSH server has ended; another test is at it
                     take_down(state.parent)
+
+
+def _was_killed(lock: Path) -> bool:
+    try:
+        return not psutil.pid_exists(int(lock.read_text()))
+    except (FileNotFoundError, ValueError):  # it ends, or begins, at this moment
+        return False
 
 
 def write_inventory(tmp_path: Path, text: str) -> Path:
