@@ -73,7 +73,7 @@ TRACES: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 4, ADAPTIVE: 4}
 """Played at each point that is compared, with visitors and teaching of their own (6.2: four runs with
 different traces). Only the cloud is far away from all else that computes, and decides nothing."""
 REPETITIONS: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 2, ADAPTIVE: 2}
-"""Of the one trace to which costs are fitted: how times of the same photo scatter."""
+"""Of the one trace to which costs are fitted: how far the testbed is from itself."""
 _SECONDS = 20.0
 _UNKNOWN_SHARE = 0.1
 TWINS = 4
