@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ from nearsight.experiments.extra import require_experiments
 if TYPE_CHECKING:
     from nearsight.common.caching.device_profile import DeviceProfile
     from nearsight.common.caching.profile import CacheProfile
+    from nearsight.experiments.datasets.dataset import Dataset
+    from nearsight.experiments.profiling import ProfilingPlan
 
 app = typer.Typer()
 
@@ -55,90 +58,73 @@ def profile(
     Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`, or with
     --device to `nearsight device --profile FILE`.
     """
-    from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.common.recognition.threads import pin_threads
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
-    from nearsight.experiments.profiling import (
-        ProfilingPlan,
-        default_sizes,
-        fit_profile,
-        measure,
-        prepare,
-    )
+    from nearsight.experiments.profiling import ProfilingPlan
 
     if figure is not None:
         require_experiments("profile --figure", ("matplotlib",))
     pin_threads()
-    if device:
-        _profile_device(
-            folder, out, backend, features, sizes, (subsets, relevant, noise, seed), quick, as_json, figure
-        )
-        return
-    settings = RecognitionSettings(backend=backend, query_features=query_features)
-    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
-    with progress_bar("reading images", len(dataset.references) + len(dataset.queries)) as advance:
-        data = prepare(dataset, settings, advance)
-    chosen = _parse_numbers(sizes, "--sizes") or default_sizes(len(data.models))
-    plan = ProfilingPlan(chosen, subsets, relevant, noise, seed)
+    plan = ProfilingPlan(_parse_numbers(sizes, "--sizes"), subsets, relevant, noise, seed)
     if quick:
         plan = plan.shortened()
+    counts = _parse_numbers(features, "--features")
+    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
+    if device:
+        _profile_device(dataset, plan, backend, counts, out, figure, as_json=as_json)
+    else:
+        _profile_edge(dataset, plan, backend, query_features, out, figure, as_json=as_json)
+
+
+def _profile_edge(
+    dataset: Dataset,
+    plan: ProfilingPlan,
+    backend: str,
+    query_features: int,
+    out: Path,
+    figure: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Of an edge (3.3.1); a plan without sizes gets those of the data set."""
+    from nearsight.common.recognition.settings import RecognitionSettings
+    from nearsight.experiments.profiling import default_sizes, fit_profile, measure, prepare
+
+    settings = RecognitionSettings(backend=backend, query_features=query_features)
+    with progress_bar("reading images", len(dataset.references) + len(dataset.queries)) as advance:
+        data = prepare(dataset, settings, advance)
+    plan = replace(plan, sizes=plan.sizes or default_sizes(len(data.models)))
     with progress_bar("measuring subsets", plan.steps) as advance:
         rows = measure(data, plan, settings, advance)
     result = fit_profile(rows, data, settings, time.time())
     result.save(out)
     _draw((result,), figure, out, with_extraction=False)
+    _tell_skipped(data.skipped)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return
-    for line in data.skipped:
-        typer.echo(f"skipped {line}", err=True)
     typer.echo(f"{result.dataset}; backend {backend}, {plan.subsets} subsets per size")
-    print_table(
-        ("k", "lookup ms", "recall", "precision"),
-        [
-            (
-                point.k,
-                f"{point.lookup_ms:.2f} ± {point.lookup_ms_std:.2f}",
-                f"{point.recall:.3f} ± {point.recall_std:.3f}",
-                f"{point.precision:.3f} ± {point.precision_std:.3f}",
-            )
-            for point in result.measurements
-        ],
-        right=("k", "lookup ms", "recall", "precision"),
-    )
-    typer.echo(f"f(k)         = {_polynomial(result.lookup_ms)} ms")
-    typer.echo(f"recall(k)    = {_polynomial(result.recall)}")
-    typer.echo(f"precision(k) = {_polynomial(result.precision)}")
-    typer.echo(f"extraction   = {result.extraction_ms:.2f} ms per photo")
+    _print_measurements(result)
     typer.echo(f"written to {out}; use it with: nearsight edge --profile {out}")
 
 
 def _profile_device(
-    folder: Path,
-    out: Path,
+    dataset: Dataset,
+    plan: ProfilingPlan,
     backend: str,
-    features: str,
-    sizes: str,
-    amounts: tuple[int, int, int, int],
-    quick: bool,
-    as_json: bool,
+    counts: Sequence[int],
+    out: Path,
     figure: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
+    """Of a device that looks with so many features (4.5.2); a plan without sizes gets those of devices."""
     from contextlib import ExitStack
 
     from nearsight.common.recognition.settings import RecognitionSettings
-    from nearsight.experiments.datasets.dataset import merge_datasets
-    from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.device_profiling import analyse_device, device_sizes
-    from nearsight.experiments.profiling import ProfilingPlan, Progress
-
-    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
-
-    def plan_of(objects: int) -> ProfilingPlan:
-        chosen = _parse_numbers(sizes, "--sizes") or device_sizes(objects)
-        plan = ProfilingPlan(chosen, *amounts)
-        return plan.shortened() if quick else plan
+    from nearsight.experiments.profiling import Progress
 
     with ExitStack() as bars:
 
@@ -149,19 +135,43 @@ def _profile_device(
         analysis = analyse_device(
             dataset,
             RecognitionSettings(backend=backend),
-            _parse_numbers(features, "--features"),
-            plan_of,
+            counts,
+            lambda objects: replace(plan, sizes=plan.sizes or device_sizes(objects)),
             time.time(),
             progress,
         )
     analysis.profile.save(out)
     _draw(analysis.profile.profiles, figure, out, with_extraction=True)
+    _tell_skipped(analysis.skipped)
     if as_json:
         print_json(analysis.profile.model_dump(mode="json"))
         return
-    for line in analysis.skipped:
-        typer.echo(f"skipped {line}", err=True)
     _print_table_4_1(analysis.profile, out)
+
+
+def _tell_skipped(lines: Iterable[str]) -> None:
+    for line in lines:
+        typer.echo(f"skipped {line}", err=True)
+
+
+def _print_measurements(profile: CacheProfile) -> None:
+    print_table(
+        ("k", "lookup ms", "recall", "precision"),
+        [
+            (
+                point.k,
+                f"{point.lookup_ms:.2f} ± {point.lookup_ms_std:.2f}",
+                f"{point.recall:.3f} ± {point.recall_std:.3f}",
+                f"{point.precision:.3f} ± {point.precision_std:.3f}",
+            )
+            for point in profile.measurements
+        ],
+        right=("k", "lookup ms", "recall", "precision"),
+    )
+    typer.echo(f"f(k)         = {_polynomial(profile.lookup_ms)} ms")
+    typer.echo(f"recall(k)    = {_polynomial(profile.recall)}")
+    typer.echo(f"precision(k) = {_polynomial(profile.precision)}")
+    typer.echo(f"extraction   = {profile.extraction_ms:.2f} ms per photo")
 
 
 def _draw(profiles: Sequence[CacheProfile], figure: Path | None, out: Path, *, with_extraction: bool) -> None:

@@ -55,6 +55,18 @@ def test_json_is_the_profile_itself(folder: Path, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
 
 
+@pytest.mark.parametrize("flags", [(), ("--device", "--features", "200,300")], ids=["edge", "device"])
+def test_an_image_that_cannot_be_used_is_named_beside_json_too(
+    folder: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    (folder / "queries/0_a.jpg").write_bytes(b"no image")
+    out = folder / "profile.json"
+    assert main(["profile", str(folder), "--out", str(out), "--quick", "--json", *flags]) == 0
+    shown = capsys.readouterr()
+    assert "skipped 0_a.jpg: " in shown.err
+    assert json.loads(shown.out) == json.loads(out.read_text())
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
