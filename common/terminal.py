@@ -119,10 +119,10 @@ def _table(
 ) -> Table:
     table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
     # Where headings must be folded, then between words: rich makes all columns equally narrow.
-    folded = fits(columns, rows, width) and not fits([one.replace(" ", "_") for one in columns], rows, width)
+    narrow = fits(columns, rows, width) and not fits([one.replace(" ", "_") for one in columns], rows, width)
     widths = _widths(columns, rows)
     for place, column in enumerate(columns):
-        lines = wrap(column, widths[place] - _BORDER) if folded else [column]
+        lines = wrap(column, widths[place] - _BORDER) if narrow else [column]
         table.add_column(
             escape("\n".join(lines)),
             justify="right" if column in right else "left",
@@ -132,6 +132,17 @@ def _table(
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row))
     return table
+
+
+def folded(text: str, indent: int) -> str:
+    """Text that stands so many characters to the right, on as many lines as a terminal needs for it.
+
+    Where no terminal shows it, it stays one line, so that it can be searched.
+    """
+    if not sys.stdout.isatty():
+        return text
+    lines = wrap(text, max(20, output_console().width - indent), break_on_hyphens=False)
+    return ("\n" + " " * indent).join(lines)
 
 
 def print_json(value: object) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearsight.common.errors import NearsightError
-from nearsight.common.terminal import print_json, print_table
+from nearsight.common.terminal import folded, print_json, print_table
 from nearsight.experiments.extra import require_experiments
 from nearsight.experiments.report.cli import report
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 _RESULTS = Path("results/experiments")
+_INDENT = len("reached  ")
 _ON, _COSTS = ("twin", "testbed"), ("measured", "paper", "testbed")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
 OutOption = Annotated[
@@ -205,9 +206,9 @@ def _show_targets(targets: Sequence[Target]) -> None:
     """What should be reached: one line each, those that were missed last, where a person looks."""
     for target in sorted(targets, key=lambda target: not target.reached):
         verdict = typer.style("reached", fg="green") if target.reached else typer.style("MISSED ", fg="red")
-        typer.echo(f"{verdict}  {target.text}: {target.value:.3f}")
+        typer.echo(f"{verdict}  {folded(f'{target.text}: {target.value:.3f}', _INDENT)}")
         if target.note:
-            typer.echo(f"         {target.note}")
+            typer.echo(" " * _INDENT + folded(target.note, _INDENT))
     if targets:
         reached = sum(target.reached for target in targets)
         typer.echo(f"Targets: {reached} of {len(targets)} reached")

@@ -127,7 +127,7 @@ def _tiers(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> 
         if not shares.any():
             continue
         bars = axes.barh(names, shares, left=left, color=colour, label=tier, height=0.55)
-        texts = [f"{share:.0f} %" if share >= 4 else "" for share in shares]
+        texts = [f"{share:.0f}" if share >= 4 else "" for share in shares]  # the axis says %
         axes.bar_label(bars, texts, label_type="center", color="white")
         left += shares
     axes.set(title="Answered by", xlabel="share of requests [%]", xlim=(0, 100))

@@ -37,7 +37,7 @@ _NAMES = {
 _COLOURS = {ONLY_CLOUD: "#c2571a", EDGE_CACHE: "#1f6f8b", FIXED: "#e0a33a", ADAPTIVE: "#4f7a28"}
 _TIERS = {"device": "#7a9e3b", "edge": "#1f6f8b", "cloud": "#c2571a"}
 _TITLES = {GENERATED: "generated visitors", REAL: "real visitors"}
-_LEAST_LABEL = 5.5
+_LEAST_LABEL = 3.5
 
 
 def draw(folder: Path, name: str) -> Path:
@@ -88,7 +88,7 @@ def _answered_by(axes: Axes, found: Mapping[str, Any]) -> None:
     for tier, colour in _TIERS.items():
         shares = np.array([100 * found[name]["answered_by"][tier] for name in CONFIGURATIONS])
         bars = axes.barh(names, shares, left=left, color=colour, height=0.6, label=tier)
-        texts = [f"{share:.0f} %" if share >= _LEAST_LABEL else "" for share in shares]
+        texts = [f"{share:.0f}" if share >= _LEAST_LABEL else "" for share in shares]  # the axis says %
         axes.bar_label(bars, texts, label_type="center", color="white", fontsize=8)
         left += shares
     for place, name in enumerate(CONFIGURATIONS):

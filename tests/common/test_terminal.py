@@ -68,6 +68,17 @@ def test_headings_are_folded_between_words_where_that_suffices(
     assert max(map(len, out.splitlines())) <= 46
 
 
+def test_a_long_text_is_folded_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the edge's cores stay nearly idle, as our classifier is too fast"
+    assert terminal.folded(text, indent=9) == text
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    first, *others = terminal.folded(text, indent=9).split("\n")
+    assert len(first) <= 40 - 9
+    assert all(line.startswith(" " * 9) and len(line) <= 40 for line in others)
+    assert " ".join([first, *(line.strip() for line in others)]) == text
+
+
 def test_a_table_that_fits_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("configuration", "p50 ms"), [("load-balanced", 3)], keys=1)
     assert capsys.readouterr().out.count("load-balanced") == 1
