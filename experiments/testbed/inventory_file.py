@@ -112,23 +112,44 @@ def _from(folder: Path, inventory: Inventory) -> Inventory:
 def _check(inventory: Inventory) -> None:
     for name, spec in inventory.nodes.items():
         _check_node(name, spec)
-    servers = {"cloud": inventory.cloud, **{f"edges.{n}": spec for n, spec in inventory.edges.items()}}
-    devices = {f"devices.{name}": spec for name, spec in inventory.devices.items()}
-    for name, server in {**servers, **devices}.items():
-        _require(server.node in inventory.nodes, f"{name}.node: there is no node {server.node!r}")
-    for name, server in servers.items():
+    _check_servers(inventory)
+    _check_devices(inventory)
+    _check_links(inventory)
+    inventory.hosts()  # refuses unknown profiles
+    if inventory.replay is not None:
+        _check_replay(inventory, inventory.replay)
+
+
+def _check_servers(inventory: Inventory) -> None:
+    for name, server in {
+        "cloud": inventory.cloud,
+        **{f"edges.{name}": edge for name, edge in inventory.edges.items()},
+    }.items():
+        _check_its_node(inventory, name, server)
         several = inventory.nodes[server.node].count > 1
         _require(not several, f"{name}.node: {server.node!r} is several hosts; a server needs one")
+
+
+def _check_devices(inventory: Inventory) -> None:
+    for name, device in inventory.devices.items():
+        where = f"devices.{name}"
+        _check_its_node(inventory, where, device)
+        unknown = device.edge and device.edge not in inventory.edges
+        _require(not unknown, f"{where}.edge: there is no edge {device.edge!r}")
+        chosen = device.edge or len(inventory.edges) < 2
+        _require(bool(chosen), f"{where}: say which edge it asks")
     carriers = [device.node for device in inventory.devices.values()]
     _require(
         len(set(carriers)) == len(carriers),
         "devices: a host carries one device; give each table its own node",
     )
-    for name, device in inventory.devices.items():
-        unknown = device.edge and device.edge not in inventory.edges
-        _require(not unknown, f"devices.{name}.edge: there is no edge {device.edge!r}")
-        chosen = device.edge or len(inventory.edges) < 2
-        _require(bool(chosen), f"devices.{name}: say which edge it asks")
+
+
+def _check_its_node(inventory: Inventory, where: str, spec: ServerSpec) -> None:
+    _require(spec.node in inventory.nodes, f"{where}.node: there is no node {spec.node!r}")
+
+
+def _check_links(inventory: Inventory) -> None:
     used = list(inventory.pairs())
     for source, target in used:
         _require(source in inventory.nodes, f"links: there is no node {source!r}")
@@ -148,9 +169,6 @@ def _check(inventory: Inventory) -> None:
     _require(
         to_cloud or not inventory.networks, "networks: there is no link to the cloud that could be like them"
     )
-    inventory.hosts()  # refuses unknown profiles
-    if inventory.replay is not None:
-        _check_replay(inventory, inventory.replay)
 
 
 def _check_replay(inventory: Inventory, replay: ReplaySpec) -> None:
