@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure as Picture
@@ -12,6 +14,9 @@ from nearsight.experiments.figures.style import STYLE, plain_logarithmic
 from nearsight.experiments.scale.configurations import COLOURS, EDGE, NAMES
 from nearsight.experiments.scale.expectations import COLUMNS, EXPECTED, IN_WORDS
 from nearsight.experiments.scale.picture import world_in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _UNDER = 4.0
 """Where the full system does as the edge does, the edge's line is seen under it."""
@@ -24,34 +29,7 @@ def draw(folder: Path, name: str) -> Path:
         picture = Picture(figsize=(4.0 * len(found["variables"]), 4.6), layout="constrained")
         panels = picture.subplots(1, len(found["variables"]), squeeze=False, sharey=True)[0]
         for axes, (variable, values) in zip(panels, found["variables"].items(), strict=True):
-            for tiers in COLUMNS:
-                p50 = [one[tiers]["p50_ms"] for one in values.values()]
-                axes.plot(
-                    range(len(values)),
-                    [one["median"] for one in p50],
-                    "o-",
-                    color=COLOURS[tiers],
-                    label=NAMES[tiers],
-                    markersize=7 if tiers == EDGE else 4,
-                    linewidth=_UNDER if tiers == EDGE else 1.5,
-                )
-                axes.fill_between(
-                    range(len(values)),
-                    [one["min"] for one in p50],
-                    [one["max"] for one in p50],
-                    color=COLOURS[tiers],
-                    alpha=0.15,
-                    linewidth=0,
-                )
-            axes.set_xticks(range(len(values)), list(values), fontsize=8)
-            axes.set_yscale("log")
-            plain_logarithmic(axes.yaxis)
-            axes.set_title(variable)
-            words = "\n".join(
-                f"{NAMES[tiers]}: {EXPECTED[variable][tiers]} ({IN_WORDS[variable][tiers]})"
-                for tiers in COLUMNS
-            )
-            axes.set_xlabel(f"Dissertation:\n{words}", fontsize=7, color="#555555", loc="left")
+            _panel(axes, variable, values)
         panels[0].set_ylabel("latency: median [ms]")
         handles, labels = panels[0].get_legend_handles_labels()
         picture.legend(handles, labels, loc="outside lower center", ncols=len(labels))
@@ -59,3 +37,34 @@ def draw(folder: Path, name: str) -> Path:
         path = folder / name
         picture.savefig(path, dpi=160)
     return path
+
+
+def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
+    """The three systems over one variable."""
+    for tiers in COLUMNS:
+        p50 = [one[tiers]["p50_ms"] for one in values.values()]
+        axes.plot(
+            range(len(values)),
+            [one["median"] for one in p50],
+            "o-",
+            color=COLOURS[tiers],
+            label=NAMES[tiers],
+            markersize=7 if tiers == EDGE else 4,
+            linewidth=_UNDER if tiers == EDGE else 1.5,
+        )
+        axes.fill_between(
+            range(len(values)),
+            [one["min"] for one in p50],
+            [one["max"] for one in p50],
+            color=COLOURS[tiers],
+            alpha=0.15,
+            linewidth=0,
+        )
+    axes.set_xticks(range(len(values)), list(values), fontsize=8)
+    axes.set_yscale("log")
+    plain_logarithmic(axes.yaxis)
+    axes.set_title(variable)
+    words = "\n".join(
+        f"{NAMES[tiers]}: {EXPECTED[variable][tiers]} ({IN_WORDS[variable][tiers]})" for tiers in COLUMNS
+    )
+    axes.set_xlabel(f"Dissertation:\n{words}", fontsize=7, color="#555555", loc="left")
