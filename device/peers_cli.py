@@ -18,7 +18,7 @@ from nearsight.common.cli import (
     client_security,
     show_answers,
 )
-from nearsight.common.terminal import fits_terminal, print_table
+from nearsight.common.terminal import fits_terminal, folded, print_table
 
 if TYPE_CHECKING:
     from nearsight.device.peers_inquiry import DevicePeers
@@ -78,5 +78,10 @@ def _print(answers: Sequence[DevicePeers]) -> None:
             print_table(TABLE_COLUMNS, rows, title=title, right=TABLE_COLUMNS[4:])
         else:
             typer.echo("\n".join([title, *lines_of(report)]))
-        for fact, value in report.facts:
+        happened = [
+            (fact, value) for fact, value in report.facts if any(digit in value for digit in "123456789")
+        ]
+        for fact, value in happened:
             typer.echo(f"  {fact}: {value}")
+        if none := [fact for fact, value in report.facts if (fact, value) not in happened]:
+            typer.echo("  " + folded("none so far: " + ", ".join(none), 4))

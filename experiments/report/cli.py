@@ -42,4 +42,6 @@ def report(
         f"{reached_in_words(counted)} targets reached, by {len(counted)} results; "
         f"{missing} experiments without results"
     )
+    if smoke := len(collection.results) - len(counted):
+        typer.echo(f"{smoke} smoke runs are shown, but not counted")
     typer.echo(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")

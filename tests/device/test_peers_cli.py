@@ -39,7 +39,9 @@ REPORT = PeersReport(
     (BEN, ANNA),
     (("beacons", "12 heard, 1 malformed"), ("models from peers", "3, 0.12 MB")),
 )
-ALONE = PeersReport(NodeId(5), "otto", "tcp://10.0.0.6:40000", (), (("beacons", "0 heard"),))
+ALONE = PeersReport(
+    NodeId(5), "otto", "tcp://10.0.0.6:40000", (), (("beacons", "0 heard"), ("pings", "0, 0 failed"))
+)
 
 
 @contextmanager
@@ -98,6 +100,12 @@ def test_a_device_without_peers_says_so(capsys: pytest.CaptureFixture[str]) -> N
     with device(ALONE) as endpoint:
         assert main(["peers", endpoint]) == 0
     assert "nobody else is there" in capsys.readouterr().out
+
+
+def test_what_did_not_happen_takes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with device(ALONE) as endpoint:
+        main(["peers", endpoint])
+    assert capsys.readouterr().out.splitlines()[1:] == ["  none so far: beacons, pings"]
 
 
 def test_a_script_reads_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,7 @@ def test_settings_cannot_be_changed_once_loaded() -> None:
             "[edge]\n\nworkers = 1\n",
             "nearsight.toml:3: unknown setting 'workers'; did you mean 'group.workers'?",
         ),
+        ("[edge]\ntier.group.workers = 1\n", "'tier.group.workers'; did you mean 'group.workers'?"),
         ("[edge.group]\nlimits.max_byte = 1\n", "nearsight.toml:2: unknown setting 'group.limits.max_byte'"),
         ("[edge.nonsense]\n", "nearsight.toml:1: unknown setting 'nonsense'"),
         ("[edge]\ngroup = 3\n", "nearsight.toml:2: group is a group of settings"),
