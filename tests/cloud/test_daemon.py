@@ -1,12 +1,6 @@
-import json
-import os
-import signal
-import subprocess
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -20,8 +14,8 @@ from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.rpc.server import ServerSettings
-from nearsight.experiments.testbed.processes import leashed
 from support.cloud import CloudClient, cloud_settings, running_cloud
+from support.daemon_process import DaemonProcess, daemon_process
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import wait_until
 
@@ -173,40 +167,9 @@ def test_clients_recognise_without_a_gap_while_objects_change(database: Path) ->
         assert writer.shown(photos[1]) == "x", "step 7 brought the first picture back"
 
 
-@dataclass(frozen=True)
-class CloudProcess:
-    process: subprocess.Popen[bytes]
-    endpoint: str
-    log: Path
-
-
-@contextmanager
-def cloud_process(database: Path, *options: str) -> Iterator[CloudProcess]:
-    """A real `nearsight cloud`; killed at the end if it still runs."""
-    announced, log = database.with_suffix(".json"), database.with_suffix(".log")
-    command = leashed("-m", "nearsight", "cloud", "--listen", "tcp://127.0.0.1:0")
-    command += [
-        "--database",
-        str(database),
-        "--announce",
-        str(announced),
-        "--set",
-        "metrics_listen=",
-        *options,
-    ]
-    announced.unlink(missing_ok=True)
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            command, stderr=stderr, cwd=database.parent, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-    try:
-        wait_until(lambda: announced.exists() or process.poll() is not None, timeout_s=30, what="the daemon")
-        assert process.poll() is None, log.read_text()
-        yield CloudProcess(process, json.loads(announced.read_text())["endpoint"], log)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(10)
+def cloud_process(database: Path) -> AbstractContextManager[DaemonProcess]:
+    """A real `nearsight cloud`."""
+    return daemon_process(database.parent, "cloud", "--database", str(database), "--set", "metrics_listen=")
 
 
 def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) -> None:
@@ -232,7 +195,7 @@ def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) 
         for thread in threads:
             thread.start()
         assert enough.wait(30)
-        cloud.process.send_signal(signal.SIGKILL)
+        cloud.kill()
         for thread in threads:
             thread.join(20)
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
@@ -245,9 +208,8 @@ def test_sigterm_ends_the_daemon_cleanly_and_it_can_be_started_again(database: P
     with cloud_process(database) as cloud:
         with CloudClient(cloud.endpoint) as client:
             client.add({"p1": [picture_jpeg(1)]})
-        cloud.process.send_signal(signal.SIGTERM)
-        assert cloud.process.wait(15) == 0, cloud.log.read_text()
-        assert "Traceback" not in cloud.log.read_text()
+        assert cloud.stop() == 0, cloud.log
+        assert "Traceback" not in cloud.log
     assert not database.with_name("cloud.db-wal").exists(), (
         "the log is merged when the last connection closes"
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -29,8 +27,8 @@ from nearsight.common.rpc.security import ServerSecurity, allow_client, generate
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.device.recognizer_settings import BreakerSettings
 from nearsight.device.settings import DeviceSettings, TierSettings
-from nearsight.experiments.testbed.processes import leashed
 from support.cloud import CloudClient, running_cloud
+from support.daemon_process import DaemonProcess, daemon_process
 from support.pictures import broken_images, photo_jpeg, picture_jpeg
 from support.recognition_server import ScriptedRecognition, always
 from support.waiting import wait_until
@@ -46,23 +44,11 @@ def cloud(tmp_path: Path) -> Iterator[str]:
         yield daemon.endpoint
 
 
-@contextmanager
 def edge_process(
     cloud: str, folder: Path, listen: str = "tcp://127.0.0.1:0"
-) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A real edge without a cache of its own (so that it needs no profile), and its endpoint."""
-    announcement = folder / "edge.json"
-    announcement.unlink(missing_ok=True)
-    command = leashed("-m", "nearsight", "edge", "--cloud", cloud, "--listen", listen, "--k-max", "0")
-    process = subprocess.Popen(
-        [*command, "--announce", str(announcement)], stderr=subprocess.DEVNULL, cwd=folder
-    )
-    try:
-        wait_until(announcement.exists, timeout_s=60, what="the edge")
-        yield process, json.loads(announcement.read_text())["endpoint"]
-    finally:
-        process.kill()
-        process.wait()
+) -> AbstractContextManager[DaemonProcess]:
+    """A real edge without a cache of its own, so that it needs no profile."""
+    return daemon_process(folder, "edge", "--cloud", cloud, "--k-max", "0", listen=listen)
 
 
 def tiers(recognition: Recognition) -> list[str]:
@@ -72,20 +58,20 @@ def tiers(recognition: Recognition) -> list[str]:
 
 def test_visitors_get_answers_while_the_edge_dies_and_returns(cloud: str, tmp_path: Path) -> None:
     with (
-        edge_process(cloud, tmp_path) as (process, edge),
-        Recognizer(edge, cloud, "museum", settings=QUICK) as sdk,
+        edge_process(cloud, tmp_path) as edge,
+        Recognizer(endpoint := edge.endpoint, cloud, "museum", settings=QUICK) as sdk,
     ):
         assert tiers(sdk.recognize_blocking(PHOTO)) == ["cloud", "edge", "device"]
         outcomes: list[Recognition | NearsightError] = []
         for number in range(20):
             sdk.recognize(PHOTO, outcomes.append)
             if number == 10:
-                process.kill()
+                edge.process.kill()
         wait_until(lambda: len(outcomes) == 20, timeout_s=30, what="20 callbacks")
         assert [outcome for outcome in outcomes if not isinstance(outcome, Recognition)] == []
         assert {outcome.object_id for outcome in outcomes if isinstance(outcome, Recognition)} == {"02"}
         assert tiers(sdk.recognize_blocking(PHOTO)) == ["cloud", "device"]
-        with edge_process(cloud, tmp_path, edge):
+        with edge_process(cloud, tmp_path, endpoint):
             wait_until(
                 lambda: "edge" in tiers(sdk.recognize_blocking(PHOTO)),
                 timeout_s=30,

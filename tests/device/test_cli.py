@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +10,9 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.errors import Overloaded
-from nearsight.experiments.testbed.processes import leashed
+from support.daemon_process import daemon_process
 from support.pictures import broken_images, jpeg, picture
 from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, response, serve
-from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -99,19 +95,8 @@ def test_the_tiers_may_come_from_the_settings_file(
 def test_the_daemon_announces_itself_serves_and_ends_on_sigterm(
     edge: ScriptedRecognition, photo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    announcement = tmp_path / "device.json"
-    command = leashed("-m", "nearsight", "device", "--edge", edge.endpoint)
-    command += ["--listen", "tcp://127.0.0.1:0", "--announce", str(announcement)]
-    daemon = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ, cwd=tmp_path)
-    try:
-        wait_until(lambda: announcement.exists() or daemon.poll() is not None, timeout_s=30)
-        assert daemon.poll() is None, daemon.communicate()
-        endpoint = json.loads(announcement.read_text())["endpoint"]
-        assert main(["recognize", photo, "--edge", endpoint]) == 0
+    with daemon_process(tmp_path, "device", "--edge", edge.endpoint) as daemon:
+        assert main(["recognize", photo, "--edge", daemon.endpoint]) == 0
         assert "edge answered" in capsys.readouterr().out
-        daemon.send_signal(signal.SIGTERM)
-        _, errors = daemon.communicate(timeout=20)
-    finally:
-        daemon.kill()
-    assert daemon.returncode == 0, errors
-    assert "Traceback" not in errors
+        assert daemon.stop() == 0, daemon.log
+    assert "Traceback" not in daemon.log

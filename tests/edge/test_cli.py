@@ -1,47 +1,30 @@
 """The command `nearsight edge`, as a process and where it cannot start."""
 
 import json
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.experiments.testbed.processes import leashed
+from support.daemon_process import daemon_process
 from support.edge import EdgeClient, ScriptedCloud, exhibit, photo
-from support.waiting import wait_until
 
 
 def test_the_daemon_announces_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
     cloud = ScriptedCloud([exhibit(0)])
-    announced = tmp_path / "edge.json"
     settings = ["recognition.query_features=300", "metrics_listen=", "log_format=json"]
     flags = [part for setting in settings for part in ("--set", setting)]
-    process = subprocess.Popen(
-        [
-            *leashed("-m", "nearsight", "edge", "--cloud", cloud.endpoint),
-            *("--listen", "tcp://127.0.0.1:0", "--k-max", "5", "--announce", str(announced), *flags),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
     try:
-        wait_until(announced.exists, what="the announcement", timeout_s=30)
-        with EdgeClient(json.loads(announced.read_text())["endpoint"]) as device:
-            assert device.ask(photo(0)) == ("00", "cloud")
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=20)
+        with daemon_process(tmp_path, "edge", "--cloud", cloud.endpoint, "--k-max", "5", *flags) as edge:
+            with EdgeClient(edge.endpoint) as device:
+                assert device.ask(photo(0)) == ("00", "cloud")
+            assert edge.stop() == 0
     finally:
-        process.kill()
         cloud.stop()
-    assert process.returncode == 0
-    events = [json.loads(line)["event"] for line in log.splitlines()]
+    events = [json.loads(line)["event"] for line in edge.log.splitlines()]
     assert "ready" in events
     assert events[-1] == "stopped"
-    assert not announced.exists()
+    assert not edge.announcement.exists()
 
 
 def test_an_edge_without_a_cloud_says_what_to_give(

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +19,9 @@ from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.journal import Journal
 from nearsight.edge.settings import CacheSettings
 from nearsight.edge.state_store import StateStore
-from nearsight.experiments.testbed.processes import leashed
 from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
+from support.daemon_process import DaemonProcess, daemon_process
 from support.edge import (
     CATALOGUE,
     EdgeClient,
@@ -44,48 +39,18 @@ from support.waiting import wait_until
 OBJECTS = 200
 
 
-class EdgeProcess:
+def edge_process(cloud: str, folder: Path) -> AbstractContextManager[DaemonProcess]:
     """An edge in a process of its own."""
-
-    def __init__(self, cloud: str, folder: Path) -> None:
-        announced = folder / "edge.json"
-        announced.unlink(missing_ok=True)
-        settings = ["metrics_listen=", "state_every_s=0.1", "cache.half_life_s=600", "poll_s=0.1"]
-        flags = [part for setting in settings for part in ("--set", setting)]
-        self._process = subprocess.Popen(
-            [
-                *leashed("-m", "nearsight", "edge", "--cloud", cloud),
-                *("--listen", "tcp://127.0.0.1:0", "--announce", str(announced)),
-                *("--profile", str(folder / "profile.json"), "--state", str(folder / "edge.db"), *flags),
-            ],
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        try:
-            wait_until(announced.exists, what="the announcement", timeout_s=30)
-        except AssertionError:
-            self.kill()
-            raise
-        self.endpoint = json.loads(announced.read_text())["endpoint"]
-
-    def kill(self) -> None:
-        """SIGKILL: no chance to write anything."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(20)
-
-    def decision(self) -> Explanation | None:
-        """The last decision; None before the first."""
-        (answer,) = ask_explanations([self.endpoint], timeout_s=5)
-        return answer.decisions[0] if answer.decisions else None
+    settings = ["metrics_listen=", "state_every_s=0.1", "cache.half_life_s=600", "poll_s=0.1"]
+    flags = [part for setting in settings for part in ("--set", setting)]
+    files = ["--profile", str(folder / "profile.json"), "--state", str(folder / "edge.db")]
+    return daemon_process(folder, "edge", "--cloud", cloud, *files, *flags)
 
 
-@contextmanager
-def edge_process(cloud: str, folder: Path) -> Iterator[EdgeProcess]:
-    process = EdgeProcess(cloud, folder)
-    try:
-        yield process
-    finally:
-        process.kill()
+def last_decision(edge: DaemonProcess) -> Explanation | None:
+    """None before the first."""
+    (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
+    return answer.decisions[0] if answer.decisions else None
 
 
 def catalogues(device: EdgeClient) -> list[str]:
@@ -93,9 +58,9 @@ def catalogues(device: EdgeClient) -> list[str]:
     return [one.name for one in reply.message.catalogues]
 
 
-def decided(edge: EdgeProcess) -> Explanation:
-    wait_until(lambda: edge.decision() is not None, what="a decision", timeout_s=20)
-    decision = edge.decision()
+def decided(edge: DaemonProcess) -> Explanation:
+    wait_until(lambda: last_decision(edge) is not None, what="a decision", timeout_s=20)
+    decision = last_decision(edge)
     assert decision is not None
     return decision
 
@@ -120,7 +85,7 @@ def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp
                     following = device.report("151")
                 predicted = device.report("150")
             before = decided(edge)
-            wait_until(lambda: (now := edge.decision()) is not None and now.age_s > 0.5, what="quiet")
+            wait_until(lambda: (now := last_decision(edge)) is not None and now.age_s > 0.5, what="quiet")
             before = decided(edge)
             edge.kill()
         assert following.object_ids[0] == "150"

@@ -1,0 +1,79 @@
+"""Daemons as a person starts them: processes of their own, which end with the test however that ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearsight.experiments.testbed.processes import leashed
+from support.waiting import wait_until
+
+
+@dataclass(frozen=True)
+class DaemonProcess:
+    process: subprocess.Popen[bytes]
+    announcement: Path
+    log_file: Path
+
+    @property
+    def endpoint(self) -> str:
+        return str(json.loads(self.announcement.read_text())["endpoint"])
+
+    @property
+    def log(self) -> str:
+        """What it wrote to standard error so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL: no chance to write anything, no goodbye to anybody."""
+        self.process.kill()
+        self.process.wait(20)
+
+    def stop(self) -> int:
+        """SIGTERM; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def wait_ready(self) -> None:
+        """Until it has announced itself."""
+        wait_until(
+            lambda: self.announcement.exists() or self.process.poll() is not None,
+            timeout_s=60,
+            what="the announcement",
+        )
+        assert self.process.poll() is None, self.log
+
+
+@contextmanager
+def starting_daemon(
+    folder: Path, tier: str, *flags: str, name: str = "", listen: str = "tcp://127.0.0.1:0"
+) -> Iterator[DaemonProcess]:
+    """`nearsight TIER` with its files in this folder, under a name; it may not be ready yet."""
+    announcement, log_file = (folder / f"{name or tier}.{ending}" for ending in ("json", "log"))
+    announcement.unlink(missing_ok=True)
+    command = leashed("-m", "nearsight", tier, "--listen", listen, "--announce", str(announcement), *flags)
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            command, stderr=log, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+    daemon = DaemonProcess(process, announcement, log_file)
+    try:
+        yield daemon
+    finally:
+        daemon.kill()
+
+
+@contextmanager
+def daemon_process(
+    folder: Path, tier: str, *flags: str, listen: str = "tcp://127.0.0.1:0"
+) -> Iterator[DaemonProcess]:
+    """`nearsight TIER` with its files in this folder, ready."""
+    with starting_daemon(folder, tier, *flags, listen=listen) as daemon:
+        daemon.wait_ready()
+        yield daemon
