@@ -22,7 +22,7 @@ from nearsight.experiments.figures.experiment import RunOptions
 from nearsight.experiments.scale.photo_kind import PhotoKind
 from nearsight.experiments.scale.photo_sample import EDGE_OBJECTS, mark_of
 from nearsight.experiments.scale.plan import AS_TESTBED, PAPER
-from nearsight.experiments.simulation.cost_model import CostModel
+from nearsight.experiments.simulation.cost_model import CostModel, lookups_ms
 from nearsight.experiments.simulation.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_BYTES, paper_costs
 from nearsight.experiments.simulation.session import Hardware
 
@@ -160,11 +160,14 @@ def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:
     if fitted.edge.largest_k >= wide.largest_k:
         return fitted
     catalogue = wide.largest_k
-    before, now = (profile.curves(catalogue).lookup_ms for profile in (fitted.edge, wide))
+    before, now = (lookups_ms(profile, catalogue) for profile in (fitted.edge, wide))
     at_edge = float(before[EDGE_OBJECTS] / now[EDGE_OBJECTS])
     edge = wide.model_copy(
         update={
             "lookup_ms": tuple(at_edge * coefficient for coefficient in wide.lookup_ms),
+            "measurements": tuple(
+                one.model_copy(update={"lookup_ms": at_edge * one.lookup_ms}) for one in wide.measurements
+            ),
             "extraction_ms": fitted.edge.extraction_ms,
         }
     )

@@ -16,8 +16,8 @@ from nearsight.common.caching.profile import load_profile_file, save_profile_fil
 from nearsight.experiments.simulation.cost_model import CostModel
 from nearsight.experiments.simulation.photos import PhotoMaker, PhotoSource, SampledPhotos, TwinPhoto
 
-PHOTOS_VERSION = 2
-"""1 had no sample."""
+PHOTOS_VERSION = 3
+"""1 had no sample; in 2, efforts were over the polynomials of profiles."""
 _PROFILED_AT = 16
 _SECOND_LOOK = 0.995
 _MUSEUM_BYTES = (27_000.0, 0.4)

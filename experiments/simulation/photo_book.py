@@ -26,7 +26,7 @@ from nearsight.common.recognition.looks import quick_look, recognize_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.simulation.cost_model import SECOND_LOOK_MS
+from nearsight.experiments.simulation.cost_model import SECOND_LOOK_MS, lookups_ms
 from nearsight.experiments.simulation.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
 
 _TIMES = 3
@@ -186,7 +186,7 @@ class _Book:
         strangers = [name for name in self._strangers if name != object_id]
         if look.known and strangers:
             missed = self._look(path, "", tuple(strangers[: len(names)]), profile.query_features)
-        usual_ms = self._pace * float(profile.curves(len(names)).lookup_ms[-1])
+        usual_ms = self._pace * float(lookups_ms(profile, len(names))[-1])
         return Effort(
             _within(look.extraction_ms / (self._pace * profile.extraction_ms)),
             _within(look.lookup_ms / usual_ms) if look.known else 1.0,
@@ -197,7 +197,7 @@ class _Book:
         if self._usual is None:
             return 1.0
         edge = self._usual.edge
-        first_ms = float(edge.curves(len(self._full)).lookup_ms[-1]) + edge.extraction_ms
+        first_ms = float(lookups_ms(edge, len(self._full))[-1]) + edge.extraction_ms
         return _within(look.lookup_ms / (self._pace * (first_ms + SECOND_LOOK_MS)))
 
     def _with(self, object_id: str) -> tuple[str, ...]:

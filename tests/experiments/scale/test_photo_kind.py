@@ -46,7 +46,7 @@ def test_a_file_says_all_that_is_known(tmp_path: Path) -> None:
     assert PhotoKind.load(path) == SAMPLED
 
 
-@pytest.mark.parametrize("change", [{"version": 1}, {"sample": [[0.0, {}]]}, {"sample": [[-1.0, {}]]}])
+@pytest.mark.parametrize("change", [{"version": 2}, {"sample": [[0.0, {}]]}, {"sample": [[-1.0, {}]]}])
 def test_a_file_of_an_older_version_or_with_nonsense_is_refused(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
