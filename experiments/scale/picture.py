@@ -61,6 +61,8 @@ _PROBABILITIES = frozenset(("recall", "precision"))
 _DRAWN_FOR = {"up_kbps": "traffic_kbps"}
 """Tables show both ways, the picture their sum."""
 _LEAST = {"traffic_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
+_ABSENT_IF_ZERO = frozenset(("p50_ms", "edge_cpu"))
+"""Nothing was answered, or there is no edge. A cloud and a link may well be idle: they are drawn at the least."""
 _BAR = 0.75
 _CLIPPED_FROM = 4.0
 """Bars that are so many times longer than the middle one are cut off, and say how long they are."""
@@ -79,7 +81,7 @@ def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
         picture = Picture(figsize=(5.2 * count, 4.3), layout="constrained")
         panels = picture.subplots(1, count, squeeze=False)[0]
         for axes, metric in zip(panels, metrics, strict=False):
-            _lines(axes, found, metric)
+            draw_lines(axes, found, metric)
         for axes, stack in zip(panels[len(metrics) :], stacks, strict=True):
             stack(axes, found)
         handles, labels = panels[0].get_legend_handles_labels()
@@ -116,7 +118,8 @@ def _quality(worst: Mapping[str, float]) -> str:
     return "".join(f"; {one}" for one in said)
 
 
-def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
+def draw_lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
+    """Draw a metric over the variable, a line per configuration."""
     values = found["values"]
     title, unit = _PANELS[metric]
     factor = 100.0 if metric in _SHARES else 1.0
@@ -127,7 +130,7 @@ def _lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
             (place, one[tiers][metric])
             for place, one in enumerate(values.values())
             if one[tiers][metric]["median"] is not None
-            and (metric not in _LOGARITHMIC or one[tiers][metric]["median"] > 0)
+            and (metric not in _ABSENT_IF_ZERO or one[tiers][metric]["median"] > 0)
         ]
         places = [place + 0.06 * (number - (len(names) - 1) / 2) for place, _ in drawn]
         smallest = min([smallest, *(factor * one["min"] for _, one in drawn)])

@@ -14,7 +14,7 @@ from nearsight.experiments.figures.registry import EXPERIMENTS, find_experiment
 from nearsight.experiments.scale.configurations import FULL, ORDER
 from nearsight.experiments.scale.figures import Figure6x4, Figure6x12
 from nearsight.experiments.scale.operating_point import BASELINE, VARIABLES, VISITORS, OperatingPoint
-from nearsight.experiments.scale.picture import draw_answers, world_in_words
+from nearsight.experiments.scale.picture import draw_answers, draw_lines, world_in_words
 from nearsight.experiments.scale.scale_figure import ScaleFigure, world_of
 from nearsight.experiments.scale.table6_4 import STRANGERS
 from nearsight.experiments.scale.table6_4 import Figure as Table
@@ -127,6 +127,18 @@ def test_strangers_are_no_part_of_a_variable() -> None:
     many = OperatingPoint(visitors=10)
     rows = [*stored_rows(points, p50), *stored_rows([many], p50, unknown=STRANGERS)]
     assert Table().metrics(rows)["variables"][VISITORS]["10"][FULL]["runs"] == 2
+
+
+def test_an_idle_link_is_drawn_at_the_least_and_an_edge_that_is_not_there_not_at_all() -> None:
+    nothing = {"median": 0.0, "min": 0.0, "max": 0.0}
+    numbers = {"traffic_kbps": nothing, "edge_cpu": nothing}
+    found = {"variable": VISITORS, "values": {"1": {ONLY_CLOUD: numbers, FULL: numbers}}}
+    drawn = {}
+    for metric in numbers:
+        axes = Picture().subplots()
+        draw_lines(axes, found, metric)
+        drawn[metric] = [list(line.get_ydata()) for line in axes.lines]
+    assert drawn == {"traffic_kbps": [[1.0], [1.0]], "edge_cpu": [[], []]}
 
 
 def test_a_picture_of_the_testbed_says_how_good_it_was() -> None:
