@@ -10,9 +10,10 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from nearsight.common.errors import ConfigurationError
+from nearsight.common.errors import ConfigurationError, NearsightError
 from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.building import OnStage
 from nearsight.experiments.testbed.campaign import (
@@ -113,8 +114,12 @@ def run_cell(
             with opened(state, state_folder) as nodes, tempfile.TemporaryDirectory() as scratch:
                 replay = Replay(state, nodes, cell, part, Path(scratch), on_stage)
                 rows, facts = replay.play()
-        finally:
-            take_down(state_folder)
+        except BaseException:  # Ctrl-C as well
+            # What cannot be removed now is in the state, for the next run; the first error says why.
+            with suppress(NearsightError):
+                take_down(state_folder)
+            raise
+        take_down(state_folder)
     _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell, contents)})
 
 

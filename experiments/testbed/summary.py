@@ -203,7 +203,7 @@ def notes(parts: Sequence[PartSummary]) -> list[str]:
             f"Links were off by at most {max(one.delay_ms for one in links):.2f} ms and "
             f"{max(one.rate_percent for one in links):.1f} %; {off} of {count} missed the aim "
             f"({TARGET_RTT_ERROR_MS} ms or {100 * TARGET_ERROR:.0f} % of the delay, "
-            f"{100 * TARGET_ERROR:.0f} % of the rate)"
+            f"{100 * TARGET_ERROR:.0f} % of the rate){', as on a busy machine' if off else ''}"
         )
     late = [
         f"{part.configuration}/{part.point}/{run} ({late_ms:.0f} ms)"

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.errors import ConfigurationError, SetupError, Unavailable
-from nearsight.experiments.testbed import replaying
+from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
+from nearsight.experiments.testbed import campaign_run, replaying
 from nearsight.experiments.testbed.campaign import cells
 from nearsight.experiments.testbed.campaign_run import check, missing, run_cell
 from nearsight.experiments.testbed.inventory import Inventory
@@ -22,6 +22,7 @@ from nearsight.experiments.testbed.metrics import summarise
 from nearsight.experiments.testbed.rows import read_request_rows
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, load_state, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
+from nearsight.experiments.testbed.testbed import take_down
 from support.pictures import photo_jpeg, picture_jpeg
 from support.sshd import Sshd
 from support.testbeds import processes_with, write_inventory
@@ -151,6 +152,29 @@ def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
     ):
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), lambda _stage: None)
     assert load_state(state) is None
+
+
+def test_what_fails_first_is_told_also_where_not_all_can_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory, state = local_inventory(tmp_path), tmp_path / "lab.testbed"
+    (cell,) = cells(inventory)
+
+    def disturb(stage: str) -> None:
+        if "photos for" in stage:
+            raise InvalidArgument("first")
+
+    with monkeypatch.context() as unreachable, pytest.raises(InvalidArgument, match="first"):
+        unreachable.setattr(campaign_run, "take_down", _is_off)
+        run_cell(inventory, cell, state, tmp_path, digest_of(inventory), disturb)
+    left = load_state(state)
+    assert left is not None
+    assert left.of_run
+    assert take_down(state)
+
+
+def _is_off(_folder: Path) -> bool:
+    raise Unavailable("a node is off")
 
 
 def test_a_server_that_dies_while_devices_are_prepared_is_named(tmp_path: Path) -> None:
