@@ -87,9 +87,9 @@ def fit(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Where the times of one kind of work are found: in rows of a configuration that a tier answered."""
+    """Where the times of one kind of work are found: in rows of some configurations that a tier answered."""
 
-    configuration: str
+    configurations: tuple[str, ...]
     tier: str
     column: str
     unknown: bool = False
@@ -104,7 +104,8 @@ class _Work:
         What the twin says of the photo does not matter for these: it may look with other numbers of features.
         """
         found = []
-        for session in measured.get(self.configuration, ()):
+        sessions = [session for name in self.configurations for session in measured.get(name, ())]
+        for session in sessions:
             times: dict[tuple[str, str], list[float]] = defaultdict(list)
             for row in session:
                 photo = photos.get((row.visitor, row.number))
@@ -116,13 +117,13 @@ class _Work:
 
     def pairs(self, measured: Rows, modelled: Rows) -> list[tuple[float, float]]:
         """Measured and modelled times of requests that went the same way in both."""
-        twins = {(row.visitor, row.number): row for row in modelled.get(self.configuration, ())}
         found = []
-        for row in measured.get(self.configuration, ()):
-            twin = twins.get((row.visitor, row.number))
-            if twin is None or not (self._counts(row) and self._counts(twin) and _same_form(row, twin)):
-                continue
-            found.append((float(getattr(row, self.column)), float(getattr(twin, self.column))))
+        for name in self.configurations:
+            twins = {(row.visitor, row.number): row for row in modelled.get(name, ())}
+            for row in measured.get(name, ()):
+                twin = twins.get((row.visitor, row.number))
+                if twin is not None and self._counts(row) and self._counts(twin) and _same_form(row, twin):
+                    found.append((float(getattr(row, self.column)), float(getattr(twin, self.column))))
         return found
 
     def _counts(self, row: RequestRow) -> bool:
@@ -130,10 +131,12 @@ class _Work:
 
 
 _WORK = {
-    "edge_work": _Work(LOAD_BALANCED, "edge", "edge_compute_ms"),
-    "device_work": _Work(ADAPTIVE, "device", "latency_ms"),
-    "cloud_work": _Work(ONLY_CLOUD, "cloud", "cloud_compute_ms"),
-    "second_look": _Work(ONLY_CLOUD, "cloud", "cloud_compute_ms", unknown=True),
+    "edge_work": _Work((LOAD_BALANCED,), "edge", "edge_compute_ms"),
+    "device_work": _Work((ADAPTIVE,), "device", "latency_ms"),
+    "cloud_work": _Work((ONLY_CLOUD,), "cloud", "cloud_compute_ms"),
+    # With or without an edge before it: a session has few of them, and what they last decides at which photo
+    # an edge changes the form in which it passes photos on.
+    "second_look": _Work((ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE), "cloud", "cloud_compute_ms", unknown=True),
 }
 
 

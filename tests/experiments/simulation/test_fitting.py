@@ -109,3 +109,17 @@ def test_scatter_is_that_of_one_photo_in_one_session() -> None:
     )
     apart = fit(built_in, measured, lambda _costs: rows)
     assert max(apart.cloud_work.ratios) > 1.2, "nobody said which photos are the same"
+
+
+def test_second_looks_count_wherever_the_cloud_makes_them() -> None:
+    built_in = CostModel.assumed()
+    rows = _rows(built_in.model_copy(update={"second_look": Scatter(ratios=(1.0,))}))
+    longer = {
+        name: [
+            replace(row, cloud_compute_ms=row.cloud_compute_ms * (1.0 if name == ONLY_CLOUD else 1.2))
+            for row in some
+        ]
+        for name, some in rows.items()
+    }
+    found = fit(built_in, _once(longer), lambda _costs: rows, rounds=1)
+    assert found.second_look.scale == pytest.approx(1.2), "most are made for edges"
