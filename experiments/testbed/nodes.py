@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from nearsight.common.errors import InternalError, SetupError
+from nearsight.common.errors import InternalError, SetupError, Unavailable
 from nearsight.experiments.testbed.agent import MARK
 from nearsight.experiments.testbed.inventory import Host
 
@@ -57,7 +57,12 @@ class LocalShell:
         """Run a command here; see `Shell`."""
         try:
             done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(
+                f"{Path(command[0]).name} on this machine did not end within {timeout_s:.0f} s",
+                advice="is the machine too busy?",
+            ) from error
+        except OSError as error:
             raise SetupError(f"{command[0]} cannot be run: {error}") from error
         if done.returncode != 0:
             raise SetupError(f"{command[0]}: {last_line(done.stderr) or f'exit status {done.returncode}'}")

@@ -147,7 +147,7 @@ class Replay:
                 try:
                     node.shell.run(ask)
                     break
-                except SetupError as error:
+                except (SetupError, Unavailable) as error:
                     if time.monotonic() > deadline_s:
                         raise Unavailable(
                             f"{daemon.name} on {daemon.host} was not ready in {READY_TIMEOUT_S:.0f} s",
