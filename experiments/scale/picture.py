@@ -62,7 +62,7 @@ _DRAWN_FOR = {"up_kbps": "traffic_kbps"}
 """Tables show both ways, the picture their sum."""
 _LEAST = {"traffic_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
 _ABSENT_IF_ZERO = frozenset(("p50_ms", "edge_cpu"))
-"""Nothing was answered, or there is no edge. A cloud and a link may well be idle: they are drawn at the least."""
+"""Nothing was answered, or there is no edge. An idle cloud or link is drawn at the least."""
 _BAR = 0.75
 _CLIPPED_FROM = 4.0
 """Bars that are so many times longer than the middle one are cut off, and say how long they are."""
