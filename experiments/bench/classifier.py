@@ -34,6 +34,7 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.threads import pin_threads
 from nearsight.common.recognition.training import train_object
 from nearsight.experiments.datasets.loading import load_dataset
+from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
 from nearsight.experiments.museum.generation import object_id, render_photos
@@ -245,10 +246,7 @@ def _from_folder(options: ClassifierBenchOptions, tell: Progress) -> _Material:
             advice="ask for fewer objects or use a larger data set",
         )
     tell(f"learning {largest} objects of {folder}")
-    models = tuple(
-        train_object(one.object_id, one.label, one.paths, settings, extractor=extractor)
-        for one in dataset.references[:largest]
-    )
+    models = train_all(dataset.references[:largest], settings)
     tell(f"reading {len(dataset.queries)} photos of {folder}")
     photos = tuple(
         (one.object_id, extractor.extract(load_image(one.path, settings.limits), options.query_features))

@@ -41,3 +41,17 @@ def train_references(
             failures[one.object_id] = error
         progress(1)
     return tuple(models), failures
+
+
+def train_all(references: Iterable[Reference], settings: RecognitionSettings) -> tuple[ObjectModel, ...]:
+    """Learn objects all of which are needed, in the order of the references.
+
+    Raises
+    ------
+    InvalidArgument
+        Of the first one that cannot be learnt.
+    """
+    models, failures = train_references(references, settings, lambda _one: None)
+    for error in failures.values():
+        raise error
+    return models

@@ -20,7 +20,6 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 from nearsight.device.adaptation.adapted_view import AdaptedView
 from nearsight.device.adaptation.adapted_views import AdaptedViews
 from nearsight.device.adaptation.codec import view_to_bytes
@@ -28,6 +27,7 @@ from nearsight.device.adaptation.learning import learn
 from nearsight.device.adaptation.rules import AdaptationRules
 from nearsight.device.adaptation.second_look import SecondLook
 from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.figures.adaptation_attack import forged_view
 from nearsight.experiments.figures.adaptation_ways import BOTH, FORGED, OWN, SHARED, TRUSTED, VOUCHED
 from nearsight.experiments.figures.experiment import Row, RunOptions
@@ -70,10 +70,7 @@ def photographed(
     The first half of the photos of each object may teach; photos of unknown exhibits are only asked.
     """
     extractor = OrbExtractor(settings.fast_threshold)
-    models = {
-        one.object_id: train_object(one.object_id, one.label, one.paths, settings, extractor=extractor)
-        for one in dataset.references
-    }
+    models = {one.object_id: one for one in train_all(dataset.references, settings)}
     first: list[Photo] = []
     then: list[Photo] = []
     counts: dict[str, int] = {}

@@ -21,7 +21,6 @@ from nearsight.experiments.scale.photo_kind import PhotoKind
 from nearsight.experiments.simulation.photos import TwinPhoto
 
 if TYPE_CHECKING:
-    from nearsight.common.recognition.models import ObjectModel
     from nearsight.experiments.datasets.dataset import Dataset
     from nearsight.experiments.simulation.cost_model import CostModel
     from nearsight.experiments.simulation.photo_book import Usual
@@ -54,11 +53,12 @@ def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[s
         Told what is measured, as it takes minutes.
     """
     from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+    from nearsight.experiments.datasets.training import train_all  # noqa: PLC0415
     from nearsight.experiments.simulation.photo_book import measure_photos  # noqa: PLC0415
 
     say("costs of this machine are measured: which photos are recognised with how many features")
     settings = RecognitionSettings()
-    models = {model.object_id: model for model in _models(dataset)}
+    models = {model.object_id: model for model in train_all(dataset.references, settings)}
     shown = {Path(query.path): query.object_id for query in dataset.queries if query.object_id}
     strange = [Path(query.path) for query in dataset.queries if query.object_id is None]
     counts = tuple(one.query_features for one in costs.device.profiles)
@@ -123,16 +123,3 @@ def _usual(costs: CostModel, cached: tuple[str, ...], exhibited: Mapping[Path, s
         held={name: part for part in reversed(parts) for name in part},
         photos=pace_photos(exhibited),
     )
-
-
-def _models(dataset: Dataset) -> list[ObjectModel]:
-    from nearsight.common.recognition.extraction import OrbExtractor  # noqa: PLC0415
-    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-    from nearsight.common.recognition.training import train_object  # noqa: PLC0415
-
-    settings = RecognitionSettings()
-    extractor = OrbExtractor(settings.fast_threshold)
-    return [
-        train_object(one.object_id, one.label, one.paths, settings, extractor=extractor)
-        for one in dataset.references
-    ]
