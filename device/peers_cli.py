@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,7 @@ def peers(
 
 def _print(answers: Sequence[DevicePeers]) -> None:
     from nearsight.device.peers.node_id import shown
+    from nearsight.device.peers.peers_report import HOLDS
     from nearsight.device.peers_inquiry import TABLE_COLUMNS, lines_of, table_of
 
     for answer in answers:
@@ -78,10 +80,9 @@ def _print(answers: Sequence[DevicePeers]) -> None:
             print_table(TABLE_COLUMNS, rows, title=title, right=TABLE_COLUMNS[4:])
         else:
             typer.echo("\n".join([title, *lines_of(report)]))
-        happened = [
-            (fact, value) for fact, value in report.facts if any(digit in value for digit in "123456789")
-        ]
-        for fact, value in happened:
-            typer.echo(f"  {fact}: {value}")
-        if none := [fact for fact, value in report.facts if (fact, value) not in happened]:
+        none = [fact for fact, value in report.facts if fact != HOLDS and not re.search("[1-9]", value)]
+        for fact, value in report.facts:
+            if fact not in none:
+                typer.echo(f"  {fact}: {value}")
+        if none:
             typer.echo("  " + folded("none so far: " + ", ".join(none), 4))

@@ -13,6 +13,9 @@ from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.node_id import NodeId, is_node_id
 from nearsight.protos import peers_pb2
 
+HOLDS = "holds"
+"""The fact that says also whether a node's keys are complete."""
+
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:

@@ -8,6 +8,7 @@ from nearsight.device.peers.discovery import BeaconCounts
 from nearsight.device.peers.handover_worker import HandoverCounts
 from nearsight.device.peers.local_store import StoreCounts
 from nearsight.device.peers.membership import MembershipCounts
+from nearsight.device.peers.peers_report import HOLDS
 from nearsight.device.peers.store_calls import ClientCounts
 from nearsight.device.peers.store_service import ServedCounts
 
@@ -45,7 +46,7 @@ def facts_of(counts: NodeCounts, keys: int, store_bytes: int, *, settled: bool) 
             ("slept", str(presence.slept)),
         ]
     facts += [
-        ("holds", f"{keys} keys, {store_bytes} bytes, {'complete' if settled else 'incomplete for now'}"),
+        (HOLDS, f"{keys} keys, {store_bytes} bytes, {'complete' if settled else 'incomplete for now'}"),
         ("let go", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
         ("reads", f"{client.reads}, {client.own_reads} answered here, {client.hedged_reads} asked twice"),
         ("writes", str(client.writes)),

@@ -40,7 +40,11 @@ REPORT = PeersReport(
     (("beacons", "12 heard, 1 malformed"), ("models from peers", "3, 0.12 MB")),
 )
 ALONE = PeersReport(
-    NodeId(5), "otto", "tcp://10.0.0.6:40000", (), (("beacons", "0 heard"), ("pings", "0, 0 failed"))
+    NodeId(5),
+    "otto",
+    "tcp://10.0.0.6:40000",
+    (),
+    (("beacons", "0 heard"), ("pings", "0, 0 failed"), ("holds", "0 keys, 0 bytes, incomplete for now")),
 )
 
 
@@ -105,7 +109,10 @@ def test_a_device_without_peers_says_so(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_did_not_happen_takes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with device(ALONE) as endpoint:
         main(["peers", endpoint])
-    assert capsys.readouterr().out.splitlines()[1:] == ["  none so far: beacons, pings"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  holds: 0 keys, 0 bytes, incomplete for now",
+        "  none so far: beacons, pings",
+    ]
 
 
 def test_a_script_reads_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
