@@ -12,12 +12,12 @@ import typer
 from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
 from nearsight.common.terminal import print_json, print_table, progress_bar
 from nearsight.experiments.bench.cli import bench_app, evaluate_app
-from nearsight.experiments.extra import require_experiments
+from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.experiments.demo.run import DemoResult
     from nearsight.experiments.demo.scenario import Scenario
-    from nearsight.experiments.testbed.rows import RequestRow
+    from nearsight.experiments.rig.rows import RequestRow
 
 __all__ = ["bench_app", "demo_app", "evaluate_app", "replay_app"]
 
@@ -174,7 +174,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
     from nearsight.common.config.base import load_settings
     from nearsight.common.logging import configure_logging
     from nearsight.device.settings import DeviceSettings
-    from nearsight.experiments.replay_device import (
+    from nearsight.experiments.rig.replay_device import (
         EventWriter,
         ReplayOptions,
         keep_rows,
@@ -216,7 +216,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
 
 
 def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:
-    from nearsight.experiments.testbed.metrics import summarise
+    from nearsight.experiments.rig.metrics import summarise
 
     metrics = asdict(summarise(rows))
     if as_json:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearsight.common.terminal import output_console, print_json, progress_bar
-from nearsight.experiments.extra import require_experiments
+from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.experiments.bench.suite import Benchmark
-    from nearsight.experiments.evaluation import EvaluationReport
+    from nearsight.experiments.datasets.evaluation import EvaluationReport
 
 bench_app = typer.Typer(
     callback=lambda: require_experiments("bench"),
@@ -62,7 +62,12 @@ def evaluate(
     from nearsight.common.recognition.object_recognizer import ObjectRecognizer
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.experiments.bench.evaluation_table import evaluation_table
-    from nearsight.experiments.evaluation import datasets_in, evaluate_together, reports_to_json, steps
+    from nearsight.experiments.datasets.evaluation import (
+        datasets_in,
+        evaluate_together,
+        reports_to_json,
+        steps,
+    )
 
     datasets = datasets_in(folders)
     settings = (

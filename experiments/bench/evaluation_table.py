@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from nearsight.experiments.evaluation import EvaluationReport, total
+from nearsight.experiments.datasets.evaluation import EvaluationReport, total
 
 
 def evaluation_table(reports: Sequence[EvaluationReport], title: str) -> Table:

@@ -23,10 +23,10 @@ from nearsight.experiments.bench.classifier import (
 )
 from nearsight.experiments.bench.evaluation_table import evaluation_table
 from nearsight.experiments.bench.rpc import rpc_table, run_rpc_bench
-from nearsight.experiments.evaluation import datasets_in, evaluate_together, reports_to_json
+from nearsight.experiments.datasets.evaluation import datasets_in, evaluate_together, reports_to_json
+from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.museum.generation import generate_museum
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.testbed.environment import describe_environment
 
 Tell = Callable[[str], None]
 TABLE_WIDTH = 120

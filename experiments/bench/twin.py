@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from nearsight.experiments.figures.walks import Following
-from nearsight.experiments.simulation.cost_model import CostModel
-from nearsight.experiments.simulation.photos import PhotoMaker
-from nearsight.experiments.simulation.session import (
+from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.twin.cost_model import CostModel
+from nearsight.experiments.twin.photos import PhotoMaker
+from nearsight.experiments.twin.session import (
     ADAPTIVE,
     CONFIGURATIONS,
     COOPERATIVE,
@@ -24,8 +25,7 @@ from nearsight.experiments.simulation.session import (
     ONLY_CLOUD,
     TwinSession,
 )
-from nearsight.experiments.simulation.visitors import generated
-from nearsight.experiments.testbed.networks import TABLE_6_3
+from nearsight.experiments.twin.visitors import generated
 
 _RECALL = ((200, 0.82), (400, 0.92), (600, 0.93), (800, 0.94))
 _PHOTO_BYTES = (32_000.0, 0.4)

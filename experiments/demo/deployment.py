@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearsight.experiments.demo.scenario import EDGE_CACHE, Scenario
-from nearsight.experiments.testbed.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.testbed.tiers import RunningLink, endpoint_of, start_daemon, start_link
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.tiers import RunningLink, endpoint_of, start_daemon, start_link
 
 WEAK_PRIOR = 0.02
 """Requests that the edge assumes per object before it has seen any. A museum knows nothing of its visitors at

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nearsight.experiments.testbed.devices import Tally
+from nearsight.experiments.rig.devices import Tally
 
 RECENT = 50
 

@@ -20,10 +20,10 @@ from nearsight.experiments.demo.profile import profile_machine
 from nearsight.experiments.demo.scenario import Scenario
 from nearsight.experiments.museum.generation import generate_museum, query_name, render_photos
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
-from nearsight.experiments.testbed.plan import mix_in_unknown
-from nearsight.experiments.testbed.teaching import teach_catalogue
-from nearsight.experiments.testbed.tiers import Trace
+from nearsight.experiments.rig.teaching import teach_catalogue
+from nearsight.experiments.rig.tiers import Trace
 from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.plan import mix_in_unknown
 from nearsight.experiments.traces.requests import PhotoRequest, photo_requests, write_requests_csv
 from nearsight.experiments.traces.visits import Visit, write_visits_csv
 

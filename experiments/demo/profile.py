@@ -13,7 +13,7 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.threads import pin_threads
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.loading import load_dataset
-from nearsight.experiments.profiling import ProfilingPlan, fit_profile, measure, prepare
+from nearsight.experiments.profiling.measuring import ProfilingPlan, fit_profile, measure, prepare
 
 OBJECTS = 40
 SUBSETS = 2

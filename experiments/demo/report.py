@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.experiments.demo.scenario import EDGE_CACHE, ONLY_CLOUD, Scenario
-from nearsight.experiments.testbed.metrics import LATE_MS, accounting_errors, summarise
-from nearsight.experiments.testbed.rows import RequestRow
+from nearsight.experiments.rig.metrics import LATE_MS, accounting_errors, summarise
+from nearsight.experiments.rig.rows import RequestRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.experiments.demo.live import LiveView
 from nearsight.experiments.demo.material import prepare
+from nearsight.experiments.demo.picture import plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_account, check_answers, summary
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, Scenario
 from nearsight.experiments.demo.session import play
-from nearsight.experiments.figures.demo import plot
-from nearsight.experiments.testbed.environment import describe_environment
-from nearsight.experiments.testbed.processes import termination_as_interrupt
-from nearsight.experiments.testbed.rows import write_rows
+from nearsight.experiments.framework.environment import describe_environment
+from nearsight.experiments.rig.processes import termination_as_interrupt
+from nearsight.experiments.rig.rows import write_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.testbed.link import LinkShape
+from nearsight.experiments.links.link import LinkShape
 
 ONLY_CLOUD = "only-cloud"
 EDGE_CACHE = "edge-cache"

@@ -9,10 +9,10 @@ from nearsight.experiments.demo.deployment import Deployment, deploy
 from nearsight.experiments.demo.material import Material
 from nearsight.experiments.demo.report import ConfigurationResult
 from nearsight.experiments.demo.scenario import Scenario
-from nearsight.experiments.testbed.devices import OnTally, replay_devices
-from nearsight.experiments.testbed.processes import ProcessGroup
-from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
-from nearsight.experiments.testbed.tiers import DevicePlan, child_environment, rows_path, start_device
+from nearsight.experiments.rig.devices import OnTally, replay_devices
+from nearsight.experiments.rig.processes import ProcessGroup
+from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+from nearsight.experiments.rig.tiers import DevicePlan, child_environment, rows_path, start_device
 
 NO_PREFETCHING = {"recognizer.prefetch.enabled": "false"}
 """The demo shows what the edge does; its devices hold nothing."""

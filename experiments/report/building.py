@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.figures.registry import EXPERIMENTS, Entry
+from nearsight.experiments.framework.environment import describe_environment
+from nearsight.experiments.framework.registry import EXPERIMENTS, Entry
 from nearsight.experiments.report.collecting import Collection, Environment, collect
 from nearsight.experiments.report.page import build_page
-from nearsight.experiments.testbed.environment import describe_environment
 
 
 @dataclass(frozen=True, slots=True)

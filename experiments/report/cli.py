@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nearsight.experiments.extra import require_experiments
+from nearsight.experiments.framework.extra import require_experiments
 
 RESULTS = Path("results/experiments")
 
@@ -27,7 +27,7 @@ def report(
     """
     require_experiments("experiment report")
     from nearsight.common.terminal import progress_bar
-    from nearsight.experiments.figures.registry import EXPERIMENTS
+    from nearsight.experiments.framework.registry import EXPERIMENTS
     from nearsight.experiments.report.building import write_report
     from nearsight.experiments.report.distinct_targets import reached_in_words
 

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nearsight.common.errors import CorruptStore, NotFound
-from nearsight.experiments.figures.registry import Entry
-from nearsight.experiments.figures.result_files import ResultFolder
+from nearsight.experiments.framework.registry import Entry
+from nearsight.experiments.framework.result_files import ResultFolder
 from nearsight.experiments.report.settings_of_runs import command, is_smoke
 
 _PNG = b"\x89PNG\r\n\x1a\n"

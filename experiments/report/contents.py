@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from nearsight.experiments.figures.registry import Entry
+from nearsight.experiments.framework.registry import Entry
 from nearsight.experiments.report.collecting import natural
 
 _SOURCE = re.compile(

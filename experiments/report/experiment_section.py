@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 
-from nearsight.experiments.figures.experiment import Experiment
-from nearsight.experiments.figures.registry import Entry, find_experiment
+from nearsight.experiments.framework.experiment import Experiment
+from nearsight.experiments.framework.registry import Entry, find_experiment
 from nearsight.experiments.report.collecting import Collection
 from nearsight.experiments.report.comparison import paired
 from nearsight.experiments.report.markup import Markup, tag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from nearsight.experiments.figures.registry import Entry
+from nearsight.experiments.framework.registry import Entry
 from nearsight.experiments.report.collecting import Collection, Result
 from nearsight.experiments.report.contents import Chapter
 from nearsight.experiments.report.distinct_targets import distinct_targets, reached_in_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 
-from nearsight.experiments.figures.registry import Entry
+from nearsight.experiments.framework.registry import Entry
 from nearsight.experiments.report.collecting import Collection, Environment
 from nearsight.experiments.report.contents import chapters
 from nearsight.experiments.report.experiment_section import experiment_section

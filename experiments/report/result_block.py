@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from nearsight.common.errors import CorruptStore
-from nearsight.experiments.figures.experiment import Experiment
+from nearsight.experiments.framework.experiment import Experiment
 from nearsight.experiments.report.collecting import Result
 from nearsight.experiments.report.comparison import Table
 from nearsight.experiments.report.embedded_rows import EmbeddedRows, embed_rows

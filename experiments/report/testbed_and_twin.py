@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nearsight.experiments.figures.experiment import Experiment
+from nearsight.experiments.framework.experiment import Experiment
 from nearsight.experiments.report.collecting import Result
 from nearsight.experiments.report.comparison import Comparison, Pair, compare
 from nearsight.experiments.report.markup import Markup, tag, together

@@ -11,13 +11,13 @@ from typing import Any
 
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
+from nearsight.experiments.links.iproute import batch
+from nearsight.experiments.links.kernel_links import Pairs, find_kernel, pairs_of, shape_hosts
+from nearsight.experiments.links.shaper import shaper_arguments
 from nearsight.experiments.testbed.all_nodes import Nodes
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, LinkSpec, ServerSpec
-from nearsight.experiments.testbed.iproute import batch
-from nearsight.experiments.testbed.kernel_links import Pairs, find_kernel, pairs_of, shape_hosts
 from nearsight.experiments.testbed.node_network import INTERFACE, hub_of, make_network, namespace_of
-from nearsight.experiments.testbed.shaper import shaper_arguments
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 
 START_TIMEOUT_S = 120.0
@@ -217,7 +217,7 @@ class Builder:
         """What links to a host are measured with, until they are there."""
         node = self._nodes[host.name]
         node.start(
-            _PROBE, ["-m", "nearsight.experiments.testbed.probe", "--listen", host.address], limited=False
+            _PROBE, ["-m", "nearsight.experiments.links.probe", "--listen", host.address], limited=False
         )
         announced = node.wait_ready([_PROBE], START_TIMEOUT_S)[_PROBE].announced
         return str(announced["endpoint"]) if announced else ""

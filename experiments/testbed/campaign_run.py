@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.experiments.rig.processes import termination_as_interrupt
+from nearsight.experiments.rig.rows import RequestRow, write_rows
 from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.building import OnStage
 from nearsight.experiments.testbed.campaign import (
@@ -27,9 +29,7 @@ from nearsight.experiments.testbed.campaign import (
 from nearsight.experiments.testbed.deployment import find_wheel
 from nearsight.experiments.testbed.inventory import Inventory
 from nearsight.experiments.testbed.material import visits_of, with_material
-from nearsight.experiments.testbed.processes import termination_as_interrupt
 from nearsight.experiments.testbed.replaying import Part, Replay
-from nearsight.experiments.testbed.rows import RequestRow, write_rows
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import bring_up, take_down

@@ -28,8 +28,8 @@ _DATE = "315532800"
 """Of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _IMPORTS = (
-    "import cv2, faiss, zmq; import nearsight.experiments.replay_device; "
-    "import nearsight.experiments.testbed.shaper, nearsight.experiments.testbed.warm_up_process; "
+    "import cv2, faiss, zmq; import nearsight.experiments.rig.replay_device; "
+    "import nearsight.experiments.links.shaper, nearsight.experiments.rig.warm_up_process; "
     "print(nearsight.__version__)"
 )
 

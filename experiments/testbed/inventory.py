@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.testbed.limits import NodeProfile, find_profile
-from nearsight.experiments.testbed.link import LinkShape
 
 Kind = Literal["process", "namespace", "ssh"]
 NETWORK = ipaddress.IPv4Network("10.78.0.0/16")

@@ -14,8 +14,8 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.testbed.campaign import replay_of
 from nearsight.experiments.testbed.inventory import Inventory, ReplaySpec
-from nearsight.experiments.testbed.plan import objects_on_show, photos_by_object
 from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.plan import objects_on_show, photos_by_object
 from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_visits_csv
 
 _DATABASE = "database"

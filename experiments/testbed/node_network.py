@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nearsight.experiments.links.iproute import NAMESPACES, delete_namespaces, ip
 from nearsight.experiments.testbed.inventory import NETWORK, Host
-from nearsight.experiments.testbed.iproute import NAMESPACES, delete_namespaces, ip
 
 INTERFACE = "eth0"
 """Of every host."""

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nearsight.common.errors import InternalError, PeerError, SetupError, Unavailable
-from nearsight.experiments.replay_device import ReplayOptions, make_plan
+from nearsight.experiments.framework.environment import describe_environment
+from nearsight.experiments.rig.metrics import accounting_errors
+from nearsight.experiments.rig.peer_group import free_udp_port
+from nearsight.experiments.rig.replay_device import ReplayOptions, make_plan
+from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 from nearsight.experiments.testbed.all_nodes import Nodes
 from nearsight.experiments.testbed.building import (
     CLOUD,
@@ -22,14 +26,10 @@ from nearsight.experiments.testbed.building import (
     assignments,
 )
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
-from nearsight.experiments.testbed.environment import describe_environment
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
-from nearsight.experiments.testbed.metrics import accounting_errors
 from nearsight.experiments.testbed.nodes import Node
-from nearsight.experiments.testbed.peer_group import free_udp_port
-from nearsight.experiments.testbed.plan import PlannedPhoto
-from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
 from nearsight.experiments.testbed.state import Daemon, TestbedState
+from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.traces.requests import PhotoRequest, write_requests_csv
 from nearsight.experiments.traces.visits import Visit, write_visits_csv
 
@@ -37,7 +37,7 @@ READY_TIMEOUT_S = 60.0
 WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
 """Beyond the last deadline: how long a device may take to write its rows."""
-_WARM_UP = "nearsight.experiments.testbed.warm_up_process"
+_WARM_UP = "nearsight.experiments.rig.warm_up_process"
 _NOT_KEPT = (
     "nothing of this part is kept, and the same command goes on with it; logs are in the testbed's folder"
 )

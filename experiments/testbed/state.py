@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import CorruptStore, SetupError
+from nearsight.experiments.links.shaper import write_json
 from nearsight.experiments.testbed.inventory import Inventory
-from nearsight.experiments.testbed.shaper import write_json
 
 STATE_FILE = "testbed.json"
 LOCK_FILE = "lock"

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from nearsight.experiments.testbed.calibration import TARGET_ERROR, TARGET_RTT_ERROR_MS
-from nearsight.experiments.testbed.campaign import Cell
-from nearsight.experiments.testbed.metrics import (
+from nearsight.experiments.links.calibration import TARGET_ERROR, TARGET_RTT_ERROR_MS
+from nearsight.experiments.rig.metrics import (
     LATE_MS,
     Metrics,
     latency_percentiles,
     latency_split,
     summarise,
 )
-from nearsight.experiments.testbed.rows import read_request_rows
+from nearsight.experiments.rig.rows import read_request_rows
+from nearsight.experiments.testbed.campaign import Cell
 
 ROWS, FACTS = "requests.csv", "cell.json"
 _TO_CLOUD = "/link-to-cloud"

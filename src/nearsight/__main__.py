@@ -65,7 +65,7 @@ COMMANDS = MappingProxyType(
             "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits.", _DATA
         ),
         "profile": LazyCommand(
-            "nearsight.experiments.profile_cli:app", "Measure f(k) and recall(k) of this machine.", _DATA
+            "nearsight.experiments.profiling.cli:app", "Measure f(k) and recall(k) of this machine.", _DATA
         ),
         "replay": LazyCommand(
             "nearsight.experiments.cli:replay_app", "Send recorded photo requests to running daemons.", _DATA
@@ -82,13 +82,13 @@ COMMANDS = MappingProxyType(
             extra="experiments",
         ),
         "testbed": LazyCommand(
-            "nearsight.experiments.testbed_cli:app",
+            "nearsight.experiments.testbed.cli:app",
             "Run daemons on lab machines or emulated nodes, with shaped links.",
             _DATA,
             extra="experiments",
         ),
         "experiment": LazyCommand(
-            "nearsight.experiments.experiment_cli:app",
+            "nearsight.experiments.framework.cli:app",
             "Measure tables and figures of the papers anew.",
             _DATA,
             extra="experiments",

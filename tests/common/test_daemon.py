@@ -15,7 +15,7 @@ from nearsight.common.config.base import DaemonSettings
 from nearsight.common.daemon import run_daemon, write_announcement
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.experiments.testbed.processes import leashed
+from nearsight.experiments.rig.processes import leashed
 from support.waiting import wait_until
 
 SCRIPT = """

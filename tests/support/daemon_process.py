@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearsight.experiments.testbed.processes import leashed
+from nearsight.experiments.rig.processes import leashed
 from support.waiting import wait_until
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import product
 
-from nearsight.experiments.figures.experiment import StoredRow
-from nearsight.experiments.figures.loss_grid import MACHINES
-from nearsight.experiments.figures.losses import Place
-from nearsight.experiments.figures.where_it_loses import CONFIGURATIONS
-from nearsight.experiments.simulation.session import ONLY_CLOUD
+from nearsight.experiments.framework.experiment import StoredRow
+from nearsight.experiments.studies.map.loss_grid import MACHINES
+from nearsight.experiments.studies.map.losses import Place
+from nearsight.experiments.studies.map.where_it_loses import CONFIGURATIONS
+from nearsight.experiments.twin.session import ONLY_CLOUD
 
 FAST, NEXUS, SMALL_FAST, SMALL_NEXUS = MACHINES
 Latency = Callable[[Place, str, int], float]

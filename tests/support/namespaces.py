@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from nearsight.experiments.testbed.namespaces import Namespace, why_not
+from nearsight.experiments.links.namespaces import Namespace, why_not
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 

@@ -9,7 +9,7 @@ from nearsight.common.rpc.security import KeyFiles, allow_client, generate_keys
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.node_id import NodeId
 from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.experiments.testbed.namespaces import Namespace, NamespaceNetwork
+from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork
 from support.namespaces import on
 from support.waiting import wait_until
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from nearsight.experiments.scale.configurations import ORDER
-from nearsight.experiments.scale.operating_point import OperatingPoint
-from nearsight.experiments.scale.session_numbers import Usage, session_row
-from nearsight.experiments.testbed.rows import RECOGNIZED, RequestRow
+from nearsight.experiments.rig.rows import RECOGNIZED, RequestRow
+from nearsight.experiments.studies.cachier.scale.configurations import ORDER
+from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
+from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, session_row
 
 P50 = Callable[[OperatingPoint, str], float]
 

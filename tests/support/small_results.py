@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow
-from nearsight.experiments.figures.registry import Entry
-from nearsight.experiments.figures.result_files import ResultFolder
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
+from nearsight.experiments.framework.registry import Entry
+from nearsight.experiments.framework.result_files import ResultFolder
 from nearsight.experiments.report.collecting import Target
 
 PNG = b"\x89PNG\r\n\x1a\n and the rest"

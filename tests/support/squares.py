@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nearsight.common.errors import Unavailable
-from nearsight.experiments.figures.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
 
 
 class Squares(Experiment):

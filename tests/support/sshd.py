@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.experiments.testbed.processes import leashed
+from nearsight.experiments.rig.processes import leashed
 from support.waiting import wait_until
 
 _PRIVILEGE_FOLDER = Path("/run/sshd")

@@ -10,7 +10,7 @@ from nearsight.device.adaptation.adapted_view import AdaptedView
 from nearsight.device.adaptation.learning import refusal
 from nearsight.device.adaptation.rules import AdaptationRules
 from nearsight.device.adaptation.second_look import SecondLook
-from nearsight.experiments.figures.adaptation_attack import forged_view
+from nearsight.experiments.studies.adaptation.adaptation_attack import forged_view
 from support.adaptation import RULES, learned, recognized
 from support.gallery import SETTINGS, exhibit_model, exhibit_models, photo_features
 

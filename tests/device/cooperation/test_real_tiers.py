@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nearsight import PeerSettings, PrefetchSettings, Recognizer, RecognizerSettings
-from nearsight.experiments.testbed.link import LinkShape
-from nearsight.experiments.testbed.proxy import ShapingProxy
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.proxy import ShapingProxy
 from support.cloud import CloudClient, running_cloud
 from support.edge import running_edge
 from support.peer_nodes import fast_settings

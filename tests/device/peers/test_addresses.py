@@ -11,7 +11,7 @@ from nearsight.device.peers.addresses import (
     own_endpoint,
 )
 from nearsight.device.peers.own_addresses import OwnAddresses
-from nearsight.experiments.testbed.namespaces import NamespaceNetwork
+from nearsight.experiments.links.namespaces import NamespaceNetwork
 from support.namespaces import entered, need_namespaces, on
 
 

@@ -12,7 +12,7 @@ from nearsight.device.peers.beacon import Beacon, encode_beacon
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.node_id import NodeId, node_id_of_key
 from nearsight.device.peers.peer import PeerState
-from nearsight.experiments.testbed.namespaces import Namespace
+from nearsight.experiments.links.namespaces import Namespace
 from support.namespaces import need_namespaces, on
 from support.peer_hosts import PeerHosts, endpoints, sees
 from support.waiting import wait_until

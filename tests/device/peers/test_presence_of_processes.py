@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.experiments.testbed.peer_group import GroupPlan, PeerGroup
+from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup
 
 PERIOD_S, DEPARTURE_S = 0.4, 1.2
 WAIT_S = 20.0

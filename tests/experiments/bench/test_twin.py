@@ -1,7 +1,7 @@
 """The benchmark of the twin runs the twin that it says."""
 
 from nearsight.experiments.bench.twin import Size, run
-from nearsight.experiments.simulation.session import ADAPTIVE
+from nearsight.experiments.twin.session import ADAPTIVE
 
 
 def test_a_run_is_measured_as_large_as_asked_for() -> None:

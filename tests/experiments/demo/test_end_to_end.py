@@ -19,13 +19,13 @@ from nearsight.experiments.demo.deployment import Deployment, deploy
 from nearsight.experiments.demo.material import prepare
 from nearsight.experiments.demo.run import DemoResult, run_demo
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
-from nearsight.experiments.replay import Ledger, replay
-from nearsight.experiments.testbed.link import LinkShape
-from nearsight.experiments.testbed.metrics import accounting_errors, summarise
-from nearsight.experiments.testbed.plan import PlannedPhoto, load_photos, plan_from_requests
-from nearsight.experiments.testbed.processes import ProcessGroup
-from nearsight.experiments.testbed.rows import RequestRow, read_request_rows
-from nearsight.experiments.testbed.tiers import CATALOGUE, child_environment
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.rig.metrics import accounting_errors, summarise
+from nearsight.experiments.rig.processes import ProcessGroup
+from nearsight.experiments.rig.replay import Ledger, replay
+from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+from nearsight.experiments.rig.tiers import CATALOGUE, child_environment
+from nearsight.experiments.traces.plan import PlannedPhoto, load_photos, plan_from_requests
 
 TINY = Scenario(
     objects=10,

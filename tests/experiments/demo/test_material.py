@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nearsight.experiments.demo.material import plan_photos
 from nearsight.experiments.demo.scenario import FULL
-from nearsight.experiments.testbed.tiers import child_environment
+from nearsight.experiments.rig.tiers import child_environment
 from nearsight.experiments.traces.visits import Visit
 
 VISITS = (

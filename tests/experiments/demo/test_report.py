@@ -20,7 +20,7 @@ from nearsight.experiments.demo.report import (
     warnings,
 )
 from nearsight.experiments.demo.scenario import FULL, QUICK, Scenario
-from nearsight.experiments.testbed.rows import RequestRow
+from nearsight.experiments.rig.rows import RequestRow
 
 ROW = RequestRow("only-cloud", "v1", 0, 0.0, 0.1, "a", "a", "recognized", 1, "cloud", 100.0)
 CALIBRATION = {

@@ -1,4 +1,4 @@
-from nearsight.experiments.figures.registry import Entry
+from nearsight.experiments.framework.registry import Entry
 from nearsight.experiments.report.contents import Chapter, chapters
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from nearsight.experiments.figures.registry import EXPERIMENTS
+from nearsight.experiments.framework.registry import EXPERIMENTS
 from nearsight.experiments.report.paper import published
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
+from nearsight.experiments.rig.metrics import summarise
+from nearsight.experiments.rig.rows import read_request_rows
 from nearsight.experiments.testbed import campaign_run, replaying
 from nearsight.experiments.testbed.campaign import cells
 from nearsight.experiments.testbed.campaign_run import check, missing, run_cell
 from nearsight.experiments.testbed.inventory import Inventory
 from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.material import digest_of
-from nearsight.experiments.testbed.metrics import summarise
-from nearsight.experiments.testbed.rows import read_request_rows
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, load_state, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import take_down

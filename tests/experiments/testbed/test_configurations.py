@@ -9,10 +9,10 @@ import pytest
 from nearsight.common.errors import ConfigurationError
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.edge.settings import EdgeSettings
-from nearsight.experiments.simulation.session import CONFIGURATIONS
 from nearsight.experiments.testbed.configurations import BUILT_IN, chosen
 from nearsight.experiments.testbed.inventory import Inventory, Value
 from nearsight.experiments.testbed.inventory_file import read_inventory
+from nearsight.experiments.twin.session import CONFIGURATIONS
 
 MINIMAL = """
 [nodes.here]

@@ -19,9 +19,9 @@ from nearsight.common.rpc.security import (
 )
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.experiments.testbed.link import LinkShape
-from nearsight.experiments.testbed.proxy import ShapingProxy
-from nearsight.experiments.testbed.shaper import parse_endpoint
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.proxy import ShapingProxy
+from nearsight.experiments.links.shaper import parse_endpoint
 from nearsight.protos.echo_pb2 import EchoRequest
 from support.waiting import wait_until
 

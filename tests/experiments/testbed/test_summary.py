@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.experiments.rig.rows import RECOGNIZED, RequestRow, write_rows
 from nearsight.experiments.testbed.campaign import Cell
 from nearsight.experiments.testbed.points import Point
-from nearsight.experiments.testbed.rows import RECOGNIZED, RequestRow, write_rows
 from nearsight.experiments.testbed.summary import FACTS, ROWS, notes, summarise_sweep, tables
 from nearsight.experiments.testbed.summary_picture import draw
 

@@ -1,0 +1,167 @@
+"""The demo's figure: latency over time, its distribution, who answered, and what the link carried.
+
+Reads ``requests.csv`` and ``summary.json`` of a demo's folder and writes ``demo.png``; needs no display.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+
+CONFIGURATION_COLOURS = {"only-cloud": "#c2571a", "edge-cache": "#1f6f8b"}
+TIER_COLOURS = {"device": "#7a9e3b", "edge": "#1f6f8b", "cloud": "#c2571a", "none": "#999999"}
+
+
+def plot(folder: Path) -> Path:
+    """Draw ``demo.png`` from the files in ``folder`` and return its path."""
+    rows = read_request_rows(folder / "requests.csv")
+    summary = json.loads((folder / "summary.json").read_text())
+    by_configuration: dict[str, list[RequestRow]] = {}
+    for row in rows:
+        by_configuration.setdefault(row.configuration, []).append(row)
+    with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
+        figure = Figure(figsize=(11, 7.2), layout="constrained")
+        ((over_time, distribution), (answered_by, link)) = figure.subplots(2, 2)
+        _latency_over_time(over_time, by_configuration)
+        _latency_distribution(distribution, by_configuration)
+        _tiers(answered_by, by_configuration)
+        _link_bytes(link, summary["configurations"])
+        figure.suptitle(_title(summary), fontsize=11)
+        path = folder / "demo.png"
+        figure.savefig(path, dpi=150)
+    return path
+
+
+def _title(summary: Mapping[str, Any]) -> str:
+    scenario = summary["scenario"]
+    link = scenario["link"]
+    return (
+        f"{scenario['visitors']} visitors, one photo per second each; {scenario['objects']} objects, "
+        f"{scenario['sections']} x {scenario['exhibits_per_section']} on show; "
+        f"link to the cloud {link['rtt_ms']:g} ms RTT, {link['up_mbps']:g} Mbit/s"
+    )
+
+
+def _latency_over_time(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:
+    for name, rows in by_configuration.items():
+        answered = [row for row in rows if row.is_answered]
+        colour = CONFIGURATION_COLOURS.get(name)
+        times_s = np.array([row.time_s for row in answered])
+        latencies_ms = np.array([row.latency_ms for row in answered])
+        axes.scatter(times_s, latencies_ms, s=8, alpha=0.35, color=colour, linewidths=0)
+        axes.plot(*_running_median(times_s, latencies_ms), color=colour, linewidth=2, label=name)
+        failed = [row for row in rows if not row.is_answered and np.isfinite(row.latency_ms)]
+        axes.scatter(
+            [row.time_s for row in failed],
+            [row.latency_ms for row in failed],
+            marker="x",
+            color=colour,
+            label=f"{name}: failed" if failed else None,
+        )
+    axes.set(
+        title="Latency of each request, and median over 5 s",
+        xlabel="time in the trace [s]",
+        ylabel="latency [ms]",
+    )
+    if _any_latency(by_configuration):
+        axes.set_yscale("log")
+        plain_logarithmic(axes.yaxis)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
+
+
+def _running_median(
+    times_s: np.ndarray[Any, Any], values: np.ndarray[Any, Any], width_s: float = 5.0
+) -> tuple[list[float], list[float]]:
+    if not len(times_s):
+        return [], []
+    centres = np.arange(0, times_s.max() + 1, 1.0)
+    windows = [(centre, values[np.abs(times_s - centre) <= width_s / 2]) for centre in centres]
+    filled = [(float(centre), float(np.median(window))) for centre, window in windows if len(window)]
+    return [centre for centre, _ in filled], [median for _, median in filled]
+
+
+def _latency_distribution(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:
+    for name, rows in by_configuration.items():
+        latencies_ms = np.sort([row.latency_ms for row in rows if row.is_answered])
+        colour = CONFIGURATION_COLOURS.get(name)
+        if not len(latencies_ms):
+            axes.plot([], [], color=colour, label=f"{name}: no answers")
+            continue
+        shares = np.arange(1, len(latencies_ms) + 1) / len(latencies_ms)
+        p50, p95 = np.percentile(latencies_ms, [50, 95])
+        label = f"{name}: p50 {p50:.0f} ms, p95 {p95:.0f} ms"
+        axes.step(latencies_ms, shares, where="post", color=colour, linewidth=2, label=label)
+        axes.plot([p50, p95], [0.5, 0.95], "o", color=colour, markersize=4)
+    axes.set(
+        title="Share of requests answered within …",
+        xlabel="latency [ms]",
+        ylabel="share of requests",
+        ylim=(0, 1.02),
+    )
+    if _any_latency(by_configuration):
+        axes.set_xscale("log")
+        plain_logarithmic(axes.xaxis)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
+
+
+def _any_latency(by_configuration: Mapping[str, Sequence[RequestRow]]) -> bool:
+    """Whether there is anything to show on a logarithmic axis."""
+    return any(row.latency_ms > 0 for rows in by_configuration.values() for row in rows)
+
+
+def _tiers(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:
+    names = list(by_configuration)
+    left = np.zeros(len(names))
+    for tier, colour in TIER_COLOURS.items():
+        shares = np.array([_share(by_configuration[name], tier) for name in names])
+        if not shares.any():
+            continue
+        bars = axes.barh(names, shares, left=left, color=colour, label=tier, height=0.55)
+        texts = [f"{share:.0f}" if share >= 4 else "" for share in shares]  # the axis says %
+        axes.bar_label(bars, texts, label_type="center", color="white")
+        left += shares
+    axes.set(title="Answered by", xlabel="share of requests [%]", xlim=(0, 100))
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
+
+
+def _megabytes(value: float) -> str:
+    return f"{value:.1f}" if value >= 0.1 else f"{value:.2f}"
+
+
+def _share(rows: Sequence[RequestRow], tier: str) -> float:
+    hits = sum((row.answered_by if row.is_answered else "none") == tier for row in rows)
+    return 100 * hits / len(rows) if rows else 0.0
+
+
+def _link_bytes(axes: Axes, configurations: Mapping[str, Any]) -> None:
+    names = list(configurations)
+    positions = np.arange(len(names))
+    for offset, direction, label in ((-0.2, "up", "to the cloud"), (0.2, "down", "from the cloud")):
+        megabytes = [configurations[name]["bytes"]["to-cloud"][direction] / 1e6 for name in names]
+        colours = [CONFIGURATION_COLOURS.get(name, "#555555") for name in names]
+        bars = axes.barh(
+            positions + offset,
+            megabytes,
+            height=0.36,
+            color=colours,
+            alpha=1.0 if direction == "up" else 0.55,
+        )
+        axes.bar_label(bars, [f" {_megabytes(value)} MB {label}" for value in megabytes], padding=2)
+    axes.set_yticks(positions, names)
+    axes.set(title="Bytes on the link to the cloud", xlabel="megabytes")
+    axes.margins(x=0.45)
+    axes.set_xlim(left=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")

@@ -1,0 +1,214 @@
+"""The commands ``nearsight experiment list``, ``run``, ``plot`` and ``report``."""
+
+# ruff: noqa: PLR0917  heavy imports wait for the command; its parameters are its options
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.errors import NearsightError
+from nearsight.common.terminal import folded, print_json, print_table
+from nearsight.experiments.framework.extra import require_experiments
+from nearsight.experiments.report.cli import report
+
+if TYPE_CHECKING:
+    from nearsight.experiments.framework.experiment import Experiment, RunOptions, Target
+    from nearsight.experiments.framework.running import Outcome
+
+app = typer.Typer(no_args_is_help=True)
+
+_RESULTS = Path("results/experiments")
+_INDENT = len("reached  ")
+_ON, _COSTS = ("twin", "testbed"), ("measured", "paper", "testbed")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help=f"Folder for results; default: {_RESULTS}/NAME."),
+]
+OnOption = Annotated[
+    str, typer.Option("--on", metavar="twin|testbed", help="Simulated or with real daemons; default: twin.")
+]
+CostsOption = Annotated[
+    str,
+    typer.Option(
+        "--costs",
+        metavar="measured|paper|testbed",
+        help="The twin's machines: table 6.1's with costs measured here; with the dissertation's own; "
+        "or this one, as on the testbed.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+
+
+@app.callback()
+def experiment() -> None:
+    """Tables and figures of the papers, measured anew."""
+
+
+@app.command("list")
+def list_experiments() -> None:
+    """List the experiments."""
+    from nearsight.experiments.framework.registry import EXPERIMENTS
+
+    rows = [(name, entry.shows, entry.source) for name, entry in EXPERIMENTS.items()]
+    print_table(("name", "shows", "source"), rows)
+
+
+@app.command()
+def run(
+    name: NameArgument,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Seconds: shows that everything works.")] = False,
+    out: OutOption = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Everything random follows from it.")] = 1,
+    visits: Annotated[
+        Path | None,
+        typer.Option("--visits", metavar="FILE.csv", help="Stays of real visitors, to be used as well."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Data set to measure on, instead of a generated museum."),
+    ] = None,
+    on: OnOption = "",
+    costs: CostsOption = "",
+    runs: Annotated[
+        int, typer.Option("--runs", min=0, help="With other traces each; 0: as many as the figure wants.")
+    ] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure, compute the numbers and draw the figure: rows.csv, summary.json and a PNG.
+
+    A run that was interrupted continues where it stopped when it is started again.
+    """
+    require_experiments("experiment")
+    from nearsight.common.recognition.threads import pin_threads
+    from nearsight.experiments.framework.experiment import RunOptions
+    from nearsight.experiments.framework.registry import find_experiment
+    from nearsight.experiments.framework.running import check, conclude, prepare
+
+    pin_threads()
+    found = find_experiment(name)
+    options = RunOptions(
+        seed,
+        smoke,
+        visits,
+        data,
+        on=_one_of(on, "--on", _ON),
+        costs=_one_of(costs, "--costs", _COSTS),
+        runs=runs,
+    )
+    check(found, options)
+    options = found.completed(options, lambda text: typer.echo(text, err=True))
+    variant = _variant(options.on, options.costs)
+    folder = out or _default_folder(name, smoke, variant)
+    prepare(found, options, folder, fresh=fresh)
+    if out is None and not fresh:
+        _adopt(found, options, folder, variant)
+    _measure(found, options, folder)
+    _show(found, conclude(found, folder), folder, as_json)
+
+
+@app.command()
+def plot(
+    name: NameArgument,
+    out: OutOption = None,
+    on: OnOption = "",
+    costs: CostsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Compute the numbers and draw the figure again, from the rows of an earlier run."""
+    require_experiments("experiment")
+    from nearsight.experiments.framework.registry import find_experiment
+    from nearsight.experiments.framework.running import conclude
+
+    found = find_experiment(name)
+    variant = _variant(_one_of(on, "--on", _ON), _one_of(costs, "--costs", _COSTS))
+    folder = out or _default_folder(name, smoke=False, variant=variant)
+    _show(found, conclude(found, folder), folder, as_json)
+
+
+app.command()(report)
+
+
+def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -> None:
+    """Use what other experiments measured of the same."""
+    from nearsight.experiments.framework.running import adopt_cells, adopt_rows
+
+    if found.same_rows_as:
+        other = _default_folder(found.same_rows_as, options.smoke, variant)
+        if adopt_rows(found, folder, other):
+            typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
+    for sibling in found.shares_cells_with:
+        other = _default_folder(sibling, options.smoke, variant)
+        if adopted := adopt_cells(found, options, folder, other):
+            typer.echo(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
+
+
+def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
+    """Run the cells that are missing, and show how far it is."""
+    from nearsight.experiments.framework.cell_progress import cell_progress
+    from nearsight.experiments.framework.running import missing_cells, run_cells
+
+    cells, missing = found.cells(options), missing_cells(found, options, folder)
+    if not missing:
+        typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
+    elif len(missing) < len(cells):
+        typer.echo(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
+    try:
+        with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
+            run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
+    except (KeyboardInterrupt, NearsightError, OSError):
+        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        raise
+
+
+def _one_of(value: str, option: str, choices: Sequence[str]) -> str:
+    if value and value not in choices:
+        raise typer.BadParameter(f"{value!r} is none of: {', '.join(choices)}", param_hint=option)
+    return value
+
+
+def _variant(on: str, costs: str) -> str:
+    """What is added to a folder's name: a measurement in another way does not replace this one."""
+    if on == "testbed":
+        return "-testbed"
+    return {"paper": "-paper", "testbed": "-twin"}.get(costs, "")
+
+
+def _default_folder(name: str, smoke: bool, variant: str) -> Path:
+    return _RESULTS / f"{name}{variant}{'-smoke' if smoke else ''}"
+
+
+def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> None:
+    if as_json:
+        print_json(outcome.summary)
+        return
+    columns, rows = found.table(outcome.summary["metrics"])
+    keys = _keys(rows)
+    print_table(columns, rows, title=found.name, right=columns[keys:], keys=keys)
+    _show_targets(outcome.targets)
+    if outcome.summary["configuration"]["smoke"]:
+        typer.echo("A smoke run measures too little to judge by.")
+    typer.echo(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
+
+
+def _keys(rows: Sequence[Sequence[object]]) -> int:
+    """How many of a table's first columns say what a row is: the first, and names right behind it."""
+    texts = [any(str(cell)[:1].isalpha() for cell in column) for column in zip(*rows, strict=True)]
+    return next((place for place, text in enumerate(texts) if place and not text), 1)
+
+
+def _show_targets(targets: Sequence[Target]) -> None:
+    """What should be reached: one line each, those that were missed last, where a person looks."""
+    for target in sorted(targets, key=lambda target: not target.reached):
+        verdict = typer.style("reached", fg="green") if target.reached else typer.style("MISSED ", fg="red")
+        typer.echo(f"{verdict}  {folded(f'{target.text}: {target.value:.3f}', _INDENT)}")
+        if target.note:
+            typer.echo(" " * _INDENT + folded(target.note, _INDENT))
+    if targets:
+        reached = sum(target.reached for target in targets)
+        typer.echo(f"Targets: {reached} of {len(targets)} reached")

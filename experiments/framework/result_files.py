@@ -1,0 +1,151 @@
+"""The files of one experiment's folder, each written completely or not at all.
+
+======================  ============================================================
+``run.json``            configuration and environment of the run
+``cells/KEY.json``      rows of a finished cell; gone once all are
+``rows.csv``            all rows, each with seed, configuration, commit, machine and versions
+``summary.json``        metrics, targets, and where they were measured
+``NAME.png``            the picture
+======================  ============================================================
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.experiments.framework.experiment import Row, StoredRow
+
+PROVENANCE = ("seed", "configuration", "commit", "machine", "python", "versions")
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFolder:
+    """Where one run's results are."""
+
+    path: Path
+
+    @property
+    def rows_path(self) -> Path:
+        """``rows.csv``."""
+        return self.path / "rows.csv"
+
+    @property
+    def summary_path(self) -> Path:
+        """``summary.json``."""
+        return self.path / "summary.json"
+
+    def begin(self, name: str, configuration: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Start a run here, or continue one of the same configuration.
+
+        Raises
+        ------
+        InvalidArgument
+            If the folder holds results of something else, or cannot be written.
+        """
+        run_path = self.path / "run.json"
+        if run_path.exists():
+            before = _read_json(run_path)
+            if (before.get("experiment"), before.get("configuration")) != (name, dict(configuration)):
+                raise InvalidArgument(
+                    f"{self.path} holds results of {before.get('experiment')} with other settings",
+                    advice="choose another folder with --out, or replace them with --fresh",
+                )
+            return
+        run = {"experiment": name, "configuration": configuration, "environment": environment}
+        try:
+            (self.path / "cells").mkdir(parents=True, exist_ok=True)
+            _write(run_path, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot write to {self.path}: {error.strerror}", advice="choose another folder with --out"
+            ) from error
+
+    def clear(self) -> None:
+        """Delete results of an earlier run, and nothing else."""
+        for name in ("run.json", "rows.csv", "summary.json"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "cells", ignore_errors=True)
+
+    def keep_cell(self, key: str, rows: Sequence[Row]) -> None:
+        """A cell is finished."""
+        _write(self.path / "cells" / f"{key}.json", json.dumps([dict(row) for row in rows]))
+
+    def finished_cell(self, key: str) -> Sequence[Row] | None:
+        """Rows of a cell that an earlier run finished; None if it must be run."""
+        path = self.path / "cells" / f"{key}.json"
+        if not path.exists():
+            return None
+        rows: list[Row] = _read_json(path)
+        return rows
+
+    def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
+        """Write ``rows.csv`` in place of the cells; rows of another run keep their own provenance.
+
+        What that run did not measure yet is empty in its rows.
+        """
+        text = io.StringIO(newline="")
+        columns = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in PROVENANCE]
+        writer = csv.DictWriter(text, [*columns, *PROVENANCE], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**provenance, **row} for row in rows)
+        _write(self.rows_path, text.getvalue())
+        shutil.rmtree(self.path / "cells", ignore_errors=True)
+
+    def adopt(self, other: ResultFolder) -> None:
+        """Take over the rows of a finished run that measured the same, and where it was measured."""
+        environment = other.run_information()["environment"]
+        run = {**self.run_information(), "rows_of": str(other.path), "environment": environment}
+        _write(self.path / "run.json", json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+        _write(self.rows_path, other.rows_path.read_text(encoding="utf-8"))
+        shutil.rmtree(self.path / "cells", ignore_errors=True)
+
+    def rows(self) -> list[StoredRow]:
+        """All rows of a finished run.
+
+        Raises
+        ------
+        NotFound
+            If there is none here.
+        """
+        if not self.rows_path.is_file():
+            raise NotFound(f"there are no results in {self.path}", advice="run the experiment first")
+        with self.rows_path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file, strict=True))
+
+    def run_information(self) -> dict[str, Any]:
+        """What ``run.json`` says."""
+        information: dict[str, Any] = _read_json(self.path / "run.json")
+        return information
+
+    def summary(self) -> dict[str, Any]:
+        """What ``summary.json`` says."""
+        summary: dict[str, Any] = _read_json(self.summary_path)
+        return summary
+
+    def keep_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write ``summary.json``."""
+        _write(self.summary_path, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {path}", advice="run the experiment first") from error
+    except ValueError as error:
+        raise CorruptStore(f"{path} is damaged", advice="run the experiment again with --fresh") from error

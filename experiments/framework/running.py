@@ -1,0 +1,175 @@
+"""Running an experiment: cell by cell, continuing where an earlier run stopped, then numbers and picture.
+
+A cell that fails ends the run, and nothing of it is stored; cells that were finished before are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.framework.cell_processes import run_in_processes
+from nearsight.experiments.framework.environment import PACKAGES, describe_environment
+from nearsight.experiments.framework.experiment import Cell, Experiment, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.result_files import ResultFolder
+
+_PACKAGES = (*PACKAGES, "scikit-learn", "matplotlib")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished experiment.
+
+    Attributes
+    ----------
+    summary : dict
+        What is in ``summary.json``.
+    targets : tuple of Target
+        What should be reached, and was or was not.
+    picture : Path
+        The figure.
+    """
+
+    summary: dict[str, Any]
+    targets: tuple[Target, ...]
+    picture: Path
+
+
+def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:
+    """What a run into this folder would still have to measure."""
+    folder = ResultFolder(out)
+    if folder.rows_path.is_file():
+        return ()
+    return tuple(cell for cell in experiment.cells(options) if folder.finished_cell(cell.key) is None)
+
+
+def check(experiment: Experiment, options: RunOptions) -> None:
+    """Check the options.
+
+    Raises
+    ------
+    InvalidArgument
+        If one means nothing to the experiment.
+    """
+    if options.visits is not None and not experiment.takes_visits:
+        raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
+    if options.data is not None and not experiment.takes_data:
+        raise InvalidArgument(f"{experiment.name} takes no data set", advice="leave out --data")
+    if (options.on or options.costs or options.runs) and not experiment.takes_machines:
+        raise InvalidArgument(
+            f"{experiment.name} runs in one way only", advice="leave out --on, --costs and --runs"
+        )
+
+
+def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:
+    """Check the options, and make the folder ready.
+
+    Raises
+    ------
+    InvalidArgument
+        If an option means nothing to the experiment, or the folder holds other results.
+    """
+    check(experiment, options)
+    configuration = options.configuration()
+    folder = ResultFolder(out)
+    if fresh:
+        folder.clear()
+    folder.begin(experiment.name, configuration, describe_environment(_PACKAGES))
+
+
+def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
+    """Use the rows of another experiment that measured the same, if they are there; True if they were.
+
+    They keep the provenance with which they were measured.
+    """
+    mine, theirs = ResultFolder(out), ResultFolder(other)
+    if mine.rows_path.is_file() or not theirs.rows_path.is_file():
+        return False
+    before, now = theirs.run_information(), mine.run_information()
+    measured = (before.get("experiment"), before.get("configuration"))
+    if measured != (experiment.same_rows_as, now["configuration"]):
+        return False
+    mine.adopt(theirs)
+    return True
+
+
+def adopt_cells(experiment: Experiment, options: RunOptions, out: Path, other: Path) -> int:
+    """Use cells that another finished run has in common with this one; returns how many.
+
+    Only of the same configuration. Rows keep the provenance with which they were measured.
+    """
+    mine, theirs = ResultFolder(out), ResultFolder(other)
+    if not theirs.rows_path.is_file():
+        return 0
+    if theirs.run_information().get("configuration") != mine.run_information()["configuration"]:
+        return 0
+    by_cell: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in theirs.rows():
+        by_cell[experiment.cell_of(row)].append(row)
+    adopted = [cell for cell in missing_cells(experiment, options, out) if cell.key in by_cell]
+    for cell in adopted:
+        mine.keep_cell(cell.key, by_cell[cell.key])
+    return len(adopted)
+
+
+def run_cells(
+    experiment: Experiment,
+    options: RunOptions,
+    out: Path,
+    advance: Callable[[int], None],
+    begin: Callable[[str], None] = lambda _key: None,
+) -> None:
+    """Measure what is missing, and write ``rows.csv``.
+
+    ``begin`` hears the key of every cell that is measured, ``advance`` when it is finished. Of cells that are
+    run in several processes ``begin`` hears when they are finished, too.
+    """
+    folder = ResultFolder(out)
+    if folder.rows_path.is_file():
+        return
+    missing = missing_cells(experiment, options, out)
+    processes = experiment.processes(options)
+    if processes > 1 and len(missing) > 1:
+        for cell, rows in run_in_processes(experiment, options, missing, processes):
+            begin(cell.key)
+            folder.keep_cell(cell.key, rows)
+            advance(1)
+    else:
+        for cell in missing:
+            begin(cell.key)
+            folder.keep_cell(cell.key, experiment.run(cell, options))
+            advance(1)
+    kept = [row for cell in experiment.cells(options) for row in folder.finished_cell(cell.key) or ()]
+    folder.keep_rows(kept, _provenance(options, describe_environment(_PACKAGES)))
+
+
+def conclude(experiment: Experiment, out: Path) -> Outcome:
+    """Compute the metrics and draw the picture, from files alone."""
+    folder = ResultFolder(out)
+    metrics = experiment.metrics(folder.rows())
+    targets = experiment.targets(metrics)
+    summary = {
+        **folder.run_information(),
+        "metrics": metrics,
+        "targets": [asdict(target) for target in targets],
+    }
+    folder.keep_summary(summary)
+    return Outcome(summary, targets, experiment.plot(out))
+
+
+def _provenance(options: RunOptions, environment: Mapping[str, Any]) -> dict[str, str | int]:
+    configuration = {key: value for key, value in options.configuration().items() if key != "seed"}
+    versions = " ".join(f"{name}={version}" for name, version in environment["versions"].items())
+    return {
+        "seed": options.seed,
+        "configuration": json.dumps(configuration),
+        "commit": environment["commit"],
+        "machine": environment["machine"],
+        "python": environment["python"],
+        "versions": versions,
+    }

@@ -1,0 +1,240 @@
+"""How true is a shaped link: the shaper measures itself, corrects its own overhead and reports what is left.
+
+The overhead of the proxy (wake-ups, copying) delays every message on top of the delay that was asked for. It
+is measured as the added round trip through a real proxy, taken off the delay, and measured again, until the
+error is small or the rounds are used up. What is reported was measured with the correction, never assumed.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from types import TracebackType
+
+import numpy as np
+
+from nearsight.common.errors import InternalError
+from nearsight.experiments.links.kernel_links import NOTHING, rest_of
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.proxy import ShapingProxy
+
+TARGET_RTT_ERROR_MS = 0.5
+TARGET_ERROR = 0.03
+RATE_PROBE_S = 0.4
+LEAST_BURST_BYTES = 192 * 1024
+"""What a bucket lets pass at once must not count for much."""
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a link was asked to be and what it is.
+
+    Attributes
+    ----------
+    asked : LinkShape
+        The link that was asked for, without jitter and losses.
+    kernel : LinkShape
+        What of it the kernel does; the proxy does the rest.
+    compensation_ms : float
+        Taken off each one-way delay [ms] for the proxy's own work.
+    loopback_rtt_ms, rtt_ms : float
+        Median round trip without the proxy, and what the link adds to it.
+    rtt_spread_ms : float
+        Interquartile range of the round trips through the link.
+    up_mbps, down_mbps : float
+        Measured rates; 0 where no rate was asked for.
+    """
+
+    asked: LinkShape
+    kernel: LinkShape
+    compensation_ms: float
+    loopback_rtt_ms: float
+    rtt_ms: float
+    rtt_spread_ms: float
+    up_mbps: float
+    down_mbps: float
+
+    @property
+    def rtt_error_ms(self) -> float:
+        """Measured minus asked round trip [ms]."""
+        return self.rtt_ms - self.asked.rtt_ms
+
+    @property
+    def up_error(self) -> float:
+        """Relative error of the rate from client to server."""
+        return _relative(self.up_mbps, self.asked.up_mbps)
+
+    @property
+    def down_error(self) -> float:
+        """Relative error of the rate from server to client."""
+        return _relative(self.down_mbps, self.asked.down_mbps)
+
+    @property
+    def within_target(self) -> bool:
+        """Delay within 0.5 ms or 3 %, rates within 3 %."""
+        rtt_ok = abs(self.rtt_error_ms) <= max(TARGET_RTT_ERROR_MS, TARGET_ERROR * self.asked.rtt_ms)
+        return rtt_ok and max(abs(self.up_error), abs(self.down_error)) <= TARGET_ERROR
+
+    def as_dict(self) -> dict[str, object]:
+        """For the report: what was asked, what was measured, the errors."""
+        measured = {name: value for name, value in asdict(self).items() if isinstance(value, float)}
+        return {
+            "asked": asdict(self.asked),
+            "kernel": asdict(self.kernel),
+            **{name: round(value, 4) for name, value in measured.items()},
+            "rtt_error_ms": round(self.rtt_error_ms, 4),
+            "up_error_percent": round(100 * self.up_error, 2),
+            "down_error_percent": round(100 * self.down_error, 2),
+            "within_target": self.within_target,
+        }
+
+
+def _relative(measured: float, asked: float) -> float:
+    return measured / asked - 1 if asked else 0.0
+
+
+class Probe:
+    """The measuring process: a server to lead a link to, and measurements through any port."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "nearsight.experiments.links.probe"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.port = int(self._read())
+
+    def rtt_ms(self, port: int, count: int) -> list[float]:
+        """Round trips of one byte through ``port`` [ms]."""
+        answer: list[float] = json.loads(self._ask(measure="rtt", port=port, count=count))
+        return answer
+
+    def rate_mbps(self, port: int, direction: str, size_bytes: int) -> float:
+        """Rate of a burst through ``port`` [10⁶ bit/s]."""
+        return float(json.loads(self._ask(measure=direction, port=port, bytes=size_bytes)))
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _ask(self, **order: object) -> str:
+        if self._process.stdin is None:
+            raise InternalError("the probe has no input")
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> str:
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            raise InternalError("the probe of the shaper ended early")
+        return line
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPart:
+    """What the kernel does of a link, and a `Probe` at the end to which it does so.
+
+    Attributes
+    ----------
+    shape : LinkShape
+        Delay and rates.
+    peer : (host, port)
+        Where the probe serves.
+    """
+
+    shape: LinkShape
+    peer: tuple[str, int]
+
+
+def calibrate(
+    shape: LinkShape, rng: np.random.Generator, *, echoes: int = 12, kernel: KernelPart | None = None
+) -> Calibration:
+    """Measure a link of this shape on this machine, now, and find the compensation that makes it true.
+
+    Parameters
+    ----------
+    shape : LinkShape
+        The whole link; its jitter and losses are left out of the measurement.
+    rng : numpy.random.Generator
+        Passed to the proxy.
+    echoes : int
+        Round trips per measurement.
+    kernel : KernelPart, optional
+        Without one the proxy does everything, and all is measured on this host.
+    """
+    steady, done = shape.steady(), kernel.shape if kernel else NOTHING
+    own = rest_of(steady, done)
+    with Probe() as probe:
+        loopback_ms = statistics.median(probe.rtt_ms(probe.port, echoes))
+        link = _Measured(probe, kernel.peer if kernel else ("127.0.0.1", probe.port), own, loopback_ms, rng)
+        best = link.trial(0.0, echoes)
+        for _ in range(ROUNDS):
+            if abs(best.added_ms - steady.rtt_ms) <= TARGET_RTT_ERROR_MS / 5 or not own.rtt_ms:
+                break
+            compensation_ms = best.compensation_ms + (best.added_ms - steady.rtt_ms) / 2
+            trial = link.trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2), echoes)
+            best = min(best, trial, key=lambda one: abs(one.added_ms - steady.rtt_ms))
+        up_mbps, down_mbps = link.rates(steady)
+    return Calibration(
+        asked=steady,
+        kernel=done,
+        compensation_ms=best.compensation_ms,
+        loopback_rtt_ms=loopback_ms,
+        rtt_ms=best.added_ms,
+        rtt_spread_ms=best.spread_ms,
+        up_mbps=up_mbps,
+        down_mbps=down_mbps,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    compensation_ms: float
+    added_ms: float
+    spread_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A link to a probe, as it comes out."""
+
+    probe: Probe
+    peer: tuple[str, int]
+    own: LinkShape
+    loopback_ms: float
+    rng: np.random.Generator
+
+    def trial(self, compensation_ms: float, echoes: int) -> _Trial:
+        """The round trip that it adds."""
+        with ShapingProxy(self.peer, self.own, rng=self.rng, compensation_s=compensation_ms / 1000) as proxy:
+            times_ms = self.probe.rtt_ms(proxy.address[1], echoes)
+        quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
+        return _Trial(compensation_ms, float(median) - self.loopback_ms, float(three_quarters - quarter))
+
+    def rates(self, asked: LinkShape) -> tuple[float, float]:
+        """Up and down [10⁶ bit/s]; 0 where none was asked for."""
+        with ShapingProxy(self.peer, self.own, rng=self.rng) as proxy:
+            port = proxy.address[1]
+            up, down = (
+                self.probe.rate_mbps(port, name, _burst_bytes(rate)) if rate else 0.0
+                for name, rate in (("up", asked.up_mbps), ("down", asked.down_mbps))
+            )
+        return up, down
+
+
+def _burst_bytes(rate_mbps: float) -> int:
+    return max(LEAST_BURST_BYTES, int(rate_mbps * 1e6 / 8 * RATE_PROBE_S))

@@ -1,0 +1,306 @@
+"""A TCP proxy that makes loopback behave like a link: for machines whose kernel has no netem.
+
+It copies bytes and understands none of them, so ZeroMQ with CURVE passes unchanged. Each direction has one
+`LinkDirection` that all connections share. What a connection has in the link is bounded; beyond that the
+proxy stops reading and TCP's own back-pressure holds the sender. If one side closes or dies, the other side
+is closed after the bytes that were under way; if the server refuses, the client is closed at once. The
+handshake costs one round trip, as on a real link; TCP's slow start is not modelled.
+
+asyncio runs on `select` instead of `epoll`, because epoll rounds every wait up to a whole millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import struct
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import numpy as np
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import AddressInUse
+from nearsight.experiments.links.link import LinkDirection, LinkShape
+
+CHUNK_BYTES = 8 * 1024
+"""Largest piece that occupies the link at once: connections that share it take turns at this grain."""
+BUFFER_BYTES = 1024 * 1024
+"""Most bytes that one connection has in one direction of the link."""
+LATENESS_SAMPLES = 20_000
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send a reset
+
+
+@dataclass(slots=True)
+class DirectionCounters:
+    """What passed in one direction, and how late the proxy itself was with it."""
+
+    bytes: int = 0
+    chunks: int = 0
+    lateness_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATENESS_SAMPLES))
+
+    def as_dict(self) -> dict[str, float]:
+        """Counters with the lateness of deliveries against the schedule as percentiles [ms]."""
+        late_ms = np.array(self.lateness_s or [0.0]) * 1000
+        p50, p99 = np.percentile(late_ms, [50, 99])
+        return {
+            "bytes": self.bytes,
+            "chunks": self.chunks,
+            "late_p50_ms": round(float(p50), 3),
+            "late_p99_ms": round(float(p99), 3),
+        }
+
+
+class _Pipe:
+    """One direction of one connection: reads, schedules, delivers."""
+
+    def __init__(self, link: LinkDirection, counters: DirectionCounters, clock: Clock) -> None:
+        self._link = link
+        self._counters = counters
+        self._clock = clock
+        self._queue: deque[tuple[float, bytes]] = deque()
+        self._queued_bytes = 0
+        self._changed = asyncio.Event()
+        self._ended = False
+
+    async def run(self, source: socket.socket, target: socket.socket) -> None:
+        """Copy until the source ends, then until the link is empty."""
+        reading = asyncio.create_task(self._read(source))
+        try:
+            await self._deliver(target)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(self, source: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while data := await loop.sock_recv(source, CHUNK_BYTES):
+                self._queue.append((self._link.admit(len(data), self._clock.monotonic()), data))
+                self._queued_bytes += len(data)
+                self._changed.set()
+                while self._queued_bytes >= BUFFER_BYTES:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except OSError:
+            pass  # a reset is an end like any other; bytes under way are still delivered
+        finally:
+            self._ended = True
+            self._changed.set()
+
+    async def _deliver(self, target: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while self._queue:
+                due_s, data = self._queue.popleft()
+                await asyncio.sleep(max(0.0, due_s - self._clock.monotonic()))
+                self._counters.lateness_s.append(self._clock.monotonic() - due_s)
+                await loop.sock_sendall(target, data)
+                self._queued_bytes -= len(data)
+                self._counters.bytes += len(data)
+                self._counters.chunks += 1
+                self._changed.set()
+            if self._ended:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class ShapingProxy:
+    """A shaped link to one server, in a thread of its own.
+
+    Parameters
+    ----------
+    upstream : (host, port)
+        The server that the link leads to.
+    shape : LinkShape
+        What the link is like.
+    listen : (host, port)
+        Where clients connect; port 0 picks a free one.
+    rng : numpy.random.Generator
+        Source of jitter and of lost connections.
+    compensation_s : float
+        Time that the proxy itself needs per direction [s], as calibrated; taken off the delay.
+
+    Raises
+    ------
+    AddressInUse
+        From `start`, if the address is taken.
+    """
+
+    def __init__(
+        self,
+        upstream: tuple[str, int],
+        shape: LinkShape,
+        *,
+        rng: np.random.Generator,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        compensation_s: float = 0.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._upstream = upstream
+        self._listen = listen
+        self._clock = clock
+        self._rng = rng
+        self._shape = shape
+        self._compensation_s = compensation_s
+        delay_s = self._delay_s(shape)
+        self._links = {
+            "up": LinkDirection(delay_s, shape.up_mbps, shape.jitter_ms / 1000, rng),
+            "down": LinkDirection(delay_s, shape.down_mbps, shape.jitter_ms / 1000, rng),
+        }
+        self.counters = {"up": DirectionCounters(), "down": DirectionCounters()}
+        self.connections = 0
+        self.refused = 0
+        self.lost = 0
+        self._open: set[asyncio.Task[None]] = set()
+        self._server: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="shaper", daemon=True)
+        self._main: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients connect; known once started."""
+        if self._server is None:
+            return self._listen
+        host, port = self._server.getsockname()[:2]
+        return str(host), int(port)
+
+    def start(self) -> None:
+        """Listen and serve in the background."""
+        try:
+            self._server = socket.create_server(self._listen, backlog=64)
+        except OSError as error:
+            host, port = self._listen
+            raise AddressInUse(
+                f"cannot listen on {host}:{port}: {error.strerror}", advice="use port 0 to pick a free one"
+            ) from error
+        self._server.setblocking(False)
+        self._loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close all connections and the listening socket; safe to repeat."""
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._cancel_main)
+            self._thread.join()
+        if self._server is not None:
+            self._server.close()
+
+    def cut(self) -> None:
+        """Break all connections now, as a lost link does."""
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._cut_all)
+
+    def reshape(self, shape: LinkShape) -> None:
+        """Be another link from now on; connections stay, and bytes never overtake each other."""
+        self._shape = shape
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._reshape, shape)
+
+    def as_dict(self) -> dict[str, object]:
+        """Counters for the report."""
+        return {
+            "connections": self.connections,
+            "refused": self.refused,
+            "lost": self.lost,
+            **{direction: counters.as_dict() for direction, counters in self.counters.items()},
+        }
+
+    def __enter__(self) -> ShapingProxy:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        if self._loop is None or self._server is None:
+            return
+        asyncio.set_event_loop(self._loop)
+        self._main = self._loop.create_task(self._accept(self._server))
+        try:
+            self._loop.run_until_complete(self._main)
+        except asyncio.CancelledError:
+            pass  # from `stop`
+        finally:
+            for task in self._open:
+                task.cancel()
+            if self._open:
+                self._loop.run_until_complete(asyncio.wait(self._open))
+            self._loop.close()
+
+    def _cancel_main(self) -> None:
+        if self._main is not None:
+            self._main.cancel()
+
+    def _cut_all(self) -> None:
+        self.lost += len(self._open)
+        for task in self._open:
+            task.cancel()
+
+    def _reshape(self, shape: LinkShape) -> None:
+        delay_s, jitter_s = self._delay_s(shape), shape.jitter_ms / 1000
+        self._links["up"].reshape(delay_s, shape.up_mbps, jitter_s)
+        self._links["down"].reshape(delay_s, shape.down_mbps, jitter_s)
+
+    def _delay_s(self, shape: LinkShape) -> float:
+        return max(0.0, shape.rtt_ms / 2000 - self._compensation_s)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            client, _ = await loop.sock_accept(listener)
+            task = loop.create_task(self._serve(client))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+    async def _serve(self, client: socket.socket) -> None:
+        server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        lost = True  # unless one side ended it
+        try:
+            for end in (client, server):
+                end.setblocking(False)
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                await asyncio.get_running_loop().sock_connect(server, self._upstream)
+            except OSError:
+                self.refused += 1
+                return
+            self.connections += 1
+            await asyncio.sleep(self._shape.rtt_ms / 1000)  # the handshake
+            lost = await self._carry(client, server)
+            self.lost += lost
+        finally:
+            for end in (client, server):
+                if lost:
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                end.close()
+
+    async def _carry(self, client: socket.socket, server: socket.socket) -> bool:
+        """Copy both ways until one side ends; True if the link broke first."""
+        ways = [
+            asyncio.create_task(
+                _Pipe(self._links[name], self.counters[name], self._clock).run(source, target)
+            )
+            for name, source, target in (("up", client, server), ("down", server, client))
+        ]
+        try:
+            ended, _ = await asyncio.wait(
+                ways, timeout=self._lifetime_s(), return_when=asyncio.FIRST_COMPLETED
+            )
+            return not ended
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    def _lifetime_s(self) -> float | None:
+        losses = self._shape.loss_per_minute
+        return float(self._rng.exponential(60 / losses)) if losses else None

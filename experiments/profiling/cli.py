@@ -1,0 +1,221 @@
+"""The command ``nearsight profile``."""
+
+# ruff: noqa: PLR0917  heavy imports wait for the command; its parameters are its options
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.errors import InvalidArgument, MissingDependency
+from nearsight.common.terminal import print_json, print_table, progress_bar
+from nearsight.experiments.framework.extra import require_experiments
+
+if TYPE_CHECKING:
+    from nearsight.common.caching.device_profile import DeviceProfile
+    from nearsight.common.caching.profile import CacheProfile
+    from nearsight.experiments.datasets.dataset import Dataset
+    from nearsight.experiments.profiling.measuring import ProfilingPlan
+
+app = typer.Typer()
+
+
+@app.command()
+def profile(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Data set: references and photos of them.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Profile file to write.")] = Path("profile.json"),
+    backend: Annotated[str, typer.Option(help="Classifier backend.")] = "auto",
+    query_features: Annotated[int, typer.Option(metavar="N", help="Features per photo.")] = 800,
+    sizes: Annotated[
+        str, typer.Option(metavar="K,K,…", help="Cache sizes; default: 1 and parts of all objects.")
+    ] = "",
+    subsets: Annotated[int, typer.Option(min=1, help="Random subsets per size.")] = 8,
+    relevant: Annotated[int, typer.Option(min=1, help="Photos of cached objects per subset.")] = 20,
+    noise: Annotated[int, typer.Option(min=0, help="Photos of other objects per subset.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of the random choices.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds instead of minutes: 2 subsets, few photos.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+    device: Annotated[
+        bool, typer.Option("--device", help="Of a device: small caches, with several numbers of features.")
+    ] = False,
+    features: Annotated[
+        str, typer.Option(metavar="N,N,…", help="Numbers of features, with --device.")
+    ] = "200,400,600,800",
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Picture of the measurements; default: beside the profile."),
+    ] = None,
+) -> None:
+    """Measure this machine: f(k), recall(k) and precision(k) of a recognition cache of k objects.
+
+    Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`, or with
+    --device to `nearsight device --profile FILE`.
+    """
+    from nearsight.common.recognition.threads import pin_threads
+    from nearsight.experiments.datasets.dataset import merge_datasets
+    from nearsight.experiments.datasets.loading import load_datasets
+    from nearsight.experiments.profiling.measuring import ProfilingPlan
+
+    if figure is not None:
+        require_experiments("profile --figure", ("matplotlib",))
+    pin_threads()
+    plan = ProfilingPlan(_parse_numbers(sizes, "--sizes"), subsets, relevant, noise, seed)
+    if quick:
+        plan = plan.shortened()
+    counts = _parse_numbers(features, "--features")
+    dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
+    if device:
+        _profile_device(dataset, plan, backend, counts, out, figure, as_json=as_json)
+    else:
+        _profile_edge(dataset, plan, backend, query_features, out, figure, as_json=as_json)
+
+
+def _profile_edge(
+    dataset: Dataset,
+    plan: ProfilingPlan,
+    backend: str,
+    query_features: int,
+    out: Path,
+    figure: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Of an edge (3.3.1); a plan without sizes gets those of the data set."""
+    from nearsight.common.recognition.settings import RecognitionSettings
+    from nearsight.experiments.profiling.measuring import default_sizes, fit_profile, measure, prepare
+
+    settings = RecognitionSettings(backend=backend, query_features=query_features)
+    with progress_bar("reading images", len(dataset.references) + len(dataset.queries)) as advance:
+        data = prepare(dataset, settings, advance)
+    plan = replace(plan, sizes=plan.sizes or default_sizes(len(data.models)))
+    with progress_bar("measuring subsets", plan.steps) as advance:
+        rows = measure(data, plan, settings, advance)
+    result = fit_profile(rows, data, settings, time.time())
+    result.save(out)
+    _draw((result,), figure, out, with_extraction=False)
+    _tell_skipped(data.skipped)
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+        return
+    typer.echo(f"{result.dataset}; backend {backend}, {plan.subsets} subsets per size")
+    _print_measurements(result)
+    typer.echo(f"written to {out}; use it with: nearsight edge --profile {out}")
+
+
+def _profile_device(
+    dataset: Dataset,
+    plan: ProfilingPlan,
+    backend: str,
+    counts: Sequence[int],
+    out: Path,
+    figure: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Of a device that looks with so many features (4.5.2); a plan without sizes gets those of devices."""
+    from contextlib import ExitStack
+
+    from nearsight.common.recognition.settings import RecognitionSettings
+    from nearsight.experiments.profiling.device import analyse_device, device_sizes
+    from nearsight.experiments.profiling.measuring import Progress
+
+    with ExitStack() as bars:
+
+        def progress(stage: str, steps: int) -> Progress:
+            bars.close()
+            return bars.enter_context(progress_bar(stage, steps))
+
+        analysis = analyse_device(
+            dataset,
+            RecognitionSettings(backend=backend),
+            counts,
+            lambda objects: replace(plan, sizes=plan.sizes or device_sizes(objects)),
+            time.time(),
+            progress,
+        )
+    analysis.profile.save(out)
+    _draw(analysis.profile.profiles, figure, out, with_extraction=True)
+    _tell_skipped(analysis.skipped)
+    if as_json:
+        print_json(analysis.profile.model_dump(mode="json"))
+        return
+    _print_table_4_1(analysis.profile, out)
+
+
+def _tell_skipped(lines: Iterable[str]) -> None:
+    for line in lines:
+        typer.echo(f"skipped {line}", err=True)
+
+
+def _print_measurements(profile: CacheProfile) -> None:
+    print_table(
+        ("k", "lookup ms", "recall", "precision"),
+        [
+            (
+                point.k,
+                f"{point.lookup_ms:.2f} ± {point.lookup_ms_std:.2f}",
+                f"{point.recall:.3f} ± {point.recall_std:.3f}",
+                f"{point.precision:.3f} ± {point.precision_std:.3f}",
+            )
+            for point in profile.measurements
+        ],
+        right=("k", "lookup ms", "recall", "precision"),
+    )
+    typer.echo(f"f(k)         = {_polynomial(profile.lookup_ms)} ms")
+    typer.echo(f"recall(k)    = {_polynomial(profile.recall)}")
+    typer.echo(f"precision(k) = {_polynomial(profile.precision)}")
+    typer.echo(f"extraction   = {profile.extraction_ms:.2f} ms per photo")
+
+
+def _draw(profiles: Sequence[CacheProfile], figure: Path | None, out: Path, *, with_extraction: bool) -> None:
+    """Figure 3.4, or 4.4 for a device; says so where it cannot be drawn and was not asked for."""
+    path = figure or out.with_suffix(".png")
+    try:
+        require_experiments("profile --figure", ("matplotlib",))
+    except MissingDependency as error:
+        typer.echo(f"no picture: {error}", err=True)
+        return
+    from nearsight.experiments.profiling.picture import draw_profiles
+
+    draw_profiles(profiles, path, with_extraction=with_extraction)
+    typer.echo(f"picture: {path}", err=True)
+
+
+def _print_table_4_1(profile: DeviceProfile, out: Path) -> None:
+    columns = ("features", "f_D(k) ms, extraction included", "recall_D(k)", "precision(k)")
+    rows = [
+        (
+            one.query_features,
+            _polynomial((one.lookup_ms[0] + one.extraction_ms, *one.lookup_ms[1:])),
+            _polynomial(one.recall),
+            _polynomial(one.precision),
+        )
+        for one in profile.profiles
+    ]
+    typer.echo(f"{profile.origin}; backend {profile.profiles[0].backend}")
+    print_table(columns, rows, title="Table 4.1 on this machine", right=("features",))
+    typer.echo(f"written to {out}; use it with: nearsight device --profile {out}")
+
+
+def _parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(part) for part in text.split(",") if part.strip()}))
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{option} {text!r} is not a list of numbers", advice=f"for example {option} 1,10,50,100"
+        ) from error
+
+
+def _polynomial(coefficients: tuple[float, ...]) -> str:
+    names = ("", " k", " k²", " k³")
+    terms = [f"{abs(c):.4g}{name}" for c, name in zip(coefficients, names, strict=False)]
+    signs = ["-" if c < 0 else "+" for c in coefficients]
+    first = ("-" if coefficients[0] < 0 else "") + terms[0]
+    return first + "".join(f" {sign} {term}" for sign, term in zip(signs[1:], terms[1:], strict=True))

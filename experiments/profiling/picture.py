@@ -1,0 +1,90 @@
+"""Figure 3.4 of one's own machine: what `nearsight profile` measured, and the curves for the daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.errors import ConfigurationError
+from nearsight.experiments.framework.style import SEQUENCE, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ONE = "#1f6f8b"
+_MARKERS = ("s", "D", "^", "o")
+
+
+def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extraction: bool = False) -> None:
+    """Draw time, recall and precision over k.
+
+    Parameters
+    ----------
+    profiles : sequence of CacheProfile
+        One of an edge, or several of a device, told apart by their numbers of features.
+    path : Path
+        The picture; its suffix says the format.
+    with_extraction : bool
+        Whether the time to get features out of a photo is part of the time, as on a device.
+
+    Raises
+    ------
+    ConfigurationError
+        If the picture cannot be written.
+    """
+    import matplotlib as mpl  # noqa: PLC0415  only pictures need it
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with mpl.rc_context(STYLE):
+        picture = Figure(figsize=(10.5, 4.0), layout="constrained")
+        panels = picture.subplots(1, 3)
+        for axes, name in zip(panels, ("lookup_ms", "recall", "precision"), strict=True):
+            for number, profile in enumerate(profiles):
+                _draw(axes, profile, name, number if len(profiles) > 1 else None, with_extraction)
+            axes.set(xlabel="objects in the cache, k", xlim=(0, None))
+            axes.set_ylim(0, None if name == "lookup_ms" else 1.04)
+        time = "extraction, match and verification" if with_extraction else "match and verification"
+        panels[0].set(title="Time to recognise", ylabel=f"ms: {time}")
+        panels[1].set_title("Recall")
+        panels[2].set_title("Precision")
+        picture.suptitle(_caption(profiles[0]), fontsize=8, color="#555555")
+        handles, labels = panels[0].get_legend_handles_labels()
+        picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            picture.savefig(path, dpi=160)
+        except (OSError, ValueError) as error:  # ValueError: an unknown format
+            raise ConfigurationError(
+                f"cannot write the picture {path}: {error}", advice="give another file with --figure"
+            ) from error
+
+
+def _draw(axes: Axes, profile: CacheProfile, name: str, number: int | None, with_extraction: bool) -> None:
+    colour = _ONE if number is None else SEQUENCE[number % len(SEQUENCE)]
+    marker = "o" if number is None else _MARKERS[number % len(_MARKERS)]
+    more = profile.extraction_ms if with_extraction and name == "lookup_ms" else 0.0
+    points = [point.model_dump() for point in profile.measurements]
+    axes.errorbar(
+        [point["k"] for point in points],
+        [point[name] + more for point in points],
+        [point[f"{name}_std"] for point in points],
+        fmt=marker,
+        color=colour,
+        markersize=4,
+        elinewidth=0.8,
+        capsize=2,
+        label="mean and deviation of random subsets" if number is None else None,
+    )
+    curve: np.ndarray[Any, Any] = getattr(profile.curves(profile.largest_k), name)
+    sizes = np.arange(1, profile.largest_k + 1)
+    label = "fitted" if number is None else f"{profile.query_features} features"
+    axes.plot(sizes, curve[1:] + more, color=colour, linewidth=1.5, label=label)
+
+
+def _caption(profile: CacheProfile) -> str:
+    parts = (profile.dataset, f"backend {profile.backend}", profile.machine, profile.created)
+    return "; ".join(part for part in parts if part)

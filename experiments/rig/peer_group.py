@@ -1,0 +1,300 @@
+"""Many devices that only share, as processes that obey: in network namespaces on one bridge, or on loopback.
+
+In namespaces every node has an address and a shaped link of its own, and encrypts, as nodes beyond loopback
+must. Where namespaces are not allowed the nodes share loopback, without encryption and without shaping.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nearsight.common.errors import Unavailable
+from nearsight.common.rpc.security import generate_keys
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.experiments.links.namespaces import NamespaceNetwork, Rate, namespaces_allowed
+from nearsight.experiments.links.radio import RadioSettings
+from nearsight.experiments.links.radio_network import RadioNetwork
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.tiers import child_environment
+from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
+
+START_TIMEOUT_S = 120.0
+ANSWER_TIMEOUT_S = 60.0
+NAMESPACES, LOOPBACK, RADIO = "namespaces", "loopback", "radio"
+
+Command = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What a group is made of.
+
+    Attributes
+    ----------
+    nodes : int
+        How many.
+    peers : PeerSettings
+        Of all of them; addresses, ports and keys are filled in.
+    kademlia : KademliaSettings, optional
+        Run a node of that package in each process, too.
+    rate_mbps : float
+        Of each node's link, in namespaces; 0: unshaped.
+    radio : RadioSettings, optional
+        Instead of a switch, a wireless channel that all nodes share; in namespaces only.
+    seed : int
+        Of node ids.
+    """
+
+    nodes: int
+    peers: PeerSettings
+    kademlia: KademliaSettings | None = None
+    rate_mbps: float = 0.0
+    radio: RadioSettings | None = None
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    host: str
+    prefix: tuple[str, ...]
+
+
+class PeerHandle:
+    """One process of a group, from the outside.
+
+    Attributes
+    ----------
+    name : str
+        Of its process and device.
+    node_id, endpoint : str
+        Known once it was started.
+    """
+
+    def __init__(self, name: str, process: ManagedProcess) -> None:
+        self.name = name
+        self.node_id = ""
+        self.endpoint = ""
+        self._process = process
+        self._answers: queue.Queue[Answer | None] = queue.Queue()
+        self._live: list[tuple[float, frozenset[str]]] = []
+        self._changed = threading.Condition()
+        threading.Thread(target=self._listen, name=f"listen-{name}", daemon=True).start()
+
+    def tell(self, command: Command) -> None:
+        """Give it a command; `answer` has what it says."""
+        self._process.tell(json.dumps(command))
+
+    def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
+        """What it says to the oldest command that was not answered.
+
+        Raises
+        ------
+        Unavailable
+            If it ended, says nothing in time, or reports an error.
+        """
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise Unavailable(f"{self.name} did not answer within {timeout_s:g} s") from None
+        if answer is None:
+            raise Unavailable(f"{self.name} has ended: {self._process.last_lines()}")
+        if "error" in answer:
+            raise Unavailable(f"{self.name}: {answer['error']}")
+        return answer
+
+    def ask(self, command: Command, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
+        """Give it a command and wait for what it says."""
+        self.tell(command)
+        return self.answer(timeout_s)
+
+    def kill(self) -> float:
+        """End it as a power cut would; when."""
+        at_s = time.monotonic()
+        self._process.send_signal(signal.SIGKILL)
+        return at_s
+
+    @property
+    def live(self) -> frozenset[str]:
+        """Ids of the peers that it sees."""
+        with self._changed:
+            return self._live[-1][1] if self._live else frozenset()
+
+    def wait_saw(
+        self, wanted: Callable[[frozenset[str]], bool], deadline_s: float, since_s: float = 0.0
+    ) -> float:
+        """Wait until what it sees satisfies a condition; when that was.
+
+        Raises
+        ------
+        Unavailable
+            If it does not by ``deadline_s``.
+        """
+        with self._changed:
+            while True:
+                found = [at_s for at_s, live in self._live if at_s >= since_s and wanted(live)]
+                if found:
+                    return found[0]
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise Unavailable(
+                        f"{self.name} sees {len(self._live[-1][1] if self._live else ())} peers"
+                    )
+                self._changed.wait(left_s)
+
+    def _listen(self) -> None:
+        for line in self._process.output:
+            message = json.loads(line)
+            if message.get("event") == "live":
+                with self._changed:
+                    self._live.append((float(message["at_s"]), frozenset(message["live"])))
+                    self._changed.notify_all()
+            else:
+                self._answers.put(message)
+        self._answers.put(None)
+
+
+class PeerGroup:
+    """A context manager: however its block ends, no process and no namespace is left.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs and keys.
+    plan : GroupPlan
+        What to start; the processes wait for the command ``start``.
+
+    Attributes
+    ----------
+    nodes : list of PeerHandle
+        Those that were not killed, in the order of their names.
+    place : str
+        "namespaces", "loopback", or "radio" for namespaces that share a wireless channel.
+    radio : RadioNetwork or None
+        That channel, once the group was entered.
+    """
+
+    def __init__(self, folder: Path, plan: GroupPlan) -> None:
+        self.nodes: list[PeerHandle] = []
+        self.place = (RADIO if plan.radio else NAMESPACES) if namespaces_allowed() else LOOPBACK
+        self.radio: RadioNetwork | None = None
+        self._folder = folder
+        self._plan = plan
+        self._open = ExitStack()
+        self._beacon_port = free_udp_port()
+
+    def __enter__(self) -> PeerGroup:
+        with ExitStack() as undo:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(parents=True)
+            places = self._places(undo)
+            processes = undo.enter_context(ProcessGroup(self._folder, child_environment()))
+            settings = [self._settings(number, place) for number, place in enumerate(places)]
+            started = [
+                processes.start(name, self._arguments(name, number, one), capture=True, prefix=place.prefix)
+                for number, (one, place) in enumerate(zip(settings, places, strict=True))
+                for name in (_name(number),)
+            ]
+            for process in started:
+                process.wait_ready(START_TIMEOUT_S)
+            self.nodes = [PeerHandle(process.name, process) for process in started]
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def start(self, nodes: Sequence[PeerHandle] | None = None) -> float:
+        """Let nodes become peers of each other; when the last one began."""
+        chosen = self.nodes if nodes is None else nodes
+        answers = ask_all(chosen, {"do": "start"})
+        for node, answer in zip(chosen, answers, strict=True):
+            node.node_id, node.endpoint = str(answer["node_id"]), str(answer["endpoint"])
+        return max(float(answer["at_s"]) for answer in answers)
+
+    def wait_all_see_all(self, nodes: Sequence[PeerHandle], timeout_s: float) -> list[float]:
+        """Wait until each of these nodes sees all others of them; when each did first."""
+        deadline_s = time.monotonic() + timeout_s
+        ids = frozenset(node.node_id for node in nodes)
+        return [node.wait_saw((ids - {node.node_id}).issubset, deadline_s) for node in nodes]
+
+    def kill(self, node: PeerHandle) -> float:
+        """End a node as a power cut would, and forget it; when."""
+        self.nodes.remove(node)
+        return node.kill()
+
+    def wait_gone(self, node_id: str, since_s: float, timeout_s: float) -> list[float]:
+        """Wait until no node sees this one any more; when each noticed."""
+        deadline_s = time.monotonic() + timeout_s
+        return [node.wait_saw(lambda live: node_id not in live, deadline_s, since_s) for node in self.nodes]
+
+    def _places(self, undo: ExitStack) -> list[_Place]:
+        if self.place == LOOPBACK:
+            return [_Place("127.0.0.1", ())] * self._plan.nodes
+        nodes = undo.enter_context(self._network()).nodes
+        return [_Place(node.address, node.prefix) for node in nodes]
+
+    def _network(self) -> NamespaceNetwork:
+        plan = self._plan
+        if plan.radio is not None:
+            self.radio = RadioNetwork(plan.nodes, plan.radio, seed=plan.seed)
+            return self.radio
+        return NamespaceNetwork(
+            plan.nodes, rate=Rate(plan.rate_mbps, plan.rate_mbps) if plan.rate_mbps else None
+        )
+
+    def _settings(self, number: int, place: _Place) -> PeerSettings:
+        changes: dict[str, Any] = {"enabled": True, "listen": f"tcp://{place.host}:0"}
+        if self.place == LOOPBACK:
+            changes["beacon_port"] = self._beacon_port
+        else:
+            allowed = self._folder / "allowed"
+            allowed.mkdir(exist_ok=True)
+            keys = generate_keys(self._folder / "keys", _name(number), overwrite=True)
+            shutil.copy(keys.public_file, allowed / keys.public_file.name)
+            changes |= {"secret_key_file": keys.secret_file, "allowed": allowed}
+        return PeerSettings.model_validate(self._plan.peers.model_dump() | changes)
+
+    def _arguments(self, name: str, number: int, settings: PeerSettings) -> list[str]:
+        rival = self._plan.kademlia
+        return [
+            *("-m", "nearsight.experiments.rig.peer_process", "--settings", settings.model_dump_json()),
+            *("--device-id", name, "--seed", str(1000 * self._plan.seed + number)),
+            *(("--kademlia", json.dumps(asdict(rival))) if rival is not None else ()),
+        ]
+
+
+def ask_all(
+    nodes: Sequence[PeerHandle],
+    command: Command | Callable[[int], Command],
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> list[Answer]:
+    """Give all nodes a command at the same time, each perhaps its own by its place; what they say."""
+    for number, node in enumerate(nodes):
+        node.tell(command(number) if callable(command) else command)
+    return [node.answer(timeout_s) for node in nodes]
+
+
+def free_udp_port() -> int:
+    """A UDP port that nobody uses now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _name(number: int) -> str:
+    return f"node-{number + 1:02d}"

@@ -1,0 +1,367 @@
+"""One device that only shares: a light process with one `PeerNode`, which obeys its parent.
+
+``python -m nearsight.experiments.rig.peer_process --settings JSON`` reads commands from standard input
+and answers on standard output, one JSON object per line. It imports neither OpenCV nor FAISS, so that dozens
+fit on one machine. With ``--kademlia`` a node of that package runs beside it, on the UDP port of that number,
+and finds its first neighbours through the same discovery.
+
+==========  ====================================================================================
+command     does
+==========  ====================================================================================
+start       become a peer; every change of who is there is reported as an event from now on
+join        let the Kademlia node join through the peers that are known now
+trace       put or get keys at given times, one after another, on one of the two stores
+fill        put keys as fast as they are taken: a range of numbers, or those that are named
+check       read keys back, likewise
+merge       add to a counter key a number of times
+counts      read a counter key
+held        the keys that this node stores
+counters    what was sent and received so far
+report      what ``nearsight peers`` shows
+exit        leave: hand over, say so, end
+==========  ====================================================================================
+
+Times are those of the monotonic clock, which all processes of one machine share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import xxhash
+
+from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.daemon import write_announcement
+from nearsight.common.errors import InvalidArgument, NearsightError
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.node_id import shown
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.experiments.rig.wire import read_wire
+from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
+
+if TYPE_CHECKING:
+    from nearsight.experiments.studies.peers.kademlia_node import KademliaNode
+
+NEARSIGHT, KADEMLIA = "nearsight", "kademlia"
+PUT, GET = "put", "get"
+OK, MISSING, WRONG, FAILED = "ok", "missing", "wrong", "failed"
+IN_FLIGHT = 32
+"""Calls that ``fill`` and ``check`` keep open at once."""
+_JOIN_TIMEOUT_S = 60.0
+_EXIT_GRACE_S = 10.0
+
+Command = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+def value_of(key: str, size_bytes: int) -> bytes:
+    """The value that belongs to a key: any process can tell a wrong one."""
+    seed = xxhash.xxh3_128_digest(key.encode())
+    return (seed * (size_bytes // len(seed) + 1))[:size_bytes]
+
+
+def key_name(number: int) -> str:
+    """The key of this number in ``fill`` and ``check``."""
+    return f"key/{number:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One put or get of a trace.
+
+    Attributes
+    ----------
+    key : str
+        Which.
+    late_ms : float
+        How much later than planned it began [ms]; not part of ``ms``.
+    ms : float
+        From the call to the result [ms].
+    outcome : str
+        "ok", "missing", "wrong", or the name of an error.
+    local : bool
+        A get that this node answered from its own storage, without a message.
+    """
+
+    key: str
+    late_ms: float
+    ms: float
+    outcome: str
+    local: bool
+
+    def to_json(self) -> list[object]:
+        """The fields in order."""
+        return [self.key, round(self.late_ms, 4), round(self.ms, 4), self.outcome, self.local]
+
+
+class PeerProcess:
+    """Obeys commands, one after another.
+
+    Parameters
+    ----------
+    node : PeerNode
+        Not started.
+    kademlia : KademliaNode, optional
+        Not started.
+    say : callable
+        Takes answers and events; called from several threads.
+    """
+
+    def __init__(self, node: PeerNode, kademlia: KademliaNode | None, say: Callable[[Answer], None]) -> None:
+        self._node = node
+        self._kademlia = kademlia
+        self._say = say
+        self._commands: dict[str, Callable[[Command], Answer]] = {
+            "start": self._start,
+            "join": self._join,
+            "trace": self._trace,
+            "fill": self._fill,
+            "check": self._check,
+            "merge": self._merge,
+            "counts": self._counts,
+            "held": self._held,
+            "counters": self._counters,
+            "report": self._report,
+        }
+
+    def obey(self, command: Command) -> None:
+        """Do one command and answer; an error of the node is an answer, too."""
+        name = str(command.get("do"))
+        handler = self._commands.get(name)
+        try:
+            if handler is None:
+                raise InvalidArgument(f"there is no command {name!r}", advice=f"known: {[*self._commands]}")
+            self._say({"did": name, **handler(command)})
+        except NearsightError as error:
+            self._say({"did": name, "error": str(error)})
+
+    def stop(self, grace_s: float) -> None:
+        """Leave."""
+        if self._kademlia is not None:
+            self._kademlia.stop()
+        self._node.stop(grace_s)
+
+    def _start(self, _command: Command) -> Answer:
+        self._node.watch(self._changed)
+        at_s = time.monotonic()
+        self._node.start()
+        address = urlsplit(self._node.endpoint)
+        if self._kademlia is not None:
+            self._kademlia.start(str(address.hostname), int(address.port or 0))
+        return {"node_id": shown(self._node.node_id), "endpoint": self._node.endpoint, "at_s": at_s}
+
+    def _changed(self, *_peers: object) -> None:
+        live = [shown(peer.node_id) for peer in self._node.peers()]
+        self._say({"event": "live", "at_s": time.monotonic(), "live": live})
+
+    def _join(self, _command: Command) -> Answer:
+        addresses = [urlsplit(peer.endpoint) for peer in self._node.peers()]
+        found = [(str(one.hostname), int(one.port or 0)) for one in addresses]
+        return {"neighbours": self._rival().join(found, _JOIN_TIMEOUT_S)}
+
+    def _trace(self, command: Command) -> Answer:
+        requests = [(float(at_s), str(key)) for at_s, key in command["requests"]]
+        store, kind, size = str(command["store"]), str(command["kind"]), int(command["value_bytes"])
+        begin_s = max(float(command["begin_s"]), time.monotonic())
+        if store == KADEMLIA:
+            whole = begin_s - time.monotonic() + requests[-1][0] + 30.0 * len(requests)
+            rows = self._rival().run(_kademlia_trace(self._rival(), kind, requests, begin_s, size), whole)
+        else:
+            rows = [self._one(kind, key, begin_s + at_s, size) for at_s, key in requests]
+        return {"rows": [row.to_json() for row in rows]}
+
+    def _one(self, kind: str, key: str, due_s: float, size_bytes: int) -> Done:
+        _wait_until(due_s)
+        began_s = time.monotonic()
+        outcome, before = OK, time.perf_counter()
+        try:
+            if kind == PUT:
+                self._node.store.put(key, value_of(key, size_bytes)).result()
+                after = time.perf_counter()
+            else:
+                value = self._node.store.get_now(key)
+                after = time.perf_counter()
+                outcome = judged(key, value, size_bytes)
+        except NearsightError as error:
+            after, outcome = time.perf_counter(), type(error).__name__
+        # Asked only now: the same look-up just before would warm the caches for what is timed.
+        local = kind == GET and self._holds(key)
+        return Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
+
+    def _holds(self, key: str) -> bool:
+        """Whether ``get`` answers from what this node stores itself, without a message."""
+        replicas = self._node.route.nodes_for(key, self._node.settings.replicas)
+        return self._node.node_id in replicas and self._node.settled()
+
+    def _fill(self, command: Command) -> Answer:
+        size = int(command["value_bytes"])
+        outcomes = _pipelined(
+            _keys(command), lambda key: self._node.store.put(key, value_of(key, size)), lambda _key, _r: OK
+        )
+        return {"failed": [[key, outcome] for key, outcome in outcomes if outcome != OK]}
+
+    def _check(self, command: Command) -> Answer:
+        size = int(command["value_bytes"])
+        outcomes = _pipelined(
+            _keys(command), self._node.store.get, lambda key, value: judged(key, value, size)
+        )
+        return {"failed": [[key, outcome] for key, outcome in outcomes if outcome != OK]}
+
+    def _merge(self, command: Command) -> Answer:
+        counts = {str(name): int(count) for name, count in command["counts"].items()}
+        postponed = 0
+        for _ in range(int(command["times"])):
+            try:
+                self._node.store.merge(str(command["key"]), counts).result()
+            except NearsightError:
+                postponed += 1  # kept by the node, which repeats it by itself
+        return {"postponed": postponed}
+
+    def _counts(self, command: Command) -> Answer:
+        return {"counts": dict(self._node.store.counts(str(command["key"])).result())}
+
+    def _held(self, _command: Command) -> Answer:
+        return {"keys": sorted(self._node.held_keys())}
+
+    def _counters(self, _command: Command) -> Answer:
+        sent = self._kademlia.sent if self._kademlia is not None else (0, 0)
+        beacons = self._node.beacon_counters
+        return {
+            "at_s": time.monotonic(),
+            "wire": read_wire().to_json(),
+            "kademlia": {"datagrams": sent[0], "bytes": sent[1]},
+            "beacons": {
+                "sent": beacons.sent,
+                "received": beacons.received,
+                "sent_bytes": beacons.sent_bytes,
+                "received_bytes": beacons.received_bytes,
+            },
+        }
+
+    def _report(self, _command: Command) -> Answer:
+        return {"facts": dict(self._node.report().facts)}
+
+    def _rival(self) -> KademliaNode:
+        if self._kademlia is None:
+            raise InvalidArgument("this process has no Kademlia node", advice="start it with --kademlia")
+        return self._kademlia
+
+
+def judged(key: str, value: bytes | None, size_bytes: int) -> str:
+    """What a get was worth."""
+    if value is None:
+        return MISSING
+    return OK if value == value_of(key, size_bytes) else WRONG
+
+
+async def _kademlia_trace(
+    node: KademliaNode, kind: str, requests: Sequence[tuple[float, str]], begin_s: float, size_bytes: int
+) -> list[Done]:
+    import asyncio  # noqa: PLC0415  only beside Kademlia
+
+    rows = []
+    for at_s, key in requests:
+        due_s = begin_s + at_s
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        began_s = time.monotonic()
+        before = time.perf_counter()
+        if kind == PUT:
+            outcome = OK if await node.put(key, value_of(key, size_bytes)) else FAILED
+            after = time.perf_counter()
+        else:
+            value = await node.get(key)
+            after = time.perf_counter()
+            outcome = judged(key, value, size_bytes)
+        local = kind == GET and node.holds(key)  # as for our store; its get never stores here
+        rows.append(Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local))
+    return rows
+
+
+def _keys(command: Command) -> list[str]:
+    """Those that are named, or a range."""
+    named = [str(key) for key in command.get("keys", ())]
+    return named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
+
+
+def _pipelined(
+    keys: Sequence[str], call: Callable[[str], Future[Any]], judge: Callable[[str, Any], str]
+) -> list[tuple[str, str]]:
+    """Outcome of each key's call, at most `IN_FLIGHT` at once."""
+    open_calls: deque[tuple[str, Future[Any]]] = deque()
+    outcomes = []
+
+    def settle() -> None:
+        key, future = open_calls.popleft()
+        try:
+            outcomes.append((key, judge(key, future.result())))
+        except NearsightError as error:
+            outcomes.append((key, type(error).__name__))
+
+    for key in keys:
+        if len(open_calls) >= IN_FLIGHT:
+            settle()
+        open_calls.append((key, call(key)))
+    while open_calls:
+        settle()
+    return outcomes
+
+
+def _wait_until(due_s: float) -> None:
+    while (wait_s := due_s - time.monotonic()) > 0:
+        time.sleep(wait_s)
+
+
+def main() -> None:
+    """Run until ``exit``, or until standard input ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--settings", required=True, help="PeerSettings as JSON")
+    parser.add_argument("--device-id", required=True)
+    parser.add_argument("--seed", type=int, required=True, help="of node id and incarnation")
+    parser.add_argument("--kademlia", default="", help='{"k": 20, "alpha": 3}')
+    parser.add_argument("--announce", type=Path)
+    arguments = parser.parse_args()
+    settings = PeerSettings.model_validate_json(arguments.settings)
+    node = PeerNode(
+        settings, device_id=arguments.device_id, clock=SYSTEM_CLOCK, rng=random.Random(arguments.seed)
+    )
+    kademlia = _kademlia(arguments.device_id, json.loads(arguments.kademlia)) if arguments.kademlia else None
+    writing = threading.Lock()
+
+    def say(message: Answer) -> None:
+        line = json.dumps(message) + "\n"
+        with writing:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+    process = PeerProcess(node, kademlia, say)
+    if arguments.announce is not None:
+        write_announcement(arguments.announce, "peer", "", "")
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command.get("do") == "exit":
+            break
+        process.obey(command)
+    process.stop(_EXIT_GRACE_S)
+    say({"did": "exit"})
+
+
+def _kademlia(name: str, settings: Mapping[str, int]) -> KademliaNode:
+    from nearsight.experiments.studies.peers.kademlia_node import KademliaNode  # noqa: PLC0415  an optional library
+
+    return KademliaNode(name, KademliaSettings(**settings))
+
+
+if __name__ == "__main__":
+    main()

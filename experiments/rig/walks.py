@@ -1,0 +1,125 @@
+"""Visitors for experiments that replay them: who taught the edge before, and who is followed now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.rig.tiers import Trace
+from nearsight.experiments.traces.plan import mix_in_unknown
+from nearsight.experiments.traces.requests import (
+    PhotoRequest,
+    assign_objects,
+    photo_requests,
+    write_requests_csv,
+)
+from nearsight.experiments.traces.visits import Visit
+
+TRAINING_SHARE = 0.8
+"""As in the dissertation's evaluation of its Markov model (6.2.5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Visitors, divided.
+
+    Attributes
+    ----------
+    training, test : tuple of Visit
+        Of different visitors.
+    """
+
+    training: tuple[Visit, ...]
+    test: tuple[Visit, ...]
+
+    @classmethod
+    def divided(cls, visits: Sequence[Visit], rng: np.random.Generator) -> Crowd:
+        """Put four fifths of the visitors into training."""
+        names = sorted({visit.visitor for visit in visits})
+        order = [str(name) for name in rng.permutation(names)]
+        taught = frozenset(order[: int(TRAINING_SHARE * len(order))])
+        return cls(
+            tuple(visit for visit in visits if visit.visitor in taught),
+            tuple(visit for visit in visits if visit.visitor not in taught),
+        )
+
+    def mapped(self, object_ids: Sequence[str]) -> dict[str, str]:
+        """The object in each exhibit's place."""
+        exhibits = sorted({visit.exhibit for visit in (*self.training, *self.test)})
+        return assign_objects(exhibits, sorted(object_ids))
+
+    def transitions(self, objects: Mapping[str, str]) -> list[tuple[str, str]]:
+        """What the training visitors looked at, as (visitor, object) in the order of time."""
+        ordered = sorted(self.training, key=lambda visit: visit.start_s)
+        return [(visit.visitor, objects[visit.exhibit]) for visit in ordered]
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How test visitors are followed.
+
+    Attributes
+    ----------
+    devices : int
+        So many visitors, each with a device.
+    seconds : float
+        So long, one photo per second while they look at something.
+    unknown_share : float
+        Share of the photos that show what is in no catalogue.
+    """
+
+    devices: int
+    seconds: float
+    unknown_share: float
+
+
+def follow(
+    crowd: Crowd,
+    following: Following,
+    objects: Mapping[str, str],
+    photos: Mapping[str, Sequence[str]],
+    unknown: Sequence[str],
+    rng: np.random.Generator,
+) -> dict[str, tuple[PhotoRequest, ...]]:
+    """What the devices photograph, by visitor.
+
+    Each is followed from a random stay on, but so that the visit goes on for as long as it is followed.
+
+    Raises
+    ------
+    InvalidArgument
+        If fewer visitors stay for so long.
+    """
+    planned = photo_requests(crowd.test, photos, rng, objects=objects)
+    length_ms = following.seconds * 1000
+    able = [name for name, asked in planned.items() if asked[-1].time_ms - asked[0].time_ms >= length_ms]
+    if len(able) < following.devices:
+        raise InvalidArgument(
+            f"{following.devices} visitors of {following.seconds:g} s are needed, the test has {len(able)}"
+        )
+    followed = {}
+    for name in rng.choice(able, following.devices, replace=False):
+        asked = planned[str(name)]
+        latest_ms = asked[-1].time_ms - length_ms
+        starts = [request.time_ms for request in asked if request.time_ms <= latest_ms]
+        start_ms = starts[int(rng.integers(len(starts)))]
+        kept = [request for request in asked if start_ms <= request.time_ms < start_ms + length_ms]
+        followed[str(name)] = mix_in_unknown(kept, unknown, following.unknown_share, rng)
+    return followed
+
+
+def write_traces(
+    folder: Path, planned: Mapping[str, Sequence[PhotoRequest]], rng: np.random.Generator
+) -> tuple[Trace, ...]:
+    """One file per device; each has its own moment within the second, as people do."""
+    folder.mkdir(parents=True, exist_ok=True)
+    traces = []
+    for visitor, requests in planned.items():
+        path = folder / f"{visitor}.csv"
+        write_requests_csv(path, requests)
+        traces.append(Trace(visitor, path, len(requests), float(rng.random())))
+    return tuple(traces)

@@ -1,0 +1,251 @@
+"""Adaptation to the light (dissertation, 5.1.1.1): recall, precision and lookup time with and without it.
+
+The dissertation proposes it and measures nothing. Here the same photos of a museum are laid under several
+lights, see `adaptation_run` for who learns from what. Compared are the vouched models alone, a device that
+learned from photos of its own, one that has only what others shared, and one with both; and what happens if
+others share forged views.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+    mean_and_spread,
+)
+from nearsight.experiments.framework.result_files import ResultFolder
+from nearsight.experiments.framework.style import SEQUENCE, STYLE
+from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.studies.adaptation.adaptation_ways import (
+    BOTH,
+    FORGED,
+    OWN,
+    SHARED,
+    TRUSTED,
+    VOUCHED,
+    WAYS,
+)
+from nearsight.experiments.studies.cachier.museums import dataset_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from nearsight.experiments.datasets.dataset import Dataset
+
+LIGHTS = MappingProxyType(
+    {
+        "daylight": DAYLIGHT,
+        "lamps": Light(gains=(0.12, 0.5, 1.3)),
+        "dusk": Light(exposure=0.05, noise_levels=6),
+        "misted glass": Light(blur_px=2.5, veil=0.4, noise_levels=3),
+        "evening": Light(gains=(0.15, 0.5, 1.2), exposure=0.15, blur_px=1.5, veil=0.1, noise_levels=5),
+    }
+)
+"""Models are trained on references in daylight; evening is lamps, dusk and mist together."""
+
+FEATURES, FEWER_FEATURES = 800, 400
+_CONDITIONS = (
+    *((light, FEATURES) for light in LIGHTS),
+    ("daylight", FEWER_FEATURES),
+    ("evening", FEWER_FEATURES),
+)
+_SMOKE_CONDITIONS = (("daylight", FEATURES), ("evening", FEATURES))
+_MUSEUM = MuseumSettings(objects=120, photos_per_object=6, unknown_photos=100)
+_SMOKE_MUSEUM = MuseumSettings(objects=6, photos_per_object=2, unknown_photos=2)
+_ATTACKED = ("daylight", FEATURES)
+
+_COLOURS = dict(zip(WAYS, ("#9aa3ab", *SEQUENCE[:3]), strict=True))
+
+
+class Figure(Experiment):
+    """Recall gained by adaptation, what it costs, and what a forger can do."""
+
+    name: ClassVar[str] = "adaptation"
+
+    def __init__(self) -> None:
+        self._dataset: Dataset | None = None
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        conditions = _SMOKE_CONDITIONS if options.smoke else _CONDITIONS
+        return tuple(
+            Cell(f"{light.replace(' ', '-')}-{features}", {"light": light, "features": features})
+            for light, features in conditions
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.experiments.studies.adaptation.adaptation_run import photographed, rows_of  # noqa: PLC0415
+
+        if self._dataset is None:
+            museum = _SMOKE_MUSEUM if options.smoke else _MUSEUM
+            self._dataset = dataset_of(options, replace(museum, seed=options.seed))
+        light, features = str(cell.parameters["light"]), int(cell.parameters["features"])
+        settings = RecognitionSettings(query_features=features)
+        photos = photographed(self._dataset, LIGHTS[light], settings, options)
+        attacked = (light, features) == _ATTACKED
+        return [
+            {"light": light, "features": features, "objects": len(photos.models), **row}
+            for row in rows_of(photos, settings, options, forged=attacked)
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """Per light and way: counts over all parts of the museum, and means over the parts."""
+        groups: dict[str, dict[str, list[StoredRow]]] = defaultdict(lambda: defaultdict(list))
+        for row in rows:
+            groups[condition(row["light"], int(row["features"]))][row["way"]].append(row)
+        found = {
+            light: {way: _measured(mine) for way, mine in ways.items()} for light, ways in groups.items()
+        }
+        return {"objects": int(rows[0]["objects"]), "held": int(rows[0]["held"]), "conditions": found}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Adaptation pays if recall rises and precision does not fall; and forgers must come to nothing."""
+        conditions = summary["conditions"]
+        targets = []
+        for way in (OWN, SHARED, BOTH):
+            gain = _sum_gain(conditions.values(), way, "right") / max(
+                1, sum(ways[VOUCHED]["relevant"] for ways in conditions.values())
+            )
+            loss = min(_precision(ways[way]) - _precision(ways[VOUCHED]) for ways in conditions.values())
+            targets.append(Target(f"{way}: recall minus that of vouched models, over 0", gain, gain > 0))
+            text = f"{way}: precision minus that of vouched models, in the worst light, at least 0"
+            targets.append(Target(text, loss, loss >= 0))
+        attacked = [ways for ways in conditions.values() if FORGED in ways]
+        wrong = _sum_gain(attacked, FORGED, "confused") + _sum_gain(attacked, FORGED, "noise_answered")
+        targets.append(Target("wrong answers because of forged views, 0", wrong, wrong == 0))
+        return tuple(targets)
+
+    def table(  # noqa: D102
+        self, summary: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        rows = [
+            (
+                light,
+                way,
+                f"{one['recall']['mean']:.3f}",
+                f"{one['right']} of {one['relevant']}",
+                f"{one['precision']['mean']:.4f}",
+                f"{one['confused'] + one['noise_answered']} of {one['relevant'] + one['noise']}",
+                f"{one['lookup_ms']['mean']:.2f}",
+                one["views"],
+            )
+            for light, ways in summary["conditions"].items()
+            for way, one in ways.items()
+        ]
+        return ("light", "models", "recall", "right", "precision", "wrong", "lookup [ms]", "views"), rows
+
+    def plot(self, folder: Path) -> Path:  # noqa: D102
+        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
+        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+
+        summary = self.metrics(ResultFolder(folder).rows())
+        conditions = summary["conditions"]
+        with mpl.rc_context(STYLE):
+            picture = Picture(figsize=(10.0, 7.6), layout="constrained")
+            recall, precision, time = picture.subplots(3, 1, sharex=True)
+            for axes, name in ((recall, "recall"), (precision, "precision"), (time, "lookup_ms")):
+                _draw(axes, conditions, name)
+            low = min(one["recall"]["min"] for ways in conditions.values() for one in ways.values())
+            recall.set(title="Recall", ylim=(max(0.0, low - 0.08), 1.0))
+            precision.set(title="Precision", ylim=(0.88, 1.005))
+            time.set(title="Lookup on the device, extraction not included", ylabel="CPU time [ms]")
+            time.set_xticks(range(len(conditions)), [name.replace(", ", ",\n") for name in conditions])
+            _mark_forged(precision, list(conditions.values()))
+            picture.suptitle(_caption(summary), fontsize=8, color="#555555")
+            handles, labels = recall.get_legend_handles_labels()
+            picture.legend(handles, labels, loc="outside lower center", ncols=4)
+            path = folder / f"{self.name}.png"
+            picture.savefig(path, dpi=160)
+        return path
+
+
+def condition(light: str, features: int) -> str:
+    """What a light is called in tables and pictures."""
+    return light if features == FEATURES else f"{light}, {features} features"
+
+
+def _measured(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    counts = {
+        name: sum(int(row[name]) for row in rows)
+        for name in ("views", "relevant", "right", "confused", "noise", "noise_answered")
+    }
+    parts = [{name: int(row[name]) for name in counts} for row in rows]
+    return {
+        **counts,
+        "recall": mean_and_spread([part["right"] / part["relevant"] for part in parts]),
+        "precision": mean_and_spread([_precision(part) for part in parts]),
+        "lookup_ms": mean_and_spread([float(row["lookup_ms"]) for row in rows]),
+    }
+
+
+def _precision(counts: Mapping[str, Any]) -> float:
+    """Right among answered; 1 if nothing was answered."""
+    answered = counts["right"] + counts["confused"] + counts["noise_answered"]
+    return float(counts["right"] / answered) if answered else 1.0
+
+
+def _sum_gain(conditions: Iterable[Mapping[str, Any]], way: str, name: str) -> float:
+    return float(sum(ways[way][name] - ways[VOUCHED][name] for ways in conditions))
+
+
+def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
+    """Means with the least and the most; bars only where their length means something."""
+    width = 0.8 / len(WAYS)
+    for number, way in enumerate(WAYS):
+        found = [ways[way][name] for ways in conditions.values()]
+        places = [index + (number - (len(WAYS) - 1) / 2) * width for index in range(len(found))]
+        means = [one["mean"] for one in found]
+        spread = (
+            [max(0.0, one["mean"] - one["min"]) for one in found],
+            [max(0.0, one["max"] - one["mean"]) for one in found],
+        )
+        if name == "lookup_ms":
+            lines = {"elinewidth": 0.8, "ecolor": "#555555"}
+            axes.bar(places, means, width * 0.94, yerr=spread, error_kw=lines, color=_COLOURS[way])
+        else:
+            axes.errorbar(
+                places, means, spread, fmt="o", color=_COLOURS[way], elinewidth=1, capsize=2, label=way
+            )
+
+
+def _mark_forged(axes: Axes, conditions: Sequence[Mapping[str, Any]]) -> None:
+    """Where precision would be if shared views were not confirmed, and forgers were about."""
+    for index, ways in enumerate(conditions):
+        if TRUSTED in ways:
+            axes.plot(index, ways[TRUSTED]["precision"]["mean"], "x", color="#8b1e1e", markersize=8)
+            axes.annotate(
+                "forged views, if they were believed blindly",
+                (index, ways[TRUSTED]["precision"]["mean"]),
+                (8, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+
+
+def _caption(summary: Mapping[str, Any]) -> str:
+    conditions = summary["conditions"]
+    text = (
+        f"{summary['held']} of {summary['objects']} objects held, each third in turn; mean, least and "
+        f"most of the thirds; the other photos are of objects not held or in no catalogue"
+    )
+    attacked = next((ways for ways in conditions.values() if FORGED in ways), None)
+    if attacked is None:
+        return text
+    counts = [
+        sum(attacked[way][kind] - attacked[VOUCHED][kind] for kind in ("confused", "noise_answered"))
+        for way in (FORGED, TRUSTED)
+    ]
+    return f"{text}\nwrong answers because of forged views: {counts[0]}; {counts[1]} if believed blindly"

@@ -1,0 +1,238 @@
+"""Figure 6.3: which order of Markov model predicts a museum visitor's next exhibit (dissertation, 6.2.5.2).
+
+80 % of the visitors teach the model, 20 % test it; consecutive duplicates are collapsed. At every step of a
+test visitor the model names the most probable next exhibits, and the real next one is among them or not.
+The model is the one of the edge: bare, as in the paper, where a history that nobody had predicts nothing;
+and with its prior on the lower orders, as the edge runs it.
+
+Generated visitors are drawn anew for every repetition. Real visitors are divided into fifths, again and
+again, and each fifth tests once; their logs are read raw, and without the flicker of sensors between
+neighbouring exhibits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.caching.markov import LARGEST_ORDER, MarkovModel, MarkovSettings
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+    mean_and_spread,
+)
+from nearsight.experiments.framework.result_files import ResultFolder
+from nearsight.experiments.framework.style import SEQUENCE, STYLE
+from nearsight.experiments.studies.cachier.flicker import without_flicker
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.visits import read_visits_csv, sequences
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GENERATED, RAW, STEADY = "generated", "real, raw", "real, without flicker"
+BARE, BACKOFF = "bare", "backoff"
+TOPS = (1, 3, 5, 8)
+_FOLDS = 5
+_REPETITIONS, _SMOKE_REPETITIONS = 20, 2
+
+Walks = Sequence[Sequence[str]]
+
+
+class Figure(Experiment):
+    """Accuracy of Markov models."""
+
+    name: ClassVar[str] = "fig6.3"
+    takes_visits: ClassVar[bool] = True
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        repetitions = _SMOKE_REPETITIONS if options.smoke else _REPETITIONS
+        traces = [GENERATED] if options.visits is None else [GENERATED, RAW, STEADY]
+        return tuple(
+            Cell(
+                f"{trace.replace(', ', '-').replace(' ', '-')}-{number:02d}",
+                {"trace": trace, "number": number},
+            )
+            for trace in traces
+            for number in range(repetitions)
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        trace, number = str(cell.parameters["trace"]), int(cell.parameters["number"])
+        walks = _walks(trace, options, options.rng(self.name, "visitors", number))
+        training, test = _split(walks, number % _FOLDS, options.rng(self.name, "split", number // _FOLDS))
+        rows: list[Row] = []
+        for order, prior in product(range(LARGEST_ORDER + 1), (BARE, BACKOFF)):
+            settings = MarkovSettings(order=order, backoff=prior == BACKOFF)
+            steps, hits = accuracy(training, test, settings)
+            measured: Row = {"trace": trace, "repetition": number, "order": order, "prior": prior}
+            rows.extend({**measured, "top": top, "steps": steps, "hits": hits[top]} for top in TOPS)
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``accuracy.<trace>.<prior>.order <n>.top <m>``: mean and spread over the repetitions."""
+        values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+        for row in rows:
+            key = (row["trace"], row["prior"], f"order {row['order']}", f"top {row['top']}")
+            values[key].append(int(row["hits"]) / int(row["steps"]))
+        nested: dict[str, Any] = {}
+        for (trace, prior, order, top), measured in values.items():
+            place = nested.setdefault(trace, {}).setdefault(prior, {}).setdefault(order, {})
+            place[top] = mean_and_spread(measured)
+        return {"accuracy": nested}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+        found = summary["accuracy"]
+        generated = found[GENERATED][BARE]
+        targets = [_first_order_is_best(generated, top) for top in ("top 5", "top 8")]
+        top8 = generated["order 1"]["top 8"]["mean"]
+        targets.append(Target("generated visitors, order 1: top 8 over 0.80", top8, top8 > 0.8))
+        if RAW in found:
+            top3 = found[RAW][BARE]["order 1"]["top 3"]["mean"]
+            targets.append(Target("real visitors, raw, order 1: top 3 at least 0.70", top3, top3 >= 0.7))
+        return tuple(targets)
+
+    def table(  # noqa: D102
+        self, summary: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        rows = [
+            (trace, order.removeprefix("order "), prior, *map(_shown, tops.values()))
+            for trace, priors in summary["accuracy"].items()
+            for prior, orders in priors.items()
+            for order, tops in orders.items()
+        ]
+        return ("visitors", "order", "prior", *(f"top {top}" for top in TOPS)), rows
+
+    def plot(self, folder: Path) -> Path:  # noqa: D102
+        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
+        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+
+        found = self.metrics(ResultFolder(folder).rows())["accuracy"]
+        tops = {GENERATED: (5, 8), RAW: TOPS, STEADY: TOPS}
+        with mpl.rc_context(STYLE):
+            picture = Picture(figsize=(1.4 + 3.2 * len(found), 4.0), layout="constrained")
+            panels = picture.subplots(
+                1, len(found), sharey=True, squeeze=False, width_ratios=[len(tops[one]) + 1 for one in found]
+            )[0]
+            for axes, (trace, priors) in zip(panels, found.items(), strict=True):
+                _draw(axes, priors, tops[trace])
+                axes.set_title(_TITLES[trace])
+            panels[0].set_ylabel("share of steps whose next exhibit\nis among the first m predicted")
+            picture.suptitle(_caption(found), fontsize=8, color="#555555")
+            _legend(picture, panels[-1], columns=2 if len(found) == 1 else 6)
+            path = folder / f"{self.name}.png"
+            picture.savefig(path, dpi=160)
+        return path
+
+
+_ROOM_FOR_LABEL = 0.1
+_TITLES = {
+    GENERATED: "Generated visitors",
+    RAW: "Real visitors, raw log",
+    STEADY: "Real visitors, flicker removed",
+}
+
+
+def accuracy(training: Walks, test: Walks, settings: MarkovSettings) -> tuple[int, dict[int, int]]:
+    """Steps of the test walks, and how many of them were among the first m predictions, by m."""
+    objects = sorted({exhibit for walk in (*training, *test) for exhibit in walk})
+    model = MarkovModel(objects, settings)
+    for visitor, walk in enumerate(training):
+        for exhibit in walk:
+            model.observe(str(visitor), exhibit, 0.0)
+    ranks: list[int] = []
+    for walk in test:
+        for at in range(1, len(walk)):
+            past = tuple(walk[max(0, at - LARGEST_ORDER) : at])
+            predicted = model.next_objects(past, 0.0, max(TOPS)).object_ids
+            ranks.append(predicted.index(walk[at]) if walk[at] in predicted else max(TOPS))
+    return len(ranks), {top: sum(rank < top for rank in ranks) for top in TOPS}
+
+
+def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
+    if trace == GENERATED:
+        return list(sequences(generate_visits(rng)).values())
+    if options.visits is None:
+        raise InvalidArgument("real visitors need a file of visits", advice="give it with --visits")
+    walks = list(sequences(read_visits_csv(options.visits)).values())
+    if len(walks) < _FOLDS:
+        raise InvalidArgument(
+            f"{options.visits} has {len(walks)} visitors", advice=f"at least {_FOLDS} are needed"
+        )
+    return [without_flicker(walk) for walk in walks] if trace == STEADY else walks
+
+
+def _split(walks: Walks, fold: int, rng: np.random.Generator) -> tuple[Walks, Walks]:
+    """Training and test: by visitor, 80 % and 20 %; the folds of one shuffle test every visitor once."""
+    shuffled = rng.permutation(len(walks)).tolist()
+    test = frozenset(shuffled[fold::_FOLDS])
+    training = [walk for index, walk in enumerate(walks) if index not in test]
+    return training, [walks[index] for index in sorted(test)]
+
+
+def _first_order_is_best(orders: Mapping[str, Any], top: str) -> Target:
+    means = {order: tops[top]["mean"] for order, tops in orders.items()}
+    first = means.pop("order 1")
+    ahead = first - max(means.values())
+    return Target(f"generated visitors, {top}: order 1 ahead of every other order by", ahead, ahead > 0)
+
+
+def _shown(value: Mapping[str, float]) -> str:
+    return f"{value['mean']:.3f} ± {value['std']:.3f}"
+
+
+def _caption(found: Mapping[str, Any]) -> str:
+    runs = found[GENERATED][BARE]["order 1"]["top 5"]["runs"]
+    return f"80 % of the visitors teach, the others test: bars are means of {runs} such divisions"
+
+
+def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
+    orders = range(LARGEST_ORDER + 1)
+    width = 0.8 / len(tops)
+    for place, top in enumerate(tops):
+        colour = SEQUENCE[TOPS.index(top)]
+        x = np.array(orders) + (place - (len(tops) - 1) / 2) * width
+        bare = [priors[BARE][f"order {order}"][f"top {top}"] for order in orders]
+        means = np.array([one["mean"] for one in bare])
+        spread = np.array([[one["mean"] - one["min"], one["max"] - one["mean"]] for one in bare]).T
+        axes.bar(x, means, 0.92 * width, color=colour, label=f"m = {top}")
+        axes.errorbar(x, means, spread, fmt="none", ecolor="#8a8a8a", elinewidth=1.0, capsize=2)
+        backoff = [priors[BACKOFF][f"order {order}"][f"top {top}"]["mean"] for order in orders]
+        axes.plot(x, backoff, "D", color="white", markeredgecolor="black", markersize=4, zorder=3)
+        for at, mean, highest in zip(x, means, means + spread[1], strict=True):
+            inside = mean > _ROOM_FOR_LABEL
+            axes.text(
+                at,
+                0.012 if inside else highest + 0.025,
+                f"{mean:.2f}",
+                color="white" if inside else "black",
+                fontsize=7,
+                rotation=90,
+                ha="center",
+                va="bottom",
+            )
+    axes.set(xticks=list(orders), xlabel="order of the Markov model", ylim=(0, 1))
+
+
+def _legend(picture: Any, axes: Axes, columns: int) -> None:
+    from matplotlib.lines import Line2D  # noqa: PLC0415
+
+    handles, labels = axes.get_legend_handles_labels()
+    marker = Line2D([], [], marker="D", color="white", markeredgecolor="black", markersize=4)
+    bar = Line2D([], [], color="#8a8a8a", linewidth=1.0)
+    picture.legend(
+        [*handles, bar, marker],
+        [*labels, "least and most of all divisions", "with a prior from the lower orders"],
+        loc="outside lower center",
+        ncols=columns,
+    )

@@ -1,0 +1,242 @@
+"""The machines of a twin: what everything costs there, how many cores they have, what photos are like.
+
+Three worlds. *measured*: the costs of this machine, fitted to its testbed by ``twin-validation``; edge and
+cloud are as fast as this machine and have the cores of table 6.1, devices are Nexus 7. *testbed*: the same
+costs, and all processes on this one machine, as on the testbed. *paper*: the dissertation's own polynomials.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import xxhash
+
+from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.studies.cachier.edge_profile import ProfileAmount, measure_edge
+from nearsight.experiments.studies.cachier.scale.photo_kind import PhotoKind
+from nearsight.experiments.studies.cachier.scale.photo_sample import EDGE_OBJECTS, mark_of
+from nearsight.experiments.studies.cachier.scale.plan import AS_TESTBED, PAPER
+from nearsight.experiments.twin.cost_model import CostModel, lookups_ms
+from nearsight.experiments.twin.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_BYTES, paper_costs
+from nearsight.experiments.twin.session import Hardware
+
+if TYPE_CHECKING:
+    from nearsight.common.caching.profile import CacheProfile
+    from nearsight.experiments.datasets.dataset import Dataset
+
+NEXUS_7 = 311 / 51.14
+"""How much longer a Nexus 7 takes than the dissertation's PC: both extract features (tables 4.1 and 3.2)."""
+HARDWARE = Hardware(device_slowness=NEXUS_7)
+"""Table 6.1."""
+_EDGE_WORKERS = 2
+"""Of the daemon, unless it is told otherwise."""
+
+_AMOUNT = ProfileAmount((1, 8, 33, 66, 132, 264, 400), subsets=4, queries=12)
+
+M = TypeVar("M", CostModel, PhotoKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """One world.
+
+    Attributes
+    ----------
+    costs : CostModel
+    hardware : Hardware
+    photos : PhotoKind
+    origin : str
+        For a person: where the costs are from.
+    """
+
+    costs: CostModel
+    hardware: Hardware
+    photos: PhotoKind
+    origin: str
+
+    @property
+    def mark(self) -> str:
+        """Tells costs apart: results with others are never mixed with these."""
+        world = f"{self.costs.model_dump_json()} {self.hardware} {self.photos.model_dump_json()}"
+        return xxhash.xxh64_hexdigest(world.encode())
+
+
+def machines_of(options: RunOptions) -> Machines:
+    """The world of a run.
+
+    Raises
+    ------
+    NotFound
+        If costs of this machine are wanted, and were not measured; see `measure_machines`.
+    """
+    if options.costs == PAPER:
+        return paper_machines()
+    hardware = _this_machine() if options.costs == AS_TESTBED else HARDWARE
+    if options.smoke:
+        costs = CostModel.assumed()
+        return Machines(costs, hardware, PhotoKind.of(costs), "built-in: a smoke run measures none")
+    costs = CostModel.load(_costs_path(options))
+    return Machines(costs, hardware, PhotoKind.load(_photos_path(options)), costs.fitted_to)
+
+
+def _this_machine() -> Hardware:
+    cores = os.cpu_count() or 1
+    return Hardware(cloud=cores, edge=_EDGE_WORKERS, shared=cores)
+
+
+def paper_machines() -> Machines:
+    """The dissertation's world.
+
+    Its photos differ in recall and size, but all are looked up in the times of its tables. It prints no
+    spread, and that of our photos does not apply: our lookups verify candidates, few for a clear photo and
+    all for one that is not there, while its classifier compares with the descriptors of all objects.
+    """
+    costs = paper_costs()
+    kind = PhotoKind.of(costs)
+    known = float(costs.edge.curves(EDGE_OBJECTS).recall[-1])
+    recall = (*kind.recall[:-1], (kind.recall[-1][0], known))
+    median_bytes, spread = PAPER_PHOTO_BYTES
+    photos = kind.model_copy(
+        update={
+            "recall": recall,
+            "second_look": known,
+            "median_bytes": median_bytes,
+            "spread": spread,
+        }
+    )
+    return Machines(costs, PAPER_HARDWARE, photos, "the dissertation's tables 3.1, 3.2 and 4.1")
+
+
+def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
+    """Measure what `machines_of` needs and does not find.
+
+    Parameters
+    ----------
+    options : RunOptions
+        Where museums and measurements are kept.
+    say : callable
+        Told what is measured, as it takes minutes.
+    """
+    if options.costs == PAPER or options.smoke:
+        return
+    measuring = _Measuring(options, say)
+    costs = _kept_costs(options)
+    if costs is None:
+        costs = measuring.costs(_fitted_path(options))
+        costs.save(_costs_path(options))
+    photos = _read(PhotoKind, _photos_path(options))
+    if photos is None or photos.measured_over != mark_of(costs):
+        measuring.photos(costs).save(_photos_path(options))
+
+
+def _kept_costs(options: RunOptions) -> CostModel | None:
+    """Costs measured before, unless others were fitted since."""
+    costs = _read(CostModel, _costs_path(options))
+    if costs is not None and _is_newer(_fitted_path(options), _costs_path(options)):
+        return None
+    return costs
+
+
+def _read(kind: type[M], path: Path) -> M | None:
+    """A measurement; None if there is none, or none that this version can use: it is measured anew then."""
+    try:
+        return kind.load(path)
+    except (NotFound, CorruptStore):
+        return None
+
+
+def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:
+    """Costs that are fitted where few objects were profiled, with a profile of many.
+
+    The fit says what a lookup takes among the objects of an edge and of the whole catalogue; the profile says
+    how it grows between them and beyond. So the edge's f(132) and the cloud's f(400) stay what they were.
+    """
+    if fitted.edge.largest_k >= wide.largest_k:
+        return fitted
+    catalogue = wide.largest_k
+    before, now = (lookups_ms(profile, catalogue) for profile in (fitted.edge, wide))
+    at_edge = float(before[EDGE_OBJECTS] / now[EDGE_OBJECTS])
+    edge = wide.model_copy(
+        update={
+            "lookup_ms": tuple(at_edge * coefficient for coefficient in wide.lookup_ms),
+            "measurements": tuple(
+                one.model_copy(update={"lookup_ms": at_edge * one.lookup_ms}) for one in wide.measurements
+            ),
+            "extraction_ms": fitted.edge.extraction_ms,
+        }
+    )
+    extraction_ms = fitted.edge.extraction_ms
+    at_cloud = float((before[-1] + extraction_ms) / (at_edge * now[-1] + extraction_ms))
+    work = fitted.cloud_work.model_copy(update={"scale": fitted.cloud_work.scale * at_cloud})
+    return fitted.model_copy(update={"edge": edge, "cloud_work": work})
+
+
+class _Measuring:
+    """Measurements on the museum of 400 exhibits."""
+
+    def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
+        self._options = options
+        self._say = say
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        from nearsight.experiments.studies.cachier.museums import MUSEUM, dataset_of  # noqa: PLC0415
+
+        self._say("costs of this machine are measured: a museum of 400 exhibits")
+        return dataset_of(self._options, replace(MUSEUM, seed=self._options.seed))
+
+    def costs(self, fitted: Path) -> CostModel:
+        """As twin-validation fitted them, if it was run here; else from profiles alone."""
+        try:
+            costs = CostModel.load(fitted)
+        except (NotFound, CorruptStore) as error:
+            self._say(f"{error.message}: costs are profiled, not fitted to the testbed")
+            costs = self._profiled()
+        if costs.edge.largest_k >= _AMOUNT.sizes[-1]:
+            return costs
+        self._say("costs of this machine are measured: lookups among 1 to 400 objects")
+        return widened(costs, measure_edge(self._dataset, _AMOUNT, self._options.seed))
+
+    def _profiled(self) -> CostModel:
+        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.experiments.studies.cachier.prefetching import FULL, measure_profiles  # noqa: PLC0415
+
+        profiles = measure_profiles(FULL, self._dataset, _folder(self._options))
+        return CostModel(
+            edge=CacheProfile.load(profiles.edge),
+            device=DeviceProfile.load(profiles.adaptive),
+            fitted_to="profiles of this machine alone; twin-validation was not run",
+        )
+
+    def photos(self, costs: CostModel) -> PhotoKind:
+        """A sample of the museum's photos."""
+        from nearsight.experiments.studies.cachier.scale.photo_sample import measure_kind  # noqa: PLC0415
+
+        return measure_kind(self._dataset, costs, self._options.seed, self._say)
+
+
+def _folder(options: RunOptions) -> Path:
+    return options.museums.parent / "testbed" / "scale"
+
+
+def _costs_path(options: RunOptions) -> Path:
+    return _folder(options) / "costs.json"
+
+
+def _photos_path(options: RunOptions) -> Path:
+    return _folder(options) / "photos.json"
+
+
+def _fitted_path(options: RunOptions) -> Path:
+    return options.museums.parent / "testbed" / "twin" / "costs.json"
+
+
+def _is_newer(one: Path, other: Path) -> bool:
+    return one.is_file() and one.stat().st_mtime > other.stat().st_mtime

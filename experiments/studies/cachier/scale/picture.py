@@ -1,0 +1,218 @@
+"""Pictures of figures 6.4 to 6.14: each metric over the variable, a line per configuration.
+
+What the mean latency is made of, and who answers, are bars, at both ends of the variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure as Picture
+
+from nearsight.experiments.framework.result_files import ResultFolder
+from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.links.networks import in_words
+from nearsight.experiments.rig.metrics import LATE_MS
+from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, NAMES
+from nearsight.experiments.studies.cachier.scale.operating_point import (
+    CLASSES,
+    NETWORK,
+    NETWORKS,
+    SECTIONS,
+    VISITORS,
+)
+from nearsight.experiments.studies.cachier.scale.plan import AS_TESTBED, MEASURED, PAPER, TESTBED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WORLDS = {
+    MEASURED: "machines of table 6.1, costs measured on this machine",
+    AS_TESTBED: "everything on one machine as on the testbed, costs measured there",
+    PAPER: "machines of table 6.1, the dissertation's own costs",
+}
+_AXES = {
+    VISITORS: "visitors",
+    SECTIONS: "sections of 44 exhibits under one edge",
+    CLASSES: "classes in the cloud's catalogue",
+    NETWORK: "network between edge and cloud",
+}
+_PANELS = {
+    "p50_ms": ("Latency: median", "ms"),
+    "traffic_kbps": ("Bandwidth, building and cloud", "kbit/s, both ways"),
+    "edge_cpu": ("CPU of the edge", "% of its cores"),
+    "cloud_cpu": ("CPU of the cloud", "% of its cores"),
+    "recall": ("Recall", ""),
+    "precision": ("Precision", ""),
+}
+_DEVICE, _EDGE, _CLOUD = "#4f7a28", "#1f6f8b", "#c2571a"
+_PARTS = {
+    "device_ms": (_DEVICE, "device, and to the edge"),
+    "edge_ms": (_EDGE, "edge computing"),
+    "cloud_ms": (_CLOUD, "cloud computing"),
+    "queue_ms": ("#777777", "queues"),
+    "link_ms": ("#e0a33a", "link to the cloud"),
+}
+_ANSWERS = {
+    "by_device": (_DEVICE, "the device"),
+    "by_edge": (_EDGE, "the edge"),
+    "by_cloud": (_CLOUD, "the cloud"),
+}
+_SHARES = frozenset(("edge_cpu", "cloud_cpu"))
+_LOGARITHMIC = frozenset(("p50_ms", "traffic_kbps", *_SHARES))
+_PROBABILITIES = frozenset(("recall", "precision"))
+_DRAWN_FOR = {"up_kbps": "traffic_kbps"}
+"""Tables show both ways, the picture their sum."""
+_LEAST = {"traffic_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
+_ABSENT_IF_ZERO = frozenset(("p50_ms", "edge_cpu"))
+"""Nothing was answered, or there is no edge. An idle cloud or link is drawn at the least."""
+_BAR = 0.75
+_CLIPPED_FROM = 4.0
+"""Bars that are so many times longer than the middle one are cut off, and say how long they are."""
+
+
+def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
+    """Draw the picture from ``summary.json``; returns its path."""
+    found = ResultFolder(folder).summary()["metrics"]
+    drawn = {_DRAWN_FOR.get(metric, metric) for metric in shown}
+    metrics = [metric for metric in _PANELS if metric in drawn]
+    stacks = [
+        stack for first, stack in (("link_ms", _latency_parts), ("by_edge", draw_answers)) if first in shown
+    ]
+    with mpl.rc_context(STYLE):
+        count = len(metrics) + len(stacks)
+        picture = Picture(figsize=(5.2 * count, 4.3), layout="constrained")
+        panels = picture.subplots(1, count, squeeze=False)[0]
+        for axes, metric in zip(panels, metrics, strict=False):
+            draw_lines(axes, found, metric)
+        for axes, stack in zip(panels[len(metrics) :], stacks, strict=True):
+            stack(axes, found)
+        handles, labels = panels[0].get_legend_handles_labels()
+        picture.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        caption = world_in_words(found)
+        if "precision" in shown and found["on"] != TESTBED:
+            caption += ". The twin gives no wrong answers: its precision is 1"
+        picture.suptitle(caption, fontsize=8.5, color="#555555")
+        path = folder / name
+        picture.savefig(path, dpi=160)
+    return path
+
+
+def world_in_words(found: Mapping[str, Any]) -> str:
+    """Where it was measured, for a caption."""
+    if found["on"] == TESTBED:
+        world = f"Testbed: real daemons, all on one machine{_quality(found.get('worst', {}))}"
+    elif found.get("smoke") and found["costs"] != PAPER:
+        world = "Twin: a smoke run, with built-in costs"
+    else:
+        world = f"Twin: {_WORLDS[found['costs'] or MEASURED]}"
+    return f"{world}. Medians, least and most of the runs"
+
+
+def _quality(worst: Mapping[str, float]) -> str:
+    """How good the testbed was, if that is known."""
+    said = []
+    if "link_off_ms" in worst:
+        said.append(
+            f"link off by at most {worst['link_off_ms']:.2f} ms and {worst['link_off_percent']:.1f} %"
+        )
+    if worst.get("late_p99_ms", 0.0) > LATE_MS:
+        said.append(f"NOT TO BE TRUSTED: photos sent up to {worst['late_p99_ms']:.0f} ms late")
+    return "".join(f"; {one}" for one in said)
+
+
+def draw_lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
+    """Draw a metric over the variable, a line per configuration."""
+    values = found["values"]
+    title, unit = _PANELS[metric]
+    factor = 100.0 if metric in _SHARES else 1.0
+    least = smallest = _LEAST.get(metric, 0.0)
+    names = list(dict.fromkeys(tiers for one in values.values() for tiers in one))
+    for number, tiers in enumerate(names):
+        drawn = [
+            (place, one[tiers][metric])
+            for place, one in enumerate(values.values())
+            if one[tiers][metric]["median"] is not None
+            and (metric not in _ABSENT_IF_ZERO or one[tiers][metric]["median"] > 0)
+        ]
+        places = [place + 0.06 * (number - (len(names) - 1) / 2) for place, _ in drawn]
+        smallest = min([smallest, *(factor * one["min"] for _, one in drawn)])
+        medians = [max(least, factor * one["median"]) for _, one in drawn]
+        colour = COLOURS[tiers]
+        axes.plot(places, medians, "o-", color=colour, label=NAMES[tiers], markersize=4, linewidth=1.4)
+        axes.vlines(
+            places,
+            [max(least, factor * one["min"]) for _, one in drawn],
+            [max(least, factor * one["max"]) for _, one in drawn],
+            color=colour,
+            alpha=0.45,
+        )
+    axes.set_xticks(range(len(values)), [_label(found["variable"], value) for value in values])
+    if smallest < least:
+        unit = f"{unit}; less is drawn at {least:g}"
+    axes.set(title=title, ylabel=unit, xlabel=_AXES[found["variable"]])
+    if metric in _LOGARITHMIC:
+        axes.set_yscale("log")
+        plain_logarithmic(axes.yaxis)
+    if metric in _PROBABILITIES:
+        axes.set_ylim(-0.03, 1.05)
+
+
+def _label(variable: str, value: str) -> str:
+    if variable != NETWORK:
+        return value
+    return f"{value}\n" + in_words(NETWORKS[value]).replace(", ", "\n").replace(" Mbit/s", "")
+
+
+def _stacked(
+    axes: Axes, found: Mapping[str, Any], parts: Mapping[str, tuple[str, str]], factor: float = 1.0
+) -> tuple[list[int], list[float]]:
+    """Draw a bar per configuration at both ends of the variable; returns where, and how long they are.
+
+    ``parts`` are metrics, with a colour and a word each.
+    """
+    values = found["values"]
+    ends = list(dict.fromkeys((next(iter(values)), next(reversed(values)))))
+    bars = [(value, tiers, one) for value in ends for tiers, one in values[value].items()]
+    places = [number + number // len(values[ends[0]]) for number in range(len(bars))]
+    lefts = [0.0] * len(bars)
+    for metric, (colour, label) in parts.items():
+        widths = [factor * (one[metric]["median"] or 0.0) for _, _, one in bars]
+        axes.barh(places, widths, left=lefts, color=colour, label=label, height=_BAR)
+        lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    axes.set_yticks(places, [f"{NAMES[tiers]}, {value}" for value, tiers, _ in bars], fontsize=7)
+    axes.invert_yaxis()
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+    return places, lefts
+
+
+def draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
+    """Which tier answers, at both ends of the variable."""
+    _stacked(axes, found, _ANSWERS, 100.0)
+    axes.set(title="Who answers", xlabel="% of photos, medians of the runs; the rest had no answer")
+    axes.set_xlim(0, 104)
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(_ANSWERS))
+
+
+def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
+    """What the mean latency is made of, at both ends of the variable."""
+    places, lefts = _stacked(axes, found, _PARTS)
+    axes.set(title="What the mean is made of", xlabel="ms, of answered photos")
+    most = _CLIPPED_FROM * sorted(lefts)[len(lefts) // 2]
+    axes.set_xlim(0, min(1.15 * max(lefts), most))
+    for place, total in zip(places, lefts, strict=True):
+        beyond = total > most
+        axes.text(
+            0.99 * most if beyond else total,
+            place,
+            f"{total:,.0f} →" if beyond else f" {total:,.0f}",
+            ha="right" if beyond else "left",
+            va="center",
+            fontsize=7,
+            color="white" if beyond else "#333333",
+        )
+    axes.legend(fontsize=7, loc="lower right")

@@ -1,0 +1,249 @@
+"""A figure of sections 6.3 to 6.6: one variable, six configurations, four runs with other traces each.
+
+Figures of one variable have the same rows and show other metrics of them. Figures of different variables have
+the baseline in common; who measures it first measures it for all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.logging import configure_logging
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.studies.cachier.scale.configurations import NAMES, ORDER
+from nearsight.experiments.studies.cachier.scale.expectations import targets_of
+from nearsight.experiments.studies.cachier.scale.machines import machines_of, measure_machines
+from nearsight.experiments.studies.cachier.scale.operating_point import NETWORK, OperatingPoint
+from nearsight.experiments.studies.cachier.scale.plan import MEASURED, TESTBED, TWIN, amount_of, points_of
+from nearsight.experiments.studies.cachier.scale.twin_runs import UNKNOWN_SHARE, play_on_twin
+
+LATENCY = ("p50_ms", "p95_ms", "mean_ms", "device_ms", "edge_ms", "cloud_ms", "queue_ms", "link_ms")
+BANDWIDTH = ("up_kbps", "down_kbps")
+TRAFFIC = "traffic_kbps"
+"""Both ways together: models that edges fetch are no less a load than photos."""
+CPU = ("edge_cpu", "cloud_cpu")
+ACCURACY = ("recall", "precision")
+ANSWERS = ("by_device", "by_edge", "by_cloud")
+METRICS = (*LATENCY, *BANDWIDTH, *CPU, *ACCURACY, *ANSWERS)
+_PERCENT = frozenset((*CPU, *ANSWERS))
+_HEADINGS = {
+    **{f"{part}_ms": f"{part} ms" for part in ("p50", "p95", "mean", "device", "edge", "cloud", "queue")},
+    "link_ms": "link ms",
+    "up_kbps": "up kbit/s",
+    "down_kbps": "down kbit/s",
+    "edge_cpu": "CPU edge",
+    "cloud_cpu": "CPU cloud",
+    "recall": "recall",
+    "precision": "precision",
+    **{f"by_{tier}": f"by {tier}" for tier in ("device", "edge", "cloud")},
+}
+
+
+class ScaleFigure(Experiment):
+    """One figure.
+
+    Attributes
+    ----------
+    variable : str
+        What changes.
+    shown : tuple of str
+        Metrics in table and picture.
+    """
+
+    variable: ClassVar[str]
+    shown: ClassVar[tuple[str, ...]]
+    takes_machines: ClassVar[bool] = True
+    shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
+
+    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:  # noqa: D102
+        return with_machines(options, say)
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        return cells_at(points_of(self.variable, options), amount_of(options).runs)
+
+    def cell_of(self, row: StoredRow) -> str:  # noqa: D102
+        return cell_of(row)
+
+    def processes(self, options: RunOptions) -> int:  # noqa: D102
+        return amount_of(options).processes
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        return run_cell(cell, options)
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``values.<value of the variable>.<configuration>.<metric>``: median and range over the runs."""
+        return {"variable": self.variable, **world_of(rows), "values": by_value(rows, self.variable)}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+        return targets_of(summary)
+
+    def table(  # noqa: D102
+        self, summary: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        rows = [
+            (value, NAMES[tiers], *(shown(name, one[name]) for name in self.shown), one["failed"])
+            for value, configurations in summary["values"].items()
+            for tiers, one in configurations.items()
+        ]
+        headings = [_HEADINGS[name] for name in self.shown]
+        return (self.variable, "configuration", *headings, "no answer"), rows
+
+    def plot(self, folder: Path) -> Path:  # noqa: D102
+        from nearsight.experiments.studies.cachier.scale.picture import draw  # noqa: PLC0415
+
+        return draw(folder, f"{self.name}.png", self.shown)
+
+
+def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions:
+    """The options of a run on twin or testbed, with costs that are measured if need be.
+
+    Raises
+    ------
+    InvalidArgument
+        If costs are given for the testbed, which has its own.
+    """
+    on = options.on or TWIN
+    if on == TESTBED:
+        if options.costs:
+            raise InvalidArgument(
+                "the testbed takes the time that it takes", advice="leave out --costs, or take --on twin"
+            )
+        measure_machines(replace(options, costs=MEASURED), say)
+        return replace(options, on=on, costs="")
+    options = replace(options, on=on, costs=options.costs or MEASURED)
+    measure_machines(options, say)
+    return replace(options, costs_mark=machines_of(options).mark)
+
+
+def cells_at(
+    points: Sequence[OperatingPoint], runs: int, unknown_share: float = UNKNOWN_SHARE
+) -> tuple[Cell, ...]:
+    """One per point and run."""
+    return tuple(
+        Cell(
+            _key(point, run, unknown_share),
+            {
+                "visitors": point.visitors,
+                "sections": point.sections,
+                "classes": point.classes,
+                "network": point.network,
+                "run": run,
+                "unknown_share": unknown_share,
+            },
+        )
+        for run in range(1, runs + 1)
+        for point in points
+    )
+
+
+def cell_of(row: StoredRow) -> str:
+    """The key of the cell that a row is from."""
+    return _key(_point(row), int(row["run"]), float(row["unknown_share"]))
+
+
+def _key(point: OperatingPoint, run: int, unknown_share: float) -> str:
+    strangers = f"-unknown{unknown_share:g}" if unknown_share else ""
+    return f"{point.key}{strangers}-run{run}"
+
+
+def _point(values: Mapping[str, Any]) -> OperatingPoint:
+    return OperatingPoint(
+        int(values["visitors"]), int(values["sections"]), int(values["classes"]), str(values["network"])
+    )
+
+
+def run_cell(cell: Cell, options: RunOptions) -> list[Row]:
+    """All configurations at a point, with the traces of a run."""
+    point, run = _point(cell.parameters), int(cell.parameters["run"])
+    unknown_share, amount = float(cell.parameters["unknown_share"]), amount_of(options)
+    if options.on == TESTBED:
+        from nearsight.experiments.studies.cachier.scale.testbed_runs import play_on_testbed  # noqa: PLC0415
+
+        return play_on_testbed(point, ORDER, run, options, amount, unknown_share)
+    configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
+    machines = machines_of(options)
+    return play_on_twin(
+        point,
+        ORDER,
+        run,
+        machines.costs,
+        machines.hardware,
+        seed=options.seed,
+        seconds=amount.seconds,
+        photos=machines.photos,
+        unknown_share=unknown_share,
+        crowd=amount.crowd,
+    )
+
+
+def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """Where rows were measured, by their provenance: ``on``, ``costs``, ``smoke``; how well, by themselves.
+
+    ``worst`` has the largest error of a link, and how late photos were sent; on the testbed alone.
+    """
+    configuration = json.loads(rows[0].get("configuration") or "{}")
+    told = {name: configuration.get(name, "") for name in ("on", "costs")}
+    checked = [name for name in ("link_off_ms", "link_off_percent", "late_p99_ms") if name in rows[0]]
+    worst = {name: max(float(row[name] or 0.0) for row in rows) for name in checked}
+    return {
+        **told,
+        "smoke": bool(configuration.get("smoke")),
+        **({"worst": worst} if told["on"] == TESTBED else {}),
+    }
+
+
+def by_value(rows: Sequence[StoredRow], variable: str) -> dict[str, Any]:
+    """Medians and ranges over the runs, by value of the variable and configuration."""
+    groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
+    for row in rows:
+        groups[row[variable], row["tiers"]].append(row)
+    values = sorted({value for value, _ in groups}, key=lambda value: _place(variable, value))
+    return {
+        value: {tiers: numbers(groups[value, tiers]) for tiers in ORDER if (value, tiers) in groups}
+        for value in values
+    }
+
+
+_BY_SPEED = ("Slow", "Medium", "baseline", "Fast", "SuperFast")
+
+
+def _place(variable: str, value: str) -> int:
+    return _BY_SPEED.index(value) if variable == NETWORK else int(value)
+
+
+def numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """All metrics of the runs of one configuration at one point."""
+    found: dict[str, Any] = {
+        name: _range([float(row[name]) for row in rows if row[name] != ""]) for name in METRICS
+    }
+    found[TRAFFIC] = _range([sum(float(row[name]) for name in BANDWIDTH) for row in rows])
+    counts = {name: sum(int(row[name]) for row in rows) for name in ("requests", "failed")}
+    return {**found, **counts, "runs": len(rows)}
+
+
+def _range(values: Sequence[float]) -> dict[str, Any]:
+    if not values:
+        return dict.fromkeys(("median", "min", "max"))
+    return {
+        "median": round(float(np.median(values)), 6),
+        "min": round(min(values), 6),
+        "max": round(max(values), 6),
+    }
+
+
+def shown(name: str, value: Mapping[str, Any]) -> str:
+    """A median for a table."""
+    median = value["median"]
+    if median is None:
+        return "-"
+    if name in _PERCENT:
+        return f"{100 * median:.2f} %"
+    return f"{median:.3f}" if name in ACCURACY else f"{median:.1f}"

@@ -1,0 +1,137 @@
+"""The metrics of section 6.2.2, of one configuration in one session: pure functions of its requests.
+
+Latencies count every request, those that failed with the time until they did: a system that drops what is
+late must not look fast. The mean latency is split among requests that were answered; what no tier accounts
+for is the device's own computing and the way to the tier that it asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nearsight.experiments.framework.experiment import Row
+from nearsight.experiments.rig.metrics import precision, recall
+from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
+
+TIERS = ("device", "edge", "cloud")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What infrastructure a session used while devices were served.
+
+    Attributes
+    ----------
+    seconds : float
+        How long they were.
+    cpu_s : mapping of str to float
+        Core seconds of "edge" and "cloud"; a tier that there is not, not.
+    cores : mapping of str to int
+        Of each tier: what 100 % of its CPU are.
+    up_bytes, down_bytes : int
+        Between building and cloud, models included.
+    """
+
+    seconds: float
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
+    cores: Mapping[str, int] = field(default_factory=dict)
+    up_bytes: int = 0
+    down_bytes: int = 0
+
+    def cpu_share(self, tier: str) -> float:
+        """Part of a tier's cores that was busy."""
+        return self.cpu_s.get(tier, 0.0) / (self.seconds * self.cores.get(tier, 1))
+
+
+def session_row(
+    point: OperatingPoint,
+    tiers: str,
+    run: int,
+    rows: Sequence[RequestRow],
+    usage: Usage,
+    unknown_share: float = 0.0,
+) -> Row:
+    """All metrics of one configuration; ready for CSV. Numbers that do not exist are empty."""
+    return {
+        "visitors": point.visitors,
+        "sections": point.sections,
+        "classes": point.classes,
+        "network": point.network,
+        "run": run,
+        "tiers": tiers,
+        "unknown_share": unknown_share,
+        "requests": len(rows),
+        "failed": sum(not row.is_answered for row in rows),
+        **_latency(rows),
+        **{f"{part}_ms": round(value, 4) for part, value in split(rows).items()},
+        "recall": _rounded(recall(rows)),
+        "precision": _rounded(precision(rows)),
+        **{f"{tier}_cpu": round(usage.cpu_share(tier), 6) for tier in ("edge", "cloud")},
+        "up_kbps": round(usage.up_bytes * 8e-3 / usage.seconds, 3),
+        "down_kbps": round(usage.down_bytes * 8e-3 / usage.seconds, 3),
+        **{
+            f"by_{tier}": round(float(np.mean([row.answered_by == tier for row in rows])), 5) if rows else ""
+            for tier in TIERS
+        },
+        "late_p99_ms": round(float(np.percentile([row.late_ms for row in rows], 99)), 2) if rows else "",
+    }
+
+
+def link_errors(calibration: Mapping[str, Any]) -> Row:
+    """How far the link to the cloud was from what was asked, when it was calibrated."""
+    rates = (calibration["up_error_percent"], calibration["down_error_percent"])
+    return {
+        "link_off_ms": abs(calibration["rtt_error_ms"]),
+        "link_off_percent": max(abs(error) for error in rates),
+    }
+
+
+def _latency(rows: Sequence[RequestRow]) -> Row:
+    values = [row.latency_ms for row in rows if not np.isnan(row.latency_ms)]
+    if not values:
+        return dict.fromkeys(("p50_ms", "p95_ms", "mean_ms", "std_ms"), "")
+    p50, p95 = np.percentile(values, [50, 95])
+    numbers = {"p50_ms": p50, "p95_ms": p95, "mean_ms": np.mean(values), "std_ms": np.std(values)}
+    return {name: round(float(value), 4) for name, value in numbers.items()}
+
+
+def split(rows: Sequence[RequestRow]) -> dict[str, float]:
+    """Parts of the mean latency of answered requests [ms].
+
+    Returns
+    -------
+    dict
+        "device": until a tier has the question, and back from it (computing on the device; the way to the
+        edge, which has no limits; 0 where devices ask the cloud and compute nothing). "edge", "cloud": their
+        computing. "queue": waiting at both. "link": between building and cloud.
+    """
+    answered = [row for row in rows if row.is_answered]
+    if not answered:
+        return dict.fromkeys(("device", "edge", "cloud", "queue", "link"), 0.0)
+    parts = np.array([_parts(row) for row in answered])
+    means = parts.mean(axis=0)
+    return dict(zip(("device", "edge", "cloud", "queue", "link"), map(float, means), strict=True))
+
+
+def _parts(row: RequestRow) -> tuple[float, float, float, float, float]:
+    at_cloud = row.cloud_queue_ms + row.cloud_compute_ms
+    at_edge = row.edge_queue_ms + row.edge_compute_ms
+    rest = row.latency_ms - at_edge
+    if at_edge or row.edge_next_tier_ms:
+        behind, device = row.edge_next_tier_ms, rest - row.edge_next_tier_ms
+    elif row.answered_by == "cloud":
+        behind, device = rest, 0.0
+    else:
+        behind, device = 0.0, rest
+    queue = row.edge_queue_ms + row.cloud_queue_ms
+    link = max(0.0, behind - at_cloud)
+    return max(0.0, device), row.edge_compute_ms, row.cloud_compute_ms, queue, link
+
+
+def _rounded(value: float | None) -> float | str:
+    return "" if value is None else round(value, 5)

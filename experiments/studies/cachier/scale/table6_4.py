@@ -1,0 +1,198 @@
+"""Table 6.4, measured: for which visitors, objects, classes and networks each part of the system suffices.
+
+It needs the rows of all four variables; those that figures 6.4, 6.7, 6.10 and 6.12 left are used. Besides,
+the full system is compared with only-cloud at the baseline with 10 visitors, with photos as in the
+dissertation (all show an exhibit of the sections) and with 5 % photos of what nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES
+from nearsight.experiments.studies.cachier.scale.expectations import (
+    COLUMNS,
+    EXPECTED,
+    IN_WORDS,
+    growth,
+    spread,
+    targets_of,
+)
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, VARIABLES, OperatingPoint
+from nearsight.experiments.studies.cachier.scale.plan import amount_of, points_of
+from nearsight.experiments.studies.cachier.scale.scale_figure import (
+    TRAFFIC,
+    by_value,
+    cell_of,
+    cells_at,
+    numbers,
+    run_cell,
+    with_machines,
+    world_of,
+)
+from nearsight.experiments.twin.session import ONLY_CLOUD
+
+STRANGERS = 0.05
+"""Share of photos that show nothing that anybody knows, in the second comparison."""
+TENTH = 0.1
+_COMPARED = {"p50_ms": "p50", TRAFFIC: "bytes to and from the cloud", "cloud_cpu": "CPU of the cloud"}
+_MANY = 10
+_DEARER = 1.5
+
+
+class Figure(Experiment):
+    """The table."""
+
+    name: ClassVar[str] = "table6.4"
+    takes_machines: ClassVar[bool] = True
+    shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12")
+
+    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:  # noqa: D102
+        return with_machines(options, say)
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+        runs = amount_of(options).runs
+        points = dict.fromkeys(point for variable in VARIABLES for point in points_of(variable, options))
+        many = _many(options)
+        return (
+            *cells_at([*points, *(point for point in (many,) if point not in points)], runs),
+            *cells_at((many,), runs, STRANGERS),
+        )
+
+    def cell_of(self, row: StoredRow) -> str:  # noqa: D102
+        return cell_of(row)
+
+    def processes(self, options: RunOptions) -> int:  # noqa: D102
+        return amount_of(options).processes
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+        return run_cell(cell, options)
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``variables.<variable>``: as of its figures; ``compared``: both systems with many visitors."""
+        known = [row for row in rows if not float(row["unknown_share"])]
+        strange = [row for row in rows if float(row["unknown_share"])]
+        at = [row for row in known if _point(row) == _point(strange[0])]
+        return {
+            **world_of(rows),
+            "variables": {variable: by_value(_along(known, variable), variable) for variable in VARIABLES},
+            "compared": {
+                f"{share:g}": {
+                    tiers: numbers([row for row in found if row["tiers"] == tiers])
+                    for tiers in (ONLY_CLOUD, FULL)
+                }
+                for share, found in ((0.0, at), (STRANGERS, strange))
+            },
+            "visitors": int(strange[0]["visitors"]),
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+        world = {name: summary[name] for name in ("on", "costs", "smoke")}
+        shapes = [
+            target
+            for variable, values in summary["variables"].items()
+            for target in targets_of({**world, "variable": variable, "values": values})
+        ]
+        return (*shapes, *_tenths(summary))
+
+    def table(  # noqa: D102
+        self, summary: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        rows = []
+        for variable, values in summary["variables"].items():
+            first, last = next(iter(values)), next(reversed(values))
+            for tiers in COLUMNS:
+                p50 = [values[value][tiers]["p50_ms"]["median"] for value in (first, last)]
+                rows.append(
+                    (
+                        variable,
+                        NAMES[tiers],
+                        f"{first} to {last}",
+                        *(f"{one:.1f}" for one in p50),
+                        f"{growth(variable, tiers, values):.2f}",
+                        f"{spread(tiers, values):.2f}",
+                        EXPECTED[variable][tiers],
+                        IN_WORDS[variable][tiers],
+                    )
+                )
+        columns = ("variable", "system", "from, to", "p50 ms first", "p50 ms last")
+        return (*columns, "heavy / light", "most / least", "dissertation", "its table 6.4"), rows
+
+    def plot(self, folder: Path) -> Path:  # noqa: D102
+        from nearsight.experiments.studies.cachier.scale.table_picture import draw  # noqa: PLC0415
+
+        return draw(folder, f"{self.name}.png")
+
+
+def _many(options: RunOptions) -> OperatingPoint:
+    """Where the full system is compared with only-cloud."""
+    if options.smoke:
+        return points_of("visitors", options)[-1]
+    return replace(BASELINE, visitors=_MANY)
+
+
+def _point(row: StoredRow) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("visitors", "sections", "classes", "network"))
+
+
+def _along(rows: Sequence[StoredRow], variable: str) -> list[StoredRow]:
+    """The rows at which all other variables are as at most points: the baseline."""
+    others = [name for name in VARIABLES if name != variable]
+    usual = {name: _commonest([row[name] for row in rows]) for name in others}
+    return [row for row in rows if all(row[name] == usual[name] for name in others)]
+
+
+def _commonest(values: Sequence[str]) -> str:
+    return max(dict.fromkeys(values), key=values.count)
+
+
+def _tenths(summary: Mapping[str, Any]) -> list[Target]:
+    targets = []
+    for share, found in summary["compared"].items():
+        full, cloud = found[FULL], found[ONLY_CLOUD]
+        strangers = float(share)
+        what = f"{strangers:.0%} unknown photos" if strangers else "all photos of exhibits"
+        for metric, words in _COMPARED.items():
+            ratio = full[metric]["median"] / cloud[metric]["median"]
+            targets.append(
+                Target(
+                    f"baseline, {summary['visitors']} visitors, {what}: {words} of the full system over "
+                    f"only-cloud's, at most {TENTH:g}",
+                    round(ratio, 4),
+                    ratio <= TENTH,
+                    "" if ratio <= TENTH else _why(metric, full, cloud),
+                )
+            )
+    return targets
+
+
+def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
+    """What sets the ratio, in numbers of both."""
+    if metric == "p50_ms":
+        parts = ", ".join(
+            f"{part} {full[f'{part}_ms']['median']:.1f}" for part in ("device", "edge", "queue")
+        )
+        ours, theirs = (one["p50_ms"]["median"] for one in (full, cloud))
+        link_ms = cloud["link_ms"]["median"]
+        return (
+            f"p50 is {ours:.1f} ms, only-cloud's {theirs:.1f} ms (network {link_ms:.1f} ms of its mean); "
+            f"of the full system's mean take [ms]: {parts}"
+        )
+    found = (
+        f"{full['by_cloud']['median']:.1%} of the full system's photos reach the cloud; "
+        f"{1.0 - full['recall']['median']:.1%} of those of exhibits are recognised by nobody, and no cache "
+        "keeps them from it"
+    )
+    if metric == TRAFFIC:
+        models = full["down_kbps"]["median"] / full[TRAFFIC]["median"]
+        return f"{found}; {models:.0%} of the bytes come from the cloud, nearly all of them models"
+    each = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
+    again = " (it is looked at again, harder)" if each[0] > _DEARER * each[1] else ""
+    return (
+        f"{found}; such a photo costs {each[0] / each[1]:.1f} times{again} an average one of only-cloud's, "
+        f"of which {cloud['failed'] / cloud['requests']:.0%} get no answer"
+    )

@@ -1,0 +1,1 @@
+"""Estimates that forget, for a crowd that moves."""

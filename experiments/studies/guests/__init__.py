@@ -1,0 +1,1 @@
+"""What an edge gains by fetching ahead."""

@@ -1,0 +1,1 @@
+"""Where the full system loses to a simpler one."""

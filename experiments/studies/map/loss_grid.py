@@ -1,0 +1,136 @@
+"""The operating points of the map: the four variables of section 6.2.1, and a fifth, the machines.
+
+Every combination is played. The dissertation varied one variable at a time, with one kind of phone and one
+kind of edge; how fast the two are decides who should look at a photo.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from types import MappingProxyType
+from typing import Any
+
+from nearsight.experiments.framework.experiment import Cell, RunOptions
+from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, OperatingPoint
+from nearsight.experiments.twin.session import Hardware
+
+SLOW_EDGE = 4.0
+"""How much slower a core of the small edge is than one of table 6.1's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Phones and an edge.
+
+    Attributes
+    ----------
+    phone_slowness : float
+        Time of a phone for a photo over that of a core of table 6.1's edge.
+    small_edge : bool
+        One core that is four times slower, as of a single-board computer; else table 6.1's edge.
+    """
+
+    phone_slowness: float
+    small_edge: bool
+
+    def of(self, world: Hardware) -> Hardware:
+        """The same cloud with these machines; the phones of a world are a Nexus 7."""
+        phones = replace(world, device_slowness=world.device_slowness * self.phone_slowness / NEXUS_7)
+        if not self.small_edge:
+            return phones
+        return replace(phones, edge=1, edge_slowness=world.edge_slowness * SLOW_EDGE)
+
+
+FAST_PHONE = 1.0
+MACHINES: Mapping[str, Machines] = MappingProxyType(
+    {
+        "fast phones, edge of table 6.1": Machines(FAST_PHONE, small_edge=False),
+        "Nexus 7, edge of table 6.1": Machines(NEXUS_7, small_edge=False),
+        "fast phones, small edge": Machines(FAST_PHONE, small_edge=True),
+        "Nexus 7, small edge": Machines(NEXUS_7, small_edge=True),
+    }
+)
+"""As a person would say it. A fast phone takes as long as a core of table 6.1's edge, a Nexus 7 six times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is played.
+
+    Attributes
+    ----------
+    points : tuple of OperatingPoint
+        Each with all machines.
+    repeated : tuple of OperatingPoint
+        Those that are played again with other traces, which tells what chance does.
+    runs : int
+        How often these are played.
+    machines : tuple of str
+        In `MACHINES`.
+    seconds : float
+        How long visitors are followed.
+    crowd : int
+        Visitors that there are walks of; four fifths of them taught the edge before.
+    processes : int
+        Cells at a time.
+    """
+
+    points: tuple[OperatingPoint, ...]
+    repeated: tuple[OperatingPoint, ...]
+    runs: int
+    machines: tuple[str, ...]
+    seconds: float
+    crowd: int
+    processes: int = 1
+
+    def cells(self) -> tuple[Cell, ...]:
+        """One per point and run, with all machines."""
+        first = [(point, 1) for point in self.points]
+        again = [(point, run) for run in range(2, self.runs + 1) for point in self.repeated]
+        return tuple(
+            Cell(
+                f"{point.key}-run{run}",
+                {
+                    "visitors": point.visitors,
+                    "sections": point.sections,
+                    "classes": point.classes,
+                    "network": point.network,
+                    "run": run,
+                },
+            )
+            for point, run in (*first, *again)
+        )
+
+
+_VISITORS, _SECTIONS, _CLASSES = (1, 10, 40), (1, 3, 9), (500, 2000)
+_NETWORKS = ("Slow", "baseline", "SuperFast")
+_RUNS = 3
+_SMOKE_POINT = replace(BASELINE, visitors=2, sections=1, classes=50)
+
+
+def grid_of(options: RunOptions) -> Grid:
+    """What a run plays."""
+    if options.smoke:
+        smallest = tuple(MACHINES)[:1]
+        return Grid((_SMOKE_POINT,), (_SMOKE_POINT,), runs=2, machines=smallest, seconds=8.0, crowd=20)
+    points = tuple(OperatingPoint(*one) for one in product(_VISITORS, _SECTIONS, _CLASSES, _NETWORKS))
+    repeated = tuple(replace(BASELINE, visitors=n) for n in _VISITORS)
+    return Grid(
+        points,
+        repeated,
+        runs=options.runs or _RUNS,
+        machines=tuple(MACHINES),
+        seconds=45.0,
+        crowd=120,
+        processes=os.cpu_count() or 1,
+    )
+
+
+def point_of(values: Mapping[str, Any]) -> OperatingPoint:
+    """The point of a cell or row."""
+    visitors, sections, classes = (int(values[name]) for name in ("visitors", "sections", "classes"))
+    return OperatingPoint(visitors, sections, classes, str(values["network"]))

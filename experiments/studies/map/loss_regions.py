@@ -1,0 +1,193 @@
+"""Regions of the map in words: a shallow decision tree over the variables, read out as sentences.
+
+The tree sees the logarithms of the variables, the network by its upstream rate. Its accuracy is told twice:
+for the points that it was grown on, and for points that it had not seen (cross-validation).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nearsight.experiments.studies.cachier.scale.configurations import NAMES
+from nearsight.experiments.studies.cachier.scale.operating_point import NETWORKS
+from nearsight.experiments.studies.map.loss_grid import FAST_PHONE, MACHINES, SLOW_EDGE
+from nearsight.experiments.studies.map.losses import METRICS, Loss, Place, digits
+
+_DEPTH = 3
+_LEAST_LEAF = 0.04
+"""Of all points: a region is more than a few odd ones."""
+_FOLDS = 6
+_Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One axis of the map.
+
+    Attributes
+    ----------
+    number : callable
+        Its value at a place; what the tree's logarithms are of.
+    words : callable
+        Says which of all its values a region has.
+    """
+
+    number: Callable[[Place], float]
+    words: Callable[[_Numbers, _Numbers], str]
+
+
+def _counted(noun: str) -> Callable[[_Numbers, _Numbers], str]:
+    def words(values: _Numbers, every: _Numbers) -> str:
+        if len(values) == 1:
+            return f"{values[0]:g} {noun if values[0] != 1 else noun.removesuffix('s')}"
+        if values[-1] == every[-1]:
+            return f"{values[0]:g} or more {noun}"
+        if values[0] == every[0]:
+            return f"at most {values[-1]:g} {noun}"
+        return f"{values[0]:g} to {values[-1]:g} {noun}"
+
+    return words
+
+
+def _of_networks(values: _Numbers, every: _Numbers) -> str:
+    names = [next(name for name, link in NETWORKS.items() if link.up_mbps == value) for value in values]
+    del every
+    return f"network {' or '.join(names)}"
+
+
+def _of_phones(values: _Numbers, every: _Numbers) -> str:
+    del every
+    return "fast phones" if values == (FAST_PHONE,) else "Nexus 7"
+
+
+def _of_edges(values: _Numbers, every: _Numbers) -> str:
+    del every
+    return "small edge" if values == (SLOW_EDGE,) else "edge of table 6.1"
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "phones": Variable(lambda place: MACHINES[place.machines].phone_slowness, _of_phones),
+    "edge": Variable(lambda place: SLOW_EDGE if MACHINES[place.machines].small_edge else 1.0, _of_edges),
+    "visitors": Variable(lambda place: float(place.visitors), _counted("visitors")),
+    "sections": Variable(lambda place: float(place.sections), _counted("sections")),
+    "classes": Variable(lambda place: float(place.classes), _counted("classes")),
+    "network": Variable(lambda place: NETWORKS[place.network].up_mbps, _of_networks),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of the map where the full system loses.
+
+    Attributes
+    ----------
+    where : str
+        In words.
+    points, lost : int
+        In it, and lost ones of them.
+    losses : tuple of Loss
+        The lost ones.
+    """
+
+    where: str
+    points: int
+    losses: tuple[Loss, ...]
+
+    @property
+    def lost(self) -> int:
+        """Points that are lost."""
+        return len(self.losses)
+
+    def sentence(self, metric: str) -> str:
+        """For a person: where, how often, how much, and to whom."""
+        unit = METRICS[metric].unit
+        differences = [one.difference for one in self.losses]
+        percent = [100 * (one.ratio - 1) for one in self.losses]
+        rivals = Counter(NAMES[one.rival] for one in self.losses)
+        whom = ", ".join(f"{name} ({count})" for name, count in rivals.most_common(2))
+        middle, most = digits(float(np.median(differences))), digits(max(differences))
+        return (
+            f"{self.where}: {self.lost} of {self.points} points, by {middle} {unit} "
+            f"({np.median(percent):+.0f} %) in the middle and {most} {unit} at most; best there: {whom}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """What the tree says.
+
+    Attributes
+    ----------
+    regions : tuple of Region
+        The largest first.
+    accuracy, unseen_accuracy : float
+        Share of the points that it puts on the right side: of all, and of points it was not grown on.
+    always : float
+        What one would reach by always saying what is more frequent.
+    """
+
+    regions: tuple[Region, ...]
+    accuracy: float
+    unseen_accuracy: float
+    always: float
+
+
+def regions_of(losses: Sequence[Loss]) -> Regions:
+    """Grow the tree and read it."""
+    from sklearn.tree import DecisionTreeClassifier  # noqa: PLC0415
+
+    lost = np.array([one.lost for one in losses])
+    share = float(lost.mean())
+    always = max(share, 1 - share)
+    if share in {0.0, 1.0}:
+        everywhere = (Region("everywhere", len(losses), tuple(losses)),) if share else ()
+        return Regions(everywhere, 1.0, 1.0, always)
+    numbers = np.array([[one.number(loss.place) for one in VARIABLES.values()] for loss in losses])
+    least = max(1, round(_LEAST_LEAF * len(losses)))
+    tree = DecisionTreeClassifier(max_depth=_DEPTH, min_samples_leaf=least, random_state=0)
+    unseen = _unseen(tree, np.log2(numbers), lost)
+    tree.fit(np.log2(numbers), lost)
+    regions = [_region(part, numbers, losses) for part in _parts(tree.tree_, np.log2(numbers), lost)]
+    said = tree.predict(np.log2(numbers))
+    ordered = sorted((one for one in regions if one.lost), key=lambda one: -one.lost)
+    return Regions(tuple(ordered), float(np.mean(said == lost)), unseen, always)
+
+
+def _unseen(tree: Any, numbers: Any, lost: Any) -> float:
+    from sklearn.model_selection import KFold, cross_val_predict  # noqa: PLC0415
+
+    folds = KFold(min(_FOLDS, len(lost)), shuffle=True, random_state=0)
+    return float(np.mean(cross_val_predict(tree, numbers, lost, cv=folds) == lost))
+
+
+def _parts(tree: Any, numbers: Any, lost: Any) -> list[Any]:
+    """Index arrays of the parts that the tree calls lost; two halves of one part are one."""
+
+    def grow(node: int, members: Any) -> list[tuple[bool, Any]]:
+        says = bool(lost[members].mean() > 0.5)
+        if tree.children_left[node] < 0:
+            return [(says, members)]
+        left = numbers[members, tree.feature[node]] <= tree.threshold[node]
+        found = grow(tree.children_left[node], members[left]) + grow(
+            tree.children_right[node], members[~left]
+        )
+        return [(says, members)] if len({said for said, _ in found}) == 1 else found
+
+    return [members for says, members in grow(0, np.arange(len(lost))) if says]
+
+
+def _region(members: Any, numbers: Any, losses: Sequence[Loss]) -> Region:
+    conditions = []
+    for column, variable in enumerate(VARIABLES.values()):
+        every = tuple(sorted(set(numbers[:, column].tolist())))
+        values = tuple(sorted(set(numbers[members, column].tolist())))
+        if values != every:
+            conditions.append(variable.words(values, every))
+    chosen = [losses[index] for index in members]
+    where = ", ".join(conditions) or "everywhere"
+    return Region(where, len(chosen), tuple(one for one in chosen if one.lost))

@@ -1,0 +1,205 @@
+"""From the rows of the map: what the full system loses against the best simpler one, and what is chance.
+
+A loss counts if it is beyond what other traces would change, and large enough for somebody to notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from nearsight.experiments.framework.experiment import StoredRow
+from nearsight.experiments.twin.session import BOUNDED, LOAD_BALANCED, ONLY_CLOUD, PREFETCHING
+
+SIMPLER = (ONLY_CLOUD, LOAD_BALANCED, BOUNDED, PREFETCHING)
+"""Than the full system (6.2.3)."""
+_WITH_EDGE = tuple(name for name in SIMPLER if name != ONLY_CLOUD)
+_BEYOND = 2.0
+"""Standard errors."""
+_THREE_DIGITS = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Something that should be small.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Of the rows; their sum is the metric.
+    title, unit : str
+        For a person.
+    noticed : float
+        Least difference that anybody notices, in the unit.
+    factor : float
+        From the rows' unit to this one.
+    rivals : tuple of str
+        Configurations that have such a thing.
+    complement : bool
+        It is what the column lacks to 1.
+    """
+
+    columns: tuple[str, ...]
+    title: str
+    unit: str
+    noticed: float
+    factor: float = 1.0
+    rivals: tuple[str, ...] = SIMPLER
+    complement: bool = False
+
+    def of(self, row: StoredRow) -> float:
+        """Its value in a row."""
+        value = sum(float(row[name]) for name in self.columns)
+        return self.factor * (1.0 - value if self.complement else value)
+
+
+def digits(value: float) -> str:
+    """For a person: three digits, or all that stand before the point."""
+    return f"{value:.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "p50": Metric(("p50_ms",), "median latency", "ms", 1.0),
+        "mean": Metric(("mean_ms",), "mean latency", "ms", 1.0),
+        "p95": Metric(("p95_ms",), "95th percentile of latency", "ms", 2.0),
+        "bytes": Metric(("up_kbps", "down_kbps"), "traffic between building and cloud", "kbit/s", 5.0),
+        "edge": Metric(("edge_cpu",), "CPU of the edge", "% of its cores", 0.1, 100.0, _WITH_EDGE),
+        "cloud": Metric(("cloud_cpu",), "CPU of the cloud", "% of its cores", 0.1, 100.0),
+        "missed": Metric(("recall",), "photos not recognised", "% of photos", 0.5, 100.0, complement=True),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An operating point with its machines."""
+
+    visitors: int
+    sections: int
+    classes: int
+    network: str
+    machines: str
+
+    @classmethod
+    def of(cls, row: StoredRow) -> Place:
+        """That of a row."""
+        visitors, sections, classes = (int(row[name]) for name in ("visitors", "sections", "classes"))
+        return cls(visitors, sections, classes, row["network"], row["machines"])
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The full system against the best simpler configuration at one place, in one metric.
+
+    Attributes
+    ----------
+    place : Place
+    full, best : float
+        Values, in the unit of the metric; means over the runs.
+    rival : str
+        Whose the best value is.
+    ratio : float
+        Full over best: geometric mean over the runs.
+    chance : float
+        Standard error of the ratio's logarithm.
+    lost, won : bool
+        Beyond chance, and noticed.
+    """
+
+    place: Place
+    full: float
+    best: float
+    rival: str
+    ratio: float
+    chance: float
+    lost: bool
+    won: bool
+
+    @property
+    def difference(self) -> float:
+        """What is lost; negative: gained."""
+        return self.full - self.best
+
+
+def losses_of(
+    rows: Sequence[StoredRow], full: str, name: str, rivals: Sequence[str] | None = None
+) -> list[Loss]:
+    """All places, for one full system and metric.
+
+    Parameters
+    ----------
+    rows : sequence of StoredRow
+        Of the map.
+    full : str
+        Configuration.
+    name : str
+        In `METRICS`.
+    rivals : sequence of str, optional
+        Configurations that it is compared with, at each place with the best of them. Default: all simpler
+        ones.
+    """
+    metric = METRICS[name]
+    rivals = metric.rivals if rivals is None else rivals
+    values: dict[Place, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        values[Place.of(row)][row["tiers"]][row["run"]] = metric.of(row)
+    compared = {place: _compared(found, full, rivals, metric) for place, found in values.items()}
+    spread = _spread(compared)
+    return [_loss(place, one, spread[place.visitors], metric) for place, one in compared.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    full: float
+    best: float
+    rival: str
+    logarithms: list[float]
+
+
+def _compared(
+    found: Mapping[str, Mapping[str, float]], full: str, rivals: Sequence[str], metric: Metric
+) -> _Compared:
+    """With the rival that is best over all runs, so that chance does not choose another in each."""
+    means = {name: float(np.mean(list(found[name].values()))) for name in rivals}
+    rival = min(means, key=lambda name: means[name])
+    least = metric.noticed / 10  # nothing over nothing is no ratio
+    ratios = [
+        math.log(max(least, value) / max(least, found[rival][run])) for run, value in found[full].items()
+    ]
+    return _Compared(float(np.mean(list(found[full].values()))), means[rival], rival, ratios)
+
+
+def _spread(compared: Mapping[Place, _Compared]) -> dict[int, float]:
+    """Standard deviation between runs, by the number of visitors: few visitors, few photos, much chance.
+
+    Pooled over the places that were repeated; of visitors that were nowhere, that of all.
+    """
+    variances: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for place, one in compared.items():
+        if len(one.logarithms) > 1:
+            freedom = len(one.logarithms) - 1
+            variances[place.visitors].append((freedom, float(np.var(one.logarithms, ddof=1))))
+    everywhere = [pair for pairs in variances.values() for pair in pairs]
+    return {
+        visitors: _pooled(variances.get(visitors) or everywhere)
+        for visitors in {place.visitors for place in compared}
+    }
+
+
+def _pooled(variances: Sequence[tuple[int, float]]) -> float:
+    freedom = sum(count for count, _ in variances)
+    return math.sqrt(sum(count * value for count, value in variances) / freedom) if freedom else 0.0
+
+
+def _loss(place: Place, one: _Compared, spread: float, metric: Metric) -> Loss:
+    logarithm, chance = float(np.mean(one.logarithms)), spread / math.sqrt(len(one.logarithms))
+    noticed = abs(one.full - one.best) >= metric.noticed
+    lost = noticed and logarithm > _BEYOND * chance
+    won = noticed and logarithm < -_BEYOND * chance
+    return Loss(place, one.full, one.best, one.rival, math.exp(logarithm), chance, lost, won)

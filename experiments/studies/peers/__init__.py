@@ -1,0 +1,1 @@
+"""Devices that share: endurance, traffic, comparison with Kademlia."""

@@ -1,0 +1,351 @@
+"""Presence and lookups of many small devices: one measurement of figure 6.15, from first beacon to last get.
+
+As in the dissertation (6.8) all devices discover each other and settle, store the keys of their traces, and
+then get the keys of their traces, each device its own one after another. The two stores are measured one
+after the other with the same nodes, keys, times and links, but processes of their own: with k = 2 pings of
+Kademlia may go on although nobody asks for anything, and must not disturb the other store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.experiments.framework.experiment import Row
+from nearsight.experiments.links.radio import RadioSettings
+from nearsight.experiments.links.radio_network import RadioNetwork
+from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup, PeerHandle, ask_all
+from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, PUT
+from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
+
+SYSTEMS = (NEARSIGHT, KADEMLIA)
+SEES_ALL, GONE, IDLE, BEACONS = "sees all", "gone", "idle", "beacons"
+PUT_PHASE, GET_PHASE, CHANNEL = "put phase", "get phase", "channel"
+DEFAULT_REPLICAS = 2
+_START_MARGIN_S = 0.5
+_PRESENCE_TIMEOUT_PERIODS = 12.0
+_AT_ONCE = 20
+"""Nodes that are started at the same moment: more would compete for the cores of one machine."""
+_AT_ONCE_ON_RADIO = 5
+"""There every two of them share the time in which all connect with each other."""
+_TRACE_MARGIN_S = 120.0
+_COLUMNS: Mapping[str, str | int | float] = {
+    "system": "",
+    "kind": "",
+    "node": "",
+    "key": "",
+    "late_ms": 0.0,
+    "ms": 0.0,
+    "outcome": "",
+    "local": 0,
+    "packets": 0,
+    "bytes": 0,
+    "seconds": 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is compared.
+
+    Attributes
+    ----------
+    name : str
+        Of its cells.
+    title : str
+        For people.
+    nodes : int
+        Devices.
+    kademlia : KademliaSettings
+        k and alpha.
+    replicas : int
+        Of each key in our store.
+    late : int
+        So many of them come after all keys were stored.
+    presence : bool
+        Measure presence, too: silence, its traffic, and a killed node.
+    radio : RadioSettings, optional
+        Of the wireless channel that all share, instead of a switch; it loses frames, as set there, once all
+        devices have met.
+    others_keys : bool
+        Every key is stored by one device, and asked for by others: as a device does that asks for what it
+        does not have.
+    repetitions : int
+        How often it is measured, each time with new requests.
+    """
+
+    name: str
+    title: str
+    nodes: int
+    kademlia: KademliaSettings
+    replicas: int = DEFAULT_REPLICAS
+    late: int = 0
+    presence: bool = False
+    radio: RadioSettings | None = None
+    others_keys: bool = False
+    repetitions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """How much is measured.
+
+    Attributes
+    ----------
+    period_s, departure_s : float
+        Of the beacons; and the dissertation's T.
+    keys : int
+        Objects that devices may ask for.
+    requests : int
+        Gets of each device; popular keys may come again.
+    exponent : float
+        Of Zipf's law, by which keys are asked for.
+    put_rate, get_rate : float
+        Puts, and gets, per second of all devices together.
+    value_bytes : int
+        Of every key.
+    rate_mbps : float
+        Of each device's link.
+    idle_s : float
+        How long nothing is done, to measure beacons alone.
+    settle_s : float
+        After devices came.
+    """
+
+    period_s: float
+    departure_s: float
+    keys: int
+    requests: int
+    exponent: float
+    put_rate: float
+    get_rate: float
+    value_bytes: int
+    rate_mbps: float
+    idle_s: float
+    settle_s: float
+
+
+Trace = Sequence[tuple[float, str]]
+
+
+def make_traces(
+    plan: LookupPlan, nodes: int, rng: np.random.Generator
+) -> tuple[tuple[Trace, ...], tuple[Trace, ...]]:
+    """What each device stores and gets: (second, key) each.
+
+    A device stores every key of its trace once, then gets them in the order of its trace. Devices are spread
+    over the seconds, and the rates are those of all together, so that more devices ask less often.
+    """
+    weights = np.arange(1, plan.keys + 1, dtype=float) ** -plan.exponent
+    weights /= weights.sum()
+    puts, gets = [], []
+    for _ in range(nodes):
+        asked = [f"object/{number:04d}" for number in rng.choice(plan.keys, plan.requests, p=weights)]
+        stored = list(dict.fromkeys(asked))
+        puts.append(_spread(stored, nodes / plan.put_rate, rng))
+        gets.append(_spread(asked, nodes / plan.get_rate, rng))
+    return tuple(puts), tuple(gets)
+
+
+def make_traces_of_others(
+    plan: LookupPlan, nodes: int, rng: np.random.Generator
+) -> tuple[tuple[Trace, ...], tuple[Trace, ...]]:
+    """As `make_traces`, but every key is stored once, and no device asks for a key that it stored."""
+    names = [f"object/{number:04d}" for number in range(plan.keys)]
+    weights = np.arange(1, plan.keys + 1, dtype=float) ** -plan.exponent
+    puts, gets = [], []
+    for node in range(nodes):
+        others = np.array([number % nodes != node for number in range(plan.keys)])
+        chances = np.where(others, weights, 0.0)
+        asked = rng.choice(plan.keys, plan.requests, p=chances / chances.sum())
+        puts.append(_spread(names[node::nodes], nodes / plan.put_rate, rng))
+        gets.append(_spread([names[number] for number in asked], nodes / plan.get_rate, rng))
+    return tuple(puts), tuple(gets)
+
+
+def _spread(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
+    """One key per gap, at a moment of it that is the device's own."""
+    phase_s = float(rng.random()) * gap_s
+    return [(round(phase_s + number * gap_s, 4), key) for number, key in enumerate(keys)]
+
+
+class LookupMeasurement:
+    """One run of a group.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs.
+    setting : Setting
+        Who is there.
+    plan : LookupPlan
+        How much is measured.
+    rng : numpy.random.Generator
+        Draws the traces.
+    seed : int
+        Of node ids.
+    """
+
+    def __init__(
+        self, folder: Path, setting: Setting, plan: LookupPlan, rng: np.random.Generator, seed: int
+    ) -> None:
+        self._folder = folder
+        self._setting = setting
+        self._plan = plan
+        make = make_traces_of_others if setting.others_keys else make_traces
+        self._puts, self._gets = make(plan, setting.nodes, rng)
+        self._seed = seed
+        self._place = ""
+        self._rows: list[Row] = []
+
+    def run(self, order: Sequence[str]) -> list[Row]:
+        """Measure the stores in this order."""
+        for system in order:
+            self._measure(system)
+        return self._rows
+
+    def _measure(self, system: str) -> None:
+        """One store, from the first beacon on; nothing of the other runs meanwhile."""
+        plan, setting = self._plan, self._setting
+        presence = setting.presence and system == NEARSIGHT
+        peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=setting.replicas)
+        kademlia = setting.kademlia if system == KADEMLIA else None
+        radio = replace(setting.radio, loss=0.0) if setting.radio is not None else None
+        group_plan = GroupPlan(setting.nodes, peers, kademlia, plan.rate_mbps, radio, self._seed)
+        with PeerGroup(self._folder / system, group_plan) as group:
+            self._place = group.place
+            early = group.nodes[: setting.nodes - setting.late]
+            step = _AT_ONCE_ON_RADIO if setting.radio is not None else _AT_ONCE
+            for start in range(0, len(early), step):
+                self._discover(system, group, early[start : start + step], early[: start + step])
+            if presence:
+                time.sleep(plan.settle_s)  # connections are made, and it is agreed that nobody lacks anything
+                self._idle(group)
+            self._settle(system, early)
+            if group.radio is not None and setting.radio is not None:
+                group.radio.lose(setting.radio.loss)
+            self._phase(system, PUT, early, self.puts_of_early())
+            if setting.late:
+                self._discover(system, group, group.nodes[len(early) :], group.nodes)
+                self._settle(system, group.nodes[len(early) :])
+            self._phase(system, GET, group.nodes, self._gets)
+            if group.radio is not None:
+                self._note_radio(system, group.radio)
+            if presence:
+                self._kill(group)
+
+    def _settle(self, system: str, new: Sequence[PeerHandle]) -> None:
+        if system == KADEMLIA:
+            ask_all(new, {"do": "join"}, _TRACE_MARGIN_S)
+        time.sleep(self._plan.settle_s)
+
+    def puts_of_early(self) -> list[Trace]:
+        """What those store who are there from the beginning, also for those who come late."""
+        nodes = self._setting.nodes
+        early, gap_s = nodes - self._setting.late, nodes / self._plan.put_rate
+        stored: list[Trace] = []
+        for number in range(early):
+            whose = range(number, nodes, early)
+            keys = list(dict.fromkeys(key for one in whose for _, key in self._puts[one]))
+            first_s = self._puts[number][0][0]
+            stored.append([(round(first_s + place * gap_s, 4), key) for place, key in enumerate(keys)])
+        return stored
+
+    def _discover(
+        self, system: str, group: PeerGroup, new: Sequence[PeerHandle], everybody: Sequence[PeerHandle]
+    ) -> None:
+        began_s = group.start(new)
+        timeout_s = _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
+        seen = group.wait_all_see_all(everybody, timeout_s)
+        for node, at_s in zip(everybody, seen, strict=True):
+            self._note(system=system, kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
+
+    def _idle(self, group: PeerGroup) -> None:
+        """Nothing but presence."""
+        before = ask_all(group.nodes, {"do": "counters"})
+        time.sleep(self._plan.idle_s)
+        after = ask_all(group.nodes, {"do": "counters"})
+        for node, one, two in zip(group.nodes, before, after, strict=True):
+            seconds = round(two["at_s"] - one["at_s"], 4)
+            wire = _difference(one["wire"], two["wire"])
+            self._note(
+                kind=IDLE,
+                node=node.name,
+                seconds=seconds,
+                packets=wire["sent_packets"] + wire["received_packets"],
+                bytes=wire["sent_bytes"] + wire["received_bytes"],
+            )
+            beacons = _difference(one["beacons"], two["beacons"])
+            self._note(
+                kind=BEACONS,
+                node=node.name,
+                seconds=seconds,
+                packets=beacons["sent"] + beacons["received"],
+                bytes=beacons["sent_bytes"] + beacons["received_bytes"],
+            )
+
+    def _phase(self, system: str, kind: str, nodes: Sequence[PeerHandle], traces: Sequence[Trace]) -> None:
+        """All devices put or get the keys of their traces."""
+        before = ask_all(nodes, {"do": "counters"})
+        begin_s = time.monotonic() + _START_MARGIN_S
+
+        def command(number: int) -> dict[str, Any]:
+            return {
+                "do": "trace",
+                "store": system,
+                "kind": kind,
+                "requests": traces[number],
+                "begin_s": begin_s,
+                "value_bytes": self._plan.value_bytes,
+            }
+
+        longest_s = max(trace[-1][0] for trace in traces)
+        answers = ask_all(nodes, command, longest_s + _TRACE_MARGIN_S)
+        after = ask_all(nodes, {"do": "counters"})
+        for node, answer, one, two in zip(nodes, answers, before, after, strict=True):
+            for key, late_ms, ms, outcome, local in answer["rows"]:
+                self._note(
+                    system=system,
+                    kind=kind,
+                    node=node.name,
+                    key=key,
+                    late_ms=late_ms,
+                    ms=ms,
+                    outcome=outcome,
+                    local=int(local),
+                )
+            wire = _difference(one["wire"], two["wire"])
+            self._note(
+                system=system,
+                kind=PUT_PHASE if kind == PUT else GET_PHASE,
+                node=node.name,
+                packets=wire["sent_packets"],
+                bytes=wire["sent_bytes"],
+                seconds=round(two["at_s"] - one["at_s"], 4),
+            )
+
+    def _note_radio(self, system: str, radio: RadioNetwork) -> None:
+        carried = radio.report()
+        self._note(
+            system=system, kind=CHANNEL, packets=int(carried["sent"]), late_ms=carried["late_p99_ms"], ms=0.0
+        )
+
+    def _kill(self, group: PeerGroup) -> None:
+        victim = group.nodes[-1]
+        at_s = group.kill(victim)
+        timeout_s = self._plan.departure_s + _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
+        for node, gone_s in zip(group.nodes, group.wait_gone(victim.node_id, at_s, timeout_s), strict=True):
+            self._note(kind=GONE, node=node.name, ms=round(1000 * (gone_s - at_s), 3))
+
+    def _note(self, **values: str | int | float) -> None:
+        self._rows.append({"place": self._place, **_COLUMNS, **values})
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: after[name] - count for name, count in before.items()}

@@ -1,0 +1,1 @@
+"""The twin against real daemons, on the same traces."""

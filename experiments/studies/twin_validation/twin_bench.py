@@ -1,0 +1,373 @@
+"""What the validation of the twin runs on: museum, profiles, traces for both sides, and a watched machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.rig.conditions import Conditions, Watch
+from nearsight.experiments.rig.replay_session import Session, Tiers
+from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.teaching import teach_catalogue
+from nearsight.experiments.rig.tiers import CATALOGUE
+from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
+from nearsight.experiments.studies.cachier.edge_profile import measure_edge
+from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
+from nearsight.experiments.studies.cachier.prefetching import FULL as PREFETCHING_FULL
+from nearsight.experiments.studies.cachier.prefetching import SMOKE as PREFETCHING_SMOKE
+from nearsight.experiments.studies.cachier.prefetching import Plan, measure_profiles
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.plan import photos_by_object
+from nearsight.experiments.twin.cost_model import MISS_FACTORS, CostModel
+from nearsight.experiments.twin.fitting import fit
+from nearsight.experiments.twin.photo_book import Usual, measure_photos, pace_photos
+from nearsight.experiments.twin.photos import TwinPhoto
+from nearsight.experiments.twin.session import (
+    ADAPTIVE,
+    CONFIGURATIONS,
+    LOAD_BALANCED,
+    ONLY_CLOUD,
+    Hardware,
+    TwinSession,
+)
+from nearsight.experiments.twin.virtual_clock import VirtualClock
+from nearsight.experiments.twin.visitors import traced
+
+if TYPE_CHECKING:
+    from nearsight.common.recognition.models import ObjectModel
+    from nearsight.experiments.datasets.dataset import Dataset
+
+CONFIGURATIONS_COMPARED = (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
+FIT = "fit"
+_NAME = "twin-validation"
+BASELINE = LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)
+"""Table 6.2."""
+_SMOKE_FOLLOWING = Following(devices=2, seconds=3.0, unknown_share=0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where both are compared."""
+
+    visitors: int
+    network: LinkShape
+
+
+POINTS: Mapping[str, Point] = {
+    FIT: Point(8, TABLE_6_3["Medium"]),
+    "baseline": Point(5, BASELINE),
+    "10 visitors": Point(10, BASELINE),
+    "slow network": Point(5, TABLE_6_3["Slow"]),
+}
+TRACES: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 4, ADAPTIVE: 4}
+"""Played at each point that is compared, with visitors and teaching of their own (6.2: four runs with
+different traces). Only the cloud is far away from all else that computes, and decides nothing."""
+REPETITIONS: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 2, ADAPTIVE: 2}
+"""Of the one trace to which costs are fitted: how far the testbed is from itself."""
+_SECONDS = 20.0
+_UNKNOWN_SHARE = 0.1
+TWINS = 4
+"""Runs of the twin per trace, with other random times; their photos count together."""
+_BUILT = (5, 10, 20, 40, 132, 400)
+"""Sizes of the snapshots whose building is timed."""
+_BUILDS, _NO_INDEX = 3, 4
+"""Times that each is built; so few models are not indexed."""
+_EDGE_SIZES = (1, 8, 33, 66, 132, 264, 400)
+"""Objects among which lookups are timed."""
+_TOGETHER = 1.3
+"""Measured at an edge that was asked for two photos at once: 12.6 ms for each instead of 9.7, medians over 20
+photos, two threads of one interpreter."""
+_LATEST_MS = 30.0
+"""A device that sends its photos later than that has no processor time."""
+_NO_MACHINE = Conditions(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One session of one configuration; repetitions are of the same trace."""
+
+    tiers: str
+    trace: int
+    repetition: int
+    rows: Sequence[RequestRow]
+    conditions: Conditions
+
+
+def schedule(point: str) -> list[tuple[int, int, str]]:
+    """Sessions at a point, as (trace, repetition, configuration), in their order."""
+    rounds = range(1, 1 + max(*TRACES.values(), *REPETITIONS.values()))
+    if point == FIT:
+        return [
+            (1, number, name) for number in rounds for name, most in REPETITIONS.items() if number <= most
+        ]
+    return [(number, 1, name) for number in rounds for name, most in TRACES.items() if number <= most]
+
+
+class Bench:
+    """Museum, profiles and traces of a run.
+
+    Parameters
+    ----------
+    options : RunOptions
+        Of the experiment.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._plan: Plan = PREFETCHING_SMOKE if options.smoke else PREFETCHING_FULL
+        self._dataset: Dataset = dataset_of(options, self._plan.museum)
+        museum = museum_folder(options.museums, self._plan.museum).resolve()
+        self._folder = museum.parent.parent / "testbed" / ("twin-smoke" if options.smoke else "twin")
+        self._database = museum / "cloud.db"
+        teach_catalogue(museum, self._database, threads=2, progress=lambda _done, _of: None)
+        self.costs_path = self._folder / "costs.json"
+        self._edge_profile = self._folder / "profile-edge.json"
+        self._device_profile = self._folder / "profile-adaptive.json"
+
+    def traces(self, point: str) -> list[int]:
+        """Numbers of the traces at a point."""
+        return [1] if self._options.smoke else sorted({trace for trace, _, _ in schedule(point)})
+
+    def sessions(self, name: str, point: Point, trace: int = 1) -> tuple[Session, TwinSession]:
+        """The same trace for both."""
+        options, plan = self._options, self._plan
+        rng = options.rng(_NAME, name, trace)
+        visits = generate_visits(
+            rng,
+            sections=plan.sections,
+            exhibits_per_section=plan.exhibits_per_section,
+            visitors=plan.visitors,
+        )
+        crowd = Crowd.divided(visits, rng)
+        photos = photos_by_object(self._dataset)
+        objects = crowd.mapped(list(photos))
+        unknown = [str(query.path) for query in self._dataset.queries if query.object_id is None]
+        following = _SMOKE_FOLLOWING if options.smoke else Following(point.visitors, _SECONDS, _UNKNOWN_SHARE)
+        planned = follow(crowd, following, objects, photos, unknown, rng)
+        folder = self._folder / "traces" / f"{name.replace(' ', '-')}-{trace}"
+        traces = write_traces(folder, planned, rng)
+        transitions = tuple(crowd.transitions(objects))
+        session = Session(self._folder, self._database, traces, transitions, point.network, options.seed)
+        shown = {Path(one.image_path): one.object_id for asked in planned.values() for one in asked}
+        models = self._models
+        if name == FIT:
+            measure_profiles(plan, self._dataset, self._folder)
+            self._measure_edge()
+        seen = self._seen(shown, models, transitions)
+        twin = TwinSession(
+            tuple(models),
+            traced(traces, seen),
+            _with_misses(self._measured_profiles(models), seen.values()) if name == FIT else self.costs(),
+            point.network,
+            transitions,
+            hardware=Hardware(shared=os.cpu_count() or 1),
+            seed=options.seed,
+        )
+        return session, twin
+
+    def _measure_edge(self) -> None:
+        """An offline analysis up to the whole catalogue: the cloud's lookups follow from it, too."""
+        if not self._options.smoke:
+            amount = replace(self._plan.profile, sizes=_EDGE_SIZES)
+            measure_edge(self._dataset, amount, self._options.seed).save(self._edge_profile)
+
+    @cached_property
+    def _models(self) -> dict[str, ObjectModel]:
+        from nearsight.cloud.store import CatalogueStore  # noqa: PLC0415
+
+        with CatalogueStore(self._database, create=False) as store:
+            changes = store.changes_since(CATALOGUE, 0)
+        return {model.object_id: model for model in changes.written}
+
+    def _seen(
+        self,
+        shown: Mapping[Path, str],
+        models: Mapping[str, ObjectModel],
+        transitions: Sequence[tuple[str, str]],
+    ) -> Mapping[Path, TwinPhoto]:
+        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+
+        cached = tuple(sorted({object_id for _, object_id in transitions}))
+        shows = {one.path: one.object_id for one in self._dataset.queries if one.object_id in cached}
+        device = DeviceProfile.load(self._device_profile)
+        usual = Usual(
+            device,
+            CacheProfile.load(self._edge_profile),
+            cached,
+            _held_by_devices(models, transitions, max(one.largest_k for one in device.profiles)),
+            pace_photos(shows),
+        )
+        return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
+
+    def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
+        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+
+        features = np.median([sum(map(len, model.views)) for model in models.values()])
+        return CostModel(
+            edge=CacheProfile.load(self._edge_profile),
+            device=DeviceProfile.load(self._device_profile),
+            model_features=round(float(features)),
+            together=_TOGETHER,
+            build_ms=((_NO_INDEX, 0.0), *_build_ms(list(models.values()))),
+        )
+
+    def tiers(self) -> dict[str, Tiers]:
+        """The configurations on the testbed, with the settings that the twin's have."""
+        edge = {"cache.profile": str(self._edge_profile)}
+        alone = {"recognizer.prefetch.enabled": "false"}
+        full = {
+            "recognizer.prefetch.enabled": "true",
+            "recognizer.prefetch.profile": str(self._device_profile),
+        }
+        return {
+            ONLY_CLOUD: Tiers(None, alone),
+            LOAD_BALANCED: Tiers({**edge, "multi_user": "load-balanced"}, alone),
+            ADAPTIVE: Tiers({**edge, "multi_user": "bounded"}, full),
+        }
+
+    def together(self, session: Session) -> list[Played]:
+        """All configurations side by side, once: for a smoke run, which judges nothing."""
+        played = session.play(self.tiers())
+        return [Played(name, 1, 1, one.rows, _NO_MACHINE) for name, one in played.items()]
+
+    def one_by_one(self, point: str, sessions: Mapping[int, Session]) -> list[Played]:
+        """Every configuration alone on the machine: each trace once, or that of the fit some times.
+
+        Parameters
+        ----------
+        point : str
+            Its name.
+        sessions : mapping of int to Session
+            By the number of the trace.
+        """
+        tiers, watch, played = self.tiers(), Watch(), []
+        for trace, repetition, name in schedule(point):
+            rows, conditions = watch.undisturbed(
+                f"{point}, trace {trace}, {name}",
+                lambda trace=trace, name=name: sessions[trace].play({name: tiers[name]})[name].rows,  # type: ignore[misc]
+                _was_late,
+            )
+            played.append(Played(name, trace, repetition, rows, conditions))
+        return played
+
+    def costs(self) -> CostModel:
+        """As fitted."""
+        return CostModel.load(self.costs_path)
+
+    def fit(self, twin: TwinSession, played: Sequence[Played]) -> None:
+        """Fit the costs to this point, and keep them for the others."""
+        measured = {
+            name: [one.rows for one in played if one.tiers == name] for name in CONFIGURATIONS_COMPARED
+        }
+        photos = {
+            (visitor.name, number): planned.path.name
+            for visitor in twin.visitors
+            for number, (planned, _) in enumerate(visitor.plan)
+        }
+        counts = {name: sum(map(len, sessions)) for name, sessions in measured.items()}
+        origin = "testbed, " + ", ".join(f"{count} photos {name}" for name, count in counts.items())
+        pace_ms = float(np.mean([one.conditions.pace_ms for one in played]))
+        costs = twin.costs.model_copy(update={"pace_ms": pace_ms})
+
+        def tried_with(tried: CostModel) -> Mapping[str, Sequence[RequestRow]]:
+            return _by_configuration(simulate(replace(twin, costs=tried), played, 1))
+
+        fit(costs, measured, tried_with, photos=photos, origin=origin).save(self.costs_path)
+
+
+def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
+    """What indexing takes, by the number of models; CPU time, as of profiles."""
+    from nearsight.common.recognition.object_recognizer import ObjectRecognizer  # noqa: PLC0415
+
+    found = []
+    for size in sorted({min(size, len(models)) for size in _BUILT}):
+        times = []
+        for _ in range(_BUILDS):
+            started_s = time.thread_time()
+            ObjectRecognizer.build(models[:size])
+            times.append((time.thread_time() - started_s) * 1e3)
+        found.append((size, float(np.median(times))))
+    return tuple(found)
+
+
+def _held_by_devices(
+    models: Mapping[str, ObjectModel], transitions: Sequence[tuple[str, str]], largest_k: int
+) -> dict[str, tuple[str, ...]]:
+    """What devices hold while they look at an object: it, and what its edge says may follow.
+
+    With few features they hold as much as their profile knows of (``largest_k``), where settings allow it.
+    """
+    from nearsight.device.recognizer_settings import PrefetchSettings  # noqa: PLC0415
+    from nearsight.edge.markov_estimator import MarkovEstimator, markov_model  # noqa: PLC0415
+    from nearsight.edge.settings import EdgeSettings  # noqa: PLC0415
+
+    settings = EdgeSettings().cache.markov
+    markov = MarkovEstimator(markov_model(models, settings, journal=False), VirtualClock(), settings)
+    for visitor, object_id in transitions:
+        markov.observe(visitor, object_id)
+    most = min(largest_k, PrefetchSettings().k_max)
+    held = {}
+    for object_id in models:
+        following = markov.observe("", object_id)
+        others = [] if following is None else [one for one in following.object_ids if one != object_id]
+        held[object_id] = (object_id, *others[: most - 1])
+    return held
+
+
+def _with_misses(costs: CostModel, photos: Iterable[TwinPhoto]) -> CostModel:
+    """Photos that are not measured are missed as those that are."""
+    efforts = [one.tier_effort.missed for one in photos if one.tier_effort.missed is not None]
+    if not efforts:
+        return costs
+    return costs.model_copy(update={"miss_factor": float(np.clip(np.median(efforts), *MISS_FACTORS))})
+
+
+def _was_late(rows: Sequence[RequestRow]) -> str:
+    """Photos that were not sent in time."""
+    late_ms = float(np.percentile([row.late_ms for row in rows], 99))
+    return f"photos were sent {late_ms:.0f} ms late" if late_ms > _LATEST_MS else ""
+
+
+def simulate(twin: TwinSession, played: Sequence[Played], times: int = TWINS) -> list[Played]:
+    """One trace in the twin, in the configurations that were played, each at its pace; with random times."""
+    (trace,) = {one.trace for one in played}
+    paces = _paces(twin.costs, played)
+    return [
+        Played(name, trace, number, _at_pace(twin, paces[name], number).play(name, tiers).rows, _NO_MACHINE)
+        for number in range(1, times + 1)
+        for name, tiers in CONFIGURATIONS.items()
+        if name in paces
+    ]
+
+
+def _paces(costs: CostModel, played: Sequence[Played]) -> dict[str, float]:
+    """How much longer than by these costs the machine took in the sessions of each configuration."""
+    found: dict[str, list[float]] = {}
+    for one in played:
+        known = one.conditions.pace_ms and costs.pace_ms
+        found.setdefault(one.tiers, []).append(one.conditions.pace_ms / costs.pace_ms if known else 1.0)
+    return {tiers: float(np.mean(paces)) for tiers, paces in found.items()}
+
+
+def _at_pace(twin: TwinSession, pace: float, number: int) -> TwinSession:
+    return replace(twin, hardware=replace(twin.hardware, pace=pace), seed=twin.seed + number - 1)
+
+
+def _by_configuration(played: Sequence[Played]) -> dict[str, list[RequestRow]]:
+    found: dict[str, list[RequestRow]] = {name: [] for name in CONFIGURATIONS_COMPARED}
+    for one in played:
+        found[one.tiers].extend(one.rows)
+    return found

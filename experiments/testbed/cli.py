@@ -1,0 +1,265 @@
+"""The command ``nearsight testbed``: up, status, down, run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nearsight.common.errors import MissingDependency, NearsightError, NotFound, Unavailable
+from nearsight.common.terminal import print_json, print_table
+from nearsight.experiments.framework.extra import require_experiments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nearsight.experiments.testbed.campaign import Cell
+    from nearsight.experiments.testbed.state import TestbedState
+    from nearsight.experiments.testbed.summary import PartSummary
+    from nearsight.experiments.testbed.testbed import HostStatus
+
+app = typer.Typer(no_args_is_help=True)
+_RESULTS = Path("results/testbed")
+
+InventoryArgument = Annotated[
+    Path, typer.Argument(metavar="INVENTORY.toml", help="Nodes, daemons and links; see docs/testbed.md.")
+]
+StateOption = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Folder for state and logs. Default: INVENTORY.testbed."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def testbed() -> None:
+    """Daemons on processes, namespaces and lab machines, with shaped links, from one inventory file."""
+    require_experiments("testbed", ("psutil",))
+
+
+def state_folder(inventory: Path, given: Path | None) -> Path:
+    """Where a testbed keeps its state."""
+    return given or inventory.with_suffix(".testbed")
+
+
+@app.command()
+def up(
+    inventory: InventoryArgument,
+    state: StateOption = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="After a failure leave everything as it is, to look at it.")
+    ] = False,
+) -> None:
+    """Start the daemons and links of an inventory; they stay until `nearsight testbed down`."""
+    from nearsight.experiments.testbed.inventory_file import read_inventory
+    from nearsight.experiments.testbed.testbed import bring_up
+
+    folder = state_folder(inventory, state)
+    built = bring_up(
+        read_inventory(inventory),
+        folder,
+        on_stage=lambda stage: typer.echo(f"… {stage}", err=True),
+        keep=keep,
+    )
+    print_table(
+        ("host", "daemon", "endpoint", "link: asked", "of which the kernel", "off by"),
+        [(one.host, one.name, one.endpoint, *_link_words(one.calibration)) for one in built.daemons],
+        keys=2,
+    )
+    if any(one.calibration and not one.calibration["within_target"] for one in built.daemons):
+        typer.echo("OFF: not what was asked, as when the machine is busy; `down`, and `up` calibrates anew")
+    typer.echo(f"State and logs: {folder}; it stays until: nearsight testbed down {inventory}")
+
+
+@app.command()
+def status(inventory: InventoryArgument, state: StateOption = None, as_json: JsonOption = False) -> None:
+    """Say of every node and daemon how it is; exit code 0 only if all run."""
+    from nearsight.experiments.testbed.state import load_state
+    from nearsight.experiments.testbed.testbed import status as ask
+
+    folder = state_folder(inventory, state)
+    found = load_state(folder)
+    if found is None:
+        raise NotFound(f"no testbed is up in {folder}", advice=f"nearsight testbed up {inventory}")
+    hosts = ask(found, folder)
+    troubles = _troubles(found, hosts)
+    if as_json:
+        print_json(_as_json(found, hosts, troubles))
+    else:
+        _print_status(found, hosts)
+    if troubles:
+        raise Unavailable("; ".join(troubles), advice=f"logs are in {folder}/nodes")
+
+
+@app.command()
+def down(
+    inventory: InventoryArgument,
+    state: StateOption = None,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove logs, and what was installed on SSH nodes, as well.")
+    ] = False,
+) -> None:
+    """Stop and remove everything that belongs to a testbed, also after a crash."""
+    from nearsight.experiments.testbed.inventory_file import read_inventory
+    from nearsight.experiments.testbed.testbed import clear_nodes, take_down
+
+    folder = state_folder(inventory, state)
+    if take_down(folder, purge=purge):
+        typer.echo("down" if purge else f"down; logs are in {folder}/nodes")
+        return
+    typer.echo(f"no testbed is up in {folder}")
+    if purge:
+        cleared = clear_nodes(read_inventory(inventory), folder)
+        typer.echo("removed " + ", ".join([*cleared, f"the testbed's files in {folder}"]))
+
+
+@app.command()
+def run(
+    inventory: InventoryArgument,
+    state: StateOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help=f"Folder for results. Default: {_RESULTS}/NAME."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay visitors in every configuration, at every point of the sweep and in every run; collect rows.
+
+    The testbed is brought up anew for each part. A sweep that was cut off goes on when it is run again.
+    """
+    from nearsight.experiments.framework.cell_progress import cell_progress
+    from nearsight.experiments.testbed.campaign import cells, replay_of
+    from nearsight.experiments.testbed.campaign_run import check, forget, missing, run_cell, with_wheel
+    from nearsight.experiments.testbed.inventory_file import read_inventory
+    from nearsight.experiments.testbed.material import digest_of
+    from nearsight.experiments.testbed.points import baseline_of
+
+    found = read_inventory(inventory)
+    folder, state_in = out or _RESULTS / inventory.stem, state_folder(inventory, state)
+    whole = cells(found)
+    check(found, whole)
+    contents = digest_of(found)
+    if fresh:
+        forget(whole, folder)
+    todo = missing(found, folder, contents)
+    if len(todo) < len(whole):
+        typer.echo(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
+    ready = with_wheel(found, state_in) if todo else found
+    try:
+        with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
+            for cell in todo:
+                progress.begin(cell.name)
+                run_cell(ready, cell, state_in, folder, contents, progress.stage)
+                progress.finish()
+    except (KeyboardInterrupt, NearsightError, OSError):
+        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        raise
+    _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
+
+
+def _show_results(cells: Sequence[Cell], folder: Path, baseline: Mapping[str, int], as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from nearsight.experiments.links.shaper import write_json
+    from nearsight.experiments.testbed.summary import notes, summarise_sweep, tables
+
+    parts = summarise_sweep(cells, folder)
+    write_json(folder / "summary.json", [asdict(part) for part in parts])
+    if as_json:
+        print_json([asdict(part) for part in parts])
+        return
+    for one in tables(parts):
+        print_table(one.columns, one.rows, title=one.title, right=one.columns[2:], whole=one.columns[:2])
+    for note in notes(parts):
+        typer.echo(note)
+    picture = _draw(parts, folder, baseline)
+    typer.echo(f"Results: {folder}/summary.json{picture}; the rows are in its sub-folders")
+
+
+def _draw(parts: Sequence[PartSummary], folder: Path, baseline: Mapping[str, int]) -> str:
+    """Name of the picture; empty where nothing can draw."""
+    try:
+        require_experiments("testbed run", ("matplotlib",))
+    except MissingDependency as error:
+        typer.echo(f"no picture: {error}", err=True)
+        return ""
+    from nearsight.experiments.testbed.summary_picture import draw
+
+    return f", {draw(parts, folder / 'summary.png', baseline).name}"
+
+
+def _link_words(calibration: dict[str, Any] | None) -> tuple[str, str, str]:
+    if calibration is None:
+        return "", "", ""
+    asked, kernel = (_shape_words(calibration[name]) for name in ("asked", "kernel"))
+    errors = (
+        f"{calibration['rtt_error_ms']:+.2f} ms, "
+        f"{calibration['up_error_percent']:+.1f} % {calibration['down_error_percent']:+.1f} %"
+    )
+    return asked, kernel, errors if calibration["within_target"] else f"{errors}: OFF"
+
+
+def _shape_words(shape: dict[str, float]) -> str:
+    delay = f"{shape['rtt_ms']:g} ms" if shape["rtt_ms"] else ""
+    rates = [
+        f"{shape[f'{way}_mbps']:g}{arrow}"
+        for way, arrow in (("up", "↑"), ("down", "↓"))
+        if shape[f"{way}_mbps"]
+    ]
+    return ", ".join(filter(None, (delay, " ".join([*rates, "Mbit/s"]) if rates else "")))
+
+
+def _troubles(state: TestbedState, hosts: tuple[HostStatus, ...]) -> list[str]:
+    troubles = [one.error for one in hosts if one.error]
+    running = {(one.host.name, name) for one in hosts for name, d in one.daemons.items() if d.running}
+    silent = {one.host.name for one in hosts if one.error}
+    logs = {(one.host.name, name): d.log for one in hosts for name, d in one.daemons.items()}
+    for daemon in state.daemons:
+        place = (daemon.host, daemon.name)
+        if place not in running and daemon.host not in silent:
+            troubles.append(f"{daemon.name} on {daemon.host} does not run: {logs.get(place, 'no log')}")
+    if not state.complete:
+        troubles.append("`up` did not come to its end")
+    return troubles
+
+
+def _as_json(state: TestbedState, hosts: tuple[HostStatus, ...], troubles: list[str]) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "complete": state.complete,
+        "daemons": [asdict(daemon) for daemon in state.daemons],
+        "hosts": {
+            one.host.name: {
+                "kind": one.host.spec.kind,
+                "address": one.host.address,
+                "error": one.error,
+                "daemons": {name: asdict(daemon) for name, daemon in one.daemons.items()},
+            }
+            for one in hosts
+        },
+        "troubles": troubles,
+    }
+
+
+def _print_status(state: TestbedState, hosts: tuple[HostStatus, ...]) -> None:
+    endpoints = {(daemon.host, daemon.name): daemon.endpoint for daemon in state.daemons}
+    servers = {daemon.host for daemon in state.daemons}
+    rows: list[tuple[object, ...]] = []
+    for one in hosts:
+        host, node = one.host.name, (one.host.spec.kind, one.host.address)
+        if one.error or not one.daemons:
+            idle = "nothing runs" if host in servers else "ready for devices"
+            rows.append((host, "", "UNREACHABLE" if one.error else idle, "", *node, "", ""))
+        for name, daemon in one.daemons.items():
+            how = "runs" if daemon.running else "ENDED"
+            used = (f"{daemon.cpu_s:.1f} s", f"{daemon.memory_bytes / 2**20:.0f} MiB")
+            rows.append((host, name, how, endpoints.get((host, name), ""), *node, *used))
+    print_table(
+        ("host", "daemon", "state", "endpoint", "kind", "address", "CPU", "memory"),
+        rows,
+        right=("CPU", "memory"),
+        keys=2,
+    )

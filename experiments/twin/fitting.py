@@ -1,0 +1,179 @@
+"""Fitting the twin's costs to one short run of the real daemons.
+
+The twin runs the same trace without scatter, and each of its requests is compared with the measured ones of
+all sessions: what a tier computed for the same photo, sent in the same form. Computing times are scaled by
+the median of these ratios, a few times. They scatter as the times of one photo do that a device sends several
+times in a session: how sessions differ is their pace, and how photos differ is known of each. So what is
+fitted are a handful of numbers per tier; how costs grow with caches, users, bytes and networks is the
+model's, and validation is at other points.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from types import MappingProxyType
+
+import numpy as np
+
+from nearsight.experiments.rig.rows import UNKNOWN, RequestRow
+from nearsight.experiments.twin.cost_model import CostModel, Scatter
+from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
+
+_QUANTILES = 41
+_LARGEST_QUANTILE = 0.99
+_LEAST_ROWS = 5
+_SAME_SIZE = 0.02
+_OFTEN = 4
+
+Rows = Mapping[str, Sequence[RequestRow]]
+"""By configuration."""
+
+Sessions = Mapping[str, Sequence[Sequence[RequestRow]]]
+"""Some sessions of each configuration."""
+
+Photos = Mapping[tuple[str, int], str]
+"""The photo that a visitor's request with this number sends."""
+
+_UNKNOWN_PHOTOS: Photos = MappingProxyType({})
+
+
+def fit(
+    costs: CostModel,
+    measured: Sessions,
+    simulate: Callable[[CostModel], Rows],
+    *,
+    photos: Photos = _UNKNOWN_PHOTOS,
+    rounds: int = 3,
+    origin: str = "",
+) -> CostModel:
+    """Fit the costs.
+
+    Parameters
+    ----------
+    costs : CostModel
+        With the profiles of this machine.
+    measured : mapping of str to sessions
+        Of only-cloud, load-balanced and prefetching-adaptive on the testbed, all of one trace.
+    simulate : callable
+        The same in the twin, with given costs.
+    photos : mapping of (visitor, number) to str, optional
+        Without it, times scatter as those of different photos do.
+    rounds : int
+        Scales are found by so many corrections.
+    origin : str
+        For a person: what they are fitted to.
+    """
+    steady = dict.fromkeys((*_WORK, "call_work"), Scatter(ratios=(1.0,)))
+    rows = {name: [row for session in sessions for row in session] for name, sessions in measured.items()}
+    fitted = _with_calls(costs.model_copy(update={**steady, "fitted_to": origin}), rows)
+    for last in (*(False,) * (rounds - 1), True):
+        modelled = simulate(fitted)
+        fitted = fitted.model_copy(
+            update={
+                name: _corrected(
+                    getattr(fitted, name),
+                    work.ratios(rows, modelled),
+                    work.of_same_photos(measured, photos),
+                    last=last,
+                )
+                for name, work in _WORK.items()
+            }
+        )
+    return fitted
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Where the times of one kind of work are found: in rows of some configurations that a tier answered."""
+
+    configurations: tuple[str, ...]
+    tier: str
+    column: str
+    unknown: bool = False
+
+    def ratios(self, measured: Rows, modelled: Rows) -> list[float]:
+        """Measured over modelled."""
+        return [ours / max(1e-3, twins) for ours, twins in self.pairs(measured, modelled)]
+
+    def of_same_photos(self, measured: Sessions, photos: Photos) -> list[float]:
+        """Times over the median of those of the same photo, device and session, if it was sent often enough.
+
+        What the twin says of the photo does not matter for these: it may look with other numbers of features.
+        """
+        found = []
+        sessions = [session for name in self.configurations for session in measured.get(name, ())]
+        for session in sessions:
+            times: dict[tuple[str, str], list[float]] = defaultdict(list)
+            for row in session:
+                photo = photos.get((row.visitor, row.number))
+                if photo is not None and self._counts(row):
+                    times[row.visitor, photo].append(max(1e-3, float(getattr(row, self.column))))
+            often = [some for some in times.values() if len(some) >= _OFTEN]
+            found += [one / median(some) for some in often for one in some]
+        return found
+
+    def pairs(self, measured: Rows, modelled: Rows) -> list[tuple[float, float]]:
+        """Measured and modelled times of requests that went the same way in both."""
+        found = []
+        for name in self.configurations:
+            twins = {(row.visitor, row.number): row for row in modelled.get(name, ())}
+            for row in measured.get(name, ()):
+                twin = twins.get((row.visitor, row.number))
+                if twin is not None and self._counts(row) and self._counts(twin) and _same_form(row, twin):
+                    found.append((float(getattr(row, self.column)), float(getattr(twin, self.column))))
+        return found
+
+    def _counts(self, row: RequestRow) -> bool:
+        return row.answered_by == self.tier and (row.outcome == UNKNOWN) == self.unknown
+
+
+_WORK = {
+    "edge_work": _Work((LOAD_BALANCED,), "edge", "edge_compute_ms"),
+    "device_work": _Work((ADAPTIVE,), "device", "latency_ms"),
+    "cloud_work": _Work((ONLY_CLOUD,), "cloud", "cloud_compute_ms"),
+    # With or without an edge before it: a session has few of them, and what they last decides at which photo
+    # an edge changes the form in which it passes photos on.
+    "second_look": _Work((ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE), "cloud", "cloud_compute_ms", unknown=True),
+}
+
+
+def _same_form(row: RequestRow, twin: RequestRow) -> bool:
+    return abs(row.sent_bytes - twin.sent_bytes) <= _SAME_SIZE * max(row.sent_bytes, twin.sent_bytes)
+
+
+def _corrected(
+    scatter: Scatter, ratios: Sequence[float], same: Sequence[float] = (), *, last: bool
+) -> Scatter:
+    """The scale follows from ``ratios``; the scatter from times of the ``same`` photos, if there are."""
+    if len(ratios) < _LEAST_ROWS:
+        return Scatter(scale=scatter.scale) if last else scatter
+    typical = float(np.median(ratios))
+    scattered = same if len(same) >= _LEAST_ROWS else ratios
+    places = np.linspace(0.0, _LARGEST_QUANTILE, _QUANTILES)
+    quantiles = np.round(np.quantile(scattered, places) / np.median(scattered), 4).tolist() if last else [1.0]
+    return Scatter(scale=scatter.scale * typical, ratios=tuple(quantiles))
+
+
+def _with_calls(costs: CostModel, rows: Rows) -> CostModel:
+    """What calls to the edge take besides its queue and its work, the first of each device apart."""
+    first, later = (
+        [
+            max(0.1, row.latency_ms - row.edge_queue_ms - row.edge_compute_ms - costs.prepare_ms)
+            for row in rows.get(LOAD_BALANCED, ())
+            if row.answered_by == "edge" and (row.number == 0) == is_first
+        ]
+        for is_first in (True, False)
+    )
+    if len(later) < _LEAST_ROWS:
+        return costs
+    found = _corrected(Scatter(), later, last=True)
+    connect_ms = max(0.0, float(np.median(first)) - found.scale) if len(first) >= _LEAST_ROWS else 0.0
+    update = {
+        "call_ms": found.scale,
+        "call_work": found.model_copy(update={"scale": 1.0}),
+        "connect_ms": connect_ms,
+    }
+    return costs.model_copy(update=update)

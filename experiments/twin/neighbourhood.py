@@ -1,0 +1,354 @@
+"""Devices of the twin that share models: the SDK's own search, claims and sharing, in virtual time.
+
+Each device runs a `CooperativeModelSource` and a `ModelSharing`, as `Cooperation` wires them. What they talk
+to is told here once more: who is responsible for a key follows from the same rendezvous hashing, and a
+question to a device goes up its asker's air and down the other's, and takes time on the other's cores. All
+devices of an edge know each other, none fails, and models travel as their size; the few bytes of beacons and
+of steps that are counted together are left out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict
+from typing import TypeVar
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.errors import InternalError
+from nearsight.common.futures import pending, then
+from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.model_source import CooperativeModelSource
+from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.cooperation.sharing import ModelSharing
+from nearsight.device.cooperation.vouchers import Vouchers
+from nearsight.device.held_models import HeldModels
+from nearsight.device.peers.claims import Claims
+from nearsight.device.peers.kvstore import ItemsRead
+from nearsight.device.peers.node_id import NodeId, random_node_id
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.rendezvous import RendezvousRouter
+from nearsight.device.peers.shared_store import CLAIM_LEASE_S
+from nearsight.device.prefetch_sources import PrefetchSources
+from nearsight.experiments.twin.cost_model import (
+    ANSWER_BYTES,
+    MODEL_OVERHEAD_BYTES,
+    REQUEST_BYTES,
+    Costs,
+)
+from nearsight.experiments.twin.edge_source import EdgeSource
+from nearsight.experiments.twin.events import EventQueue
+from nearsight.experiments.twin.link import TwinLink
+from nearsight.experiments.twin.model_messages import answer_with
+from nearsight.experiments.twin.processor import Processor
+from nearsight.experiments.twin.worker import VirtualWorker
+from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
+
+A = TypeVar("A")
+
+_ROUTER = RendezvousRouter()
+_RULES = CooperationRules()
+_ITEM_BYTES = 20
+
+
+class TwinNeighbourhood:
+    """Devices that know each other, and what their store holds.
+
+    Parameters
+    ----------
+    models : mapping of str to ObjectModel
+        The catalogue.
+    settings : PeerSettings
+        Of all devices.
+    """
+
+    def __init__(self, models: Mapping[str, ObjectModel], settings: PeerSettings) -> None:
+        self.models = models
+        self.settings = settings
+        self.claims = Claims(CLAIM_LEASE_S)
+        self.lists: dict[str, dict[bytes, None]] = {}
+        self.peers: dict[NodeId, TwinPeer] = {}
+        self._nodes_of: dict[str, tuple[NodeId, ...]] = {}
+
+    def join(self, peer: TwinPeer) -> None:
+        """A device is there from now on."""
+        self.peers[peer.node_id] = peer
+        self._nodes_of.clear()
+
+    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
+        """Who is responsible for a key, first of all first; at most as many as hold it."""
+        nodes = self._nodes_of.get(key)
+        if nodes is None:
+            nodes = _ROUTER.replicas(key, self.peers, self.settings.replicas)
+            self._nodes_of[key] = nodes
+        return nodes[:count]
+
+
+class TwinPeer:
+    """One device among its neighbours: its `Neighbourhood`, `HoldObserver`, `SharedStore` and `PeerCalls`.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    neighbourhood : TwinNeighbourhood
+        The others.
+    processor : Processor
+        Its cores.
+    air : TwinLink
+        Its radio.
+    costs : Costs
+        What it spends.
+    held : HeldModels
+        What it has.
+    upstream : EdgeSource
+        Its edge.
+    rng : random.Random
+        Draws its id, and whom it asks.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  wired in one place
+        self,
+        events: EventQueue,
+        neighbourhood: TwinNeighbourhood,
+        processor: Processor,
+        air: TwinLink,
+        costs: Costs,
+        held: HeldModels,
+        upstream: EdgeSource,
+        rng: random.Random,
+    ) -> None:
+        self._events = events
+        self._neighbourhood = neighbourhood
+        self._processor = processor
+        self._air = air
+        self._costs = costs
+        self._held = held
+        self._upstream = upstream
+        self.node_id = random_node_id(rng)
+        self._vouchers = Vouchers()
+        self._accountant = Accountant()
+        worker = VirtualWorker(events, processor)
+        self._source = CooperativeModelSource(
+            _CATALOGUE,
+            self,
+            self,
+            lambda: [node for node in neighbourhood.peers if node != self.node_id],
+            _Upstream(upstream),
+            self._vouchers,
+            self._accountant,
+            worker,
+            _RULES,
+            worker,
+            rng,
+        )
+        share = neighbourhood.settings.share
+        self._sharing = ModelSharing(
+            _CATALOGUE,
+            lambda: self.node_id,
+            self,
+            "redirect" if share == "off" else share,
+            self._source.came_from_tier,
+            worker,
+            _RULES,
+        )
+        held.observe(self)
+        neighbourhood.join(self)
+
+    def sources(self) -> PrefetchSources:
+        """For the prefetcher."""
+        return PrefetchSources(self, self._upstream, self._upstream, neighbourhood=self)
+
+    @property
+    def account(self) -> Mapping[str, int]:
+        """Where models came from; as of `CooperationAccount`."""
+        return asdict(self._accountant.account)
+
+    def get_models(
+        self, catalogue: str, object_ids: Sequence[str], timeout_s: float
+    ) -> Future[FetchedModels]:
+        """Models of the devices nearby, else of the edge."""
+        return then(self._source.get_models(catalogue, object_ids, timeout_s), self._read)
+
+    def _read(self, reply: Reply) -> FetchedModels:
+        answer = reply.message
+        if not isinstance(answer, GetObjectModelsResponse):
+            raise InternalError(f"{type(answer).__name__} is no answer with models")
+        models = tuple(self._neighbourhood.models[model.object_id] for model in answer.models)
+        missing, left_out = tuple(answer.missing), tuple(answer.left_out)
+        return FetchedModels(models, missing, {}, left_out, answer.revision, reply.received_bytes)
+
+    # What its prefetcher and its models tell
+
+    def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
+        """Nothing is made of it in the twin."""
+
+    def listed(self, listing: Listing) -> None:
+        """The catalogue is this."""
+        self._vouchers.update(listing)
+        self._source.listed()
+
+    def serving(self, models: Sequence[ObjectModel]) -> None:
+        """Nothing is made of it in the twin."""
+
+    def held(self, model: ObjectModel) -> None:
+        """The device has a model from now on."""
+        self._sharing.held(model)
+
+    def gone(self, model: ObjectModel) -> None:
+        """The device has a model no more."""
+        self._sharing.gone(model)
+
+    # The store
+
+    def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
+        """Who has a model."""
+        (node,) = self.nodes_for(key, 1)
+        others = self._neighbourhood
+
+        def read() -> tuple[ItemsRead, int]:
+            items = tuple(others.lists.get(key, ()))
+            now_s = self._events.clock.now_s
+            wait_s = others.claims.claim(key, self.node_id, now_s) if claim and not items else 0.0
+            return ItemsRead(items, round(wait_s * 1e3)), ANSWER_BYTES + _ITEM_BYTES * len(items)
+
+        return self._exchange(node, REQUEST_BYTES, read)
+
+    def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
+        """Say that a model is here."""
+        del ttl_s  # longer than any run
+
+        def write() -> None:
+            self._neighbourhood.lists.setdefault(key, {})[item] = None
+            self._neighbourhood.claims.delivered(key)
+
+        return self._write(key, len(item), write)
+
+    def remove(self, key: str, item: bytes) -> Future[None]:
+        """Say that a model is here no more."""
+        return self._write(key, len(item), lambda: self._neighbourhood.lists.get(key, {}).pop(item, None))
+
+    def _write(self, key: str, size_bytes: int, write: Callable[[], object]) -> Future[None]:
+        """Tell all that hold the key; acknowledged when all of them know."""
+        nodes = self.nodes_for(key, self._neighbourhood.settings.replicas)
+        done: Future[None] = pending()
+        left = len(nodes)
+
+        def acknowledged(_told: Future[None]) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set_result(None)
+
+        def change() -> tuple[None, int]:
+            write()
+            return None, ANSWER_BYTES
+
+        for node in nodes:
+            self._exchange(node, REQUEST_BYTES + size_bytes, change).add_done_callback(acknowledged)
+        return done
+
+    def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
+        """Not in the twin: its edges never go away, so that no device counts steps."""
+        raise NotImplementedError("devices of the twin do not count together")
+
+    def counts(self, key: str) -> Future[Mapping[str, int]]:
+        """Not in the twin."""
+        raise NotImplementedError("devices of the twin do not count together")
+
+    # Calls
+
+    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
+        """Who is responsible for a key."""
+        return self._neighbourhood.nodes_for(key, count)
+
+    def call(
+        self,
+        node: NodeId,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+    ) -> Future[Reply]:
+        """Ask one device for models."""
+        del method, timeout_s, blobs, catalogue  # the only one, and nobody fails
+        names = request.object_ids if isinstance(request, GetObjectModelsRequest) else ()
+        peer = self._neighbourhood.peers[node]
+
+        def answer() -> tuple[Reply, int]:
+            reply = peer.hand_out(names)
+            return reply, reply.received_bytes
+
+        return self._exchange(node, REQUEST_BYTES, answer)
+
+    def hand_out(self, names: Sequence[str]) -> Reply:
+        """What this device has of some models."""
+        models = [model for name in names if (model := self._held.peek(name)) is not None]
+        size = _wire_bytes(models)
+        if models:
+            self._accountant.add(served_models=len(models), served_bytes=size)
+        missing = [name for name in names if name not in self._held]
+        return answer_with(models, missing, (), 0, ANSWER_BYTES + size)
+
+    def _exchange(self, node: NodeId, size_bytes: int, answer: Callable[[], tuple[A, int]]) -> Future[A]:
+        """Put a question to a device; the answer is made there, and says how long it is."""
+        future: Future[A] = pending()
+        peer = self._neighbourhood.peers[node]
+        if peer is self:
+            future.set_result(answer()[0])
+            return future
+        # One way is up the air of one device and down that of the other.
+        way_s = self._costs.one_way_s(self._processor.slowness) / 2
+
+        def made() -> None:
+            result, answer_bytes = answer()
+            peer.send(answer_bytes, self, lambda: future.set_result(result), way_s)
+
+        self.send(size_bytes, peer, lambda: peer.work(made), way_s)
+        return future
+
+    def send(self, size_bytes: int, to: TwinPeer, arrived: Callable[[], object], way_s: float) -> None:
+        """Bytes for another device."""
+        self._air.up(size_bytes, lambda: to.receive(size_bytes, arrived, way_s), way_s)
+
+    def receive(self, size_bytes: int, arrived: Callable[[], object], way_s: float) -> None:
+        """Bytes of another device are at the access point."""
+        self._air.down(size_bytes, arrived, way_s)
+
+    def work(self, done: Callable[[], object]) -> None:
+        """Spend what a small request costs."""
+        self._processor.run(self._costs.small_s, done)
+
+
+class _Upstream:
+    """The edge as a `ModelSource`."""
+
+    def __init__(self, edge: EdgeSource) -> None:
+        self._edge = edge
+
+    def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
+        """Models in the form in which they travel."""
+        return then(
+            self._edge.get_models(catalogue, object_ids, timeout_s),
+            lambda fetched: answer_with(
+                fetched.models, fetched.missing, fetched.left_out, fetched.revision, fetched.size_bytes
+            ),
+        )
+
+
+def _wire_bytes(models: Sequence[ObjectModel]) -> int:
+    return sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
+
+
+_CATALOGUE = "museum"

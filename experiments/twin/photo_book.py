@@ -1,0 +1,247 @@
+"""What the twin needs to know of each photo of a trace, measured with the real pipeline.
+
+A photo is looked up as a device does it, with as many features as it may extract, the fewest first; as an
+edge does it; and as the cloud does.
+
+How long that takes depends on the photo as much as on the cache: by a factor of two around the mean, the same
+at every repetition (on the testbed, an edge's times for the same photo differ by 5 %). And it depends on
+which other objects are there: one that looks alike costs a round of verification. So the twin looks among the
+very objects that edge and device will hold, in their order. Visitors who stand before the same object send
+the same few photos, so the median of a session is that of a few photos.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from nearsight.common.caching.device_profile import DeviceProfile
+from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.looks import quick_look, recognize_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.twin.cost_model import SECOND_LOOK_MS, lookups_ms
+from nearsight.experiments.twin.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
+
+_TIMES = 3
+_LEAST_EFFORT, _MOST_EFFORT = 0.1, 10.0
+_FOR_PACE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What looks usually take, and who holds what during a session.
+
+    Attributes
+    ----------
+    device : DeviceProfile
+        Of a device, by number of features.
+    edge : CacheProfile
+        Of an edge.
+    cached : tuple of str
+        Objects that an edge holds.
+    held : mapping of str to tuple of str
+        For each object, what a device holds that looks at it.
+    photos : mapping of Path to str
+        Some photos and what they show, the same for all sessions: they tell the pace of the machine, which is
+        no property of other photos.
+    """
+
+    device: DeviceProfile
+    edge: CacheProfile
+    cached: tuple[str, ...]
+    held: Mapping[str, tuple[str, ...]]
+    photos: Mapping[Path, str]
+
+
+def pace_photos(photos: Mapping[Path, str]) -> dict[Path, str]:
+    """Some of an exhibition's photos, from all over it: for `Usual.photos`."""
+    return {path: photos[path] for path in list(photos)[:: max(1, len(photos) // _FOR_PACE)]}
+
+
+def measure_photos(
+    photos: Mapping[Path, str],
+    models: Iterable[ObjectModel],
+    feature_counts: Sequence[int],
+    settings: RecognitionSettings,
+    usual: Usual | None = None,
+    thread_time: Callable[[], float] = time.thread_time,
+) -> dict[Path, TwinPhoto]:
+    """Look at every photo.
+
+    Parameters
+    ----------
+    photos : mapping of Path to str
+        File → object that it shows; empty: none of the catalogue.
+    models : iterable of ObjectModel
+        The catalogue, or at least the objects on the photos.
+    feature_counts : sequence of int
+        Rising; the last is what edges extract.
+    settings : RecognitionSettings
+        The pipeline.
+    usual : Usual, optional
+        Without it all look among all models, and all photos are as hard as any.
+    thread_time : callable
+        CPU time of this thread [s].
+    """
+    by_id = {model.object_id: model for model in models}
+    book = _Book(by_id, feature_counts, settings, usual, thread_time)
+    found: dict[Path, TwinPhoto] = {}
+    # All in turn, so that the machine was as fast for all.
+    for _ in range(_TIMES if usual is not None else 1):
+        book.see_pace()
+        found = {path: book.measure(path, object_id) for path, object_id in photos.items()}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """Looks of one kind at a photo: whether it was known, and the least CPU times."""
+
+    known: bool
+    extraction_ms: float
+    lookup_ms: float
+
+    def and_again(self, other: _Looked) -> _Looked:
+        """Both together."""
+        return _Looked(
+            self.known,
+            min(self.extraction_ms, other.extraction_ms),
+            min(self.lookup_ms, other.lookup_ms),
+        )
+
+
+class _Book:
+    """Recognizers, and what was seen so far."""
+
+    def __init__(
+        self,
+        models: Mapping[str, ObjectModel],
+        feature_counts: Sequence[int],
+        settings: RecognitionSettings,
+        usual: Usual | None,
+        thread_time: Callable[[], float],
+    ) -> None:
+        self._models = models
+        self._counts = feature_counts
+        self._settings = settings
+        self._usual = usual
+        self._thread_time = thread_time
+        self._extractor = OrbExtractor(settings.fast_threshold)
+        self._built: dict[tuple[str, ...], ObjectRecognizer] = {}
+        self._seen: dict[tuple[Path, tuple[str, ...], int], _Looked] = {}
+        self._full = tuple(models)
+        self._cached = usual.cached if usual is not None else self._full
+        self._strangers = tuple(name for name in models if name not in set(self._cached))
+        self._pace = 1.0
+
+    def see_pace(self) -> None:
+        """Times of this machine now over those of the profile."""
+        if self._usual is None or not self._usual.photos:
+            return
+        looks = [
+            self._look(path, name, self._cached, self._counts[-1])
+            for path, name in self._usual.photos.items()
+        ]
+        self._pace = fmean(one.extraction_ms for one in looks) / self._usual.edge.extraction_ms
+
+    def measure(self, path: Path, object_id: str) -> TwinPhoto:
+        """All that is known of one photo, after one more look of each kind."""
+        most, near, cached = self._counts[-1], self._near(object_id), self._with(object_id)
+        looks = {count: self._look(path, object_id, near, count) for count in self._counts}
+        tier = self._look(path, object_id, cached, most)
+        known_with = [count for count in self._counts[:-1] if looks[count].known]
+        known_with += [most] if tier.known else []
+        least = known_with[0] if known_with else NEVER
+        again = _Looked(True, 0.0, 0.0) if tier.known else self._second_look(path, object_id)
+        usual = self._usual
+        profiles = {one.query_features: one for one in usual.device.profiles} if usual is not None else {}
+        return TwinPhoto(
+            object_id,
+            path.stat().st_size,
+            least_features=float(least),
+            at_second_look=again.known,
+            missed_with=frozenset(count for count in self._counts if count > least) - frozenset(known_with),
+            device_efforts=tuple(
+                (count, self._effort(path, object_id, looks[count], near, profile))
+                for count, profile in profiles.items()
+                if count in looks
+            ),
+            tier_effort=self._effort(path, object_id, tier, cached, usual.edge)
+            if usual is not None
+            else AS_ANY_PHOTO,
+            second_effort=self._second_effort(again) if not tier.known else 1.0,
+        )
+
+    def _effort(
+        self, path: Path, object_id: str, look: _Looked, names: tuple[str, ...], profile: CacheProfile
+    ) -> Effort:
+        missed = look
+        strangers = [name for name in self._strangers if name != object_id]
+        if look.known and strangers:
+            missed = self._look(path, "", tuple(strangers[: len(names)]), profile.query_features)
+        usual_ms = self._pace * float(lookups_ms(profile, len(names))[-1])
+        return Effort(
+            _within(look.extraction_ms / (self._pace * profile.extraction_ms)),
+            _within(look.lookup_ms / usual_ms) if look.known else 1.0,
+            None if missed.known else _within(missed.lookup_ms / usual_ms),
+        )
+
+    def _second_effort(self, look: _Looked) -> float:
+        if self._usual is None:
+            return 1.0
+        edge = self._usual.edge
+        first_ms = float(lookups_ms(edge, len(self._full))[-1]) + edge.extraction_ms
+        return _within(look.lookup_ms / (self._pace * (first_ms + SECOND_LOOK_MS)))
+
+    def _with(self, object_id: str) -> tuple[str, ...]:
+        """What an edge holds once somebody asked for this object."""
+        new = object_id in self._models and object_id not in self._cached
+        return (*self._cached, object_id) if new else self._cached
+
+    def _near(self, object_id: str) -> tuple[str, ...]:
+        """What a device holds that looks at this object; of what nobody knows, at any of the museum."""
+        held = self._usual.held if self._usual is not None else {}
+        return held.get(object_id) or next(iter(held.values()), self._cached)
+
+    def _among(self, names: tuple[str, ...]) -> ObjectRecognizer:
+        if names not in self._built:
+            self._built[names] = ObjectRecognizer.build(
+                [self._models[name] for name in names], self._settings
+            )
+        return self._built[names]
+
+    def _look(self, path: Path, object_id: str, names: tuple[str, ...], count: int) -> _Looked:
+        settings, recognizer, content = self._settings, self._among(names), path.read_bytes()
+        limits = replace(settings.limits, longest_side=quick_look(settings, count).longest_side)
+        started_s = self._thread_time()
+        features = self._extractor.extract(load_image(content, limits), count)
+        extracted_s = self._thread_time()
+        found = recognizer.recognize(features).found
+        lookup_ms = (self._thread_time() - extracted_s) * 1e3
+        known = bool(object_id) and found is not None and found.object_id == object_id
+        return self._noted((path, names, count), _Looked(known, (extracted_s - started_s) * 1e3, lookup_ms))
+
+    def _second_look(self, path: Path, object_id: str) -> _Looked:
+        """As the cloud does it; ``lookup_ms`` is all of it."""
+        recognizer, content = self._among(self._full), path.read_bytes()
+        started_s = self._thread_time()
+        found = recognize_image(content, recognizer, self._extractor).found
+        spent_ms = (self._thread_time() - started_s) * 1e3
+        known = bool(object_id) and found is not None and found.object_id == object_id
+        return self._noted((path, self._full, 0), _Looked(known, 0.0, spent_ms))
+
+    def _noted(self, kind: tuple[Path, tuple[str, ...], int], look: _Looked) -> _Looked:
+        before = self._seen.get(kind)
+        self._seen[kind] = look if before is None else before.and_again(look)
+        return self._seen[kind]
+
+
+def _within(effort: float) -> float:
+    return round(min(_MOST_EFFORT, max(_LEAST_EFFORT, effort)), 4)

@@ -1,0 +1,231 @@
+"""CPU time as something that runs out: cores, who computes on them, and servers before them.
+
+A core that is wanted by several goes round: each computes for a slice, then the next. So a short job does not
+wait for the end of a long one, and many at once make all of them slower, as under an operating system.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nearsight.common.errors import NearsightError
+from nearsight.common.rpc.admission import AdmissionQueue, Refused
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.experiments.twin.events import Action, EventQueue
+
+SLICE_S = 0.003
+"""Of a core, at a time, if others wait for it: about Linux's."""
+_DONE_S = 1e-9
+_NEVER = math.inf
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """Something that is computed, and how far that is."""
+
+    left_s: float
+    done: Action
+    since_s: float = 0.0
+    until_s: float = _NEVER
+
+
+class Cores:
+    """Cores of one machine. Some machines of the twin are several tiers: they share them.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    count : int
+        Things that are computed at the same time.
+    """
+
+    def __init__(self, events: EventQueue, count: int) -> None:
+        self._events = events
+        self._clock = events.clock
+        self._running: list[_Work] = []
+        self._waiting: deque[_Work] = deque()
+        self.count = count
+
+    def run(self, work_s: float, done: Action) -> None:
+        """Compute for so long, as soon as a core is free; in slices while others wait, too."""
+        work = _Work(work_s, done)
+        if len(self._running) < self.count:
+            self._begin(work)
+            return
+        self._waiting.append(work)
+        now_s = self._clock.now_s
+        for other in self._running:
+            self._stop_at(other, max(now_s, other.since_s + SLICE_S))
+
+    @property
+    def crowding(self) -> float:
+        """How much longer than alone something takes that begins now."""
+        return max(1.0, (len(self._running) + len(self._waiting) + 1) / self.count)
+
+    def _begin(self, work: _Work) -> None:
+        work.since_s = self._clock.now_s
+        work.until_s = _NEVER
+        self._running.append(work)
+        self._stop_at(work, work.since_s + (min(SLICE_S, work.left_s) if self._waiting else work.left_s))
+
+    def _stop_at(self, work: _Work, time_s: float) -> None:
+        if time_s < work.until_s:
+            work.until_s = time_s
+            self._events.at(time_s, lambda: self._stop(work, time_s))
+
+    def _stop(self, work: _Work, time_s: float) -> None:
+        if work.until_s != time_s:
+            return  # it was stopped earlier
+        work.until_s = _NEVER
+        work.left_s -= self._clock.now_s - work.since_s
+        self._running.remove(work)
+        ended = work.left_s <= _DONE_S
+        if not ended:
+            self._waiting.append(work)
+        if self._waiting:
+            self._begin(self._waiting.popleft())
+        if ended:
+            work.done()
+
+
+class Processor:
+    """What one tier computes on.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    cores : int or Cores
+        Its own, so many, or those of a machine that is shared.
+    slowness : float
+        How many times slower it is than the machine whose times are given.
+    pace : float
+        How many times longer it takes at the moment than its own profile says.
+
+    Attributes
+    ----------
+    slowness, profiled : float
+        As it is, and as its profile says.
+    busy_s : float
+        Core seconds of all that was begun.
+    """
+
+    def __init__(
+        self, events: EventQueue, cores: int | Cores, slowness: float = 1.0, pace: float = 1.0
+    ) -> None:
+        self._cores = cores if isinstance(cores, Cores) else Cores(events, cores)
+        self.cores = self._cores.count
+        self.profiled = slowness
+        self.slowness = slowness * pace
+        self.busy_s = 0.0
+
+    @property
+    def crowding(self) -> float:
+        """How much longer than alone something takes that begins now."""
+        return self._cores.crowding
+
+    def run(self, work_s: float, done: Action) -> None:
+        """Compute what takes so long on the machine whose times are given."""
+        work_s *= self.slowness
+        self.busy_s += work_s
+        self._cores.run(work_s, done)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request in the hands of a server.
+
+    Attributes
+    ----------
+    deadline_s : float
+        When nobody waits for the answer any more.
+    begin : callable
+        Called when a worker takes it up; returns the work [s] and what to do after it.
+    refuse : callable
+        Told why it is not served.
+    arrived_s, started_s : float
+        When it came, and when a worker took it up.
+    """
+
+    deadline_s: float
+    begin: Callable[[Call], tuple[float, Action]]
+    refuse: Callable[[NearsightError], None]
+    arrived_s: float = 0.0
+    started_s: float = 0.0
+
+    @property
+    def queue_ms(self) -> float:
+        """From arrival to the start of the work."""
+        return (self.started_s - self.arrived_s) * 1e3
+
+
+class Server:
+    """Workers behind the daemons' own bounded queue (`AdmissionQueue`).
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    processor : Processor
+        What workers compute on.
+    settings : ServerSettings
+        Workers and limits of the queue.
+    together : float
+        How much longer something takes that is begun beside something else: threads of one process.
+    """
+
+    def __init__(
+        self, events: EventQueue, processor: Processor, settings: ServerSettings, together: float = 1.0
+    ) -> None:
+        self._events = events
+        self._clock = events.clock
+        self._processor = processor
+        self._workers = self._idle = settings.workers
+        self._together = together
+        self._timeout_s = settings.queue_timeout_s
+        self._queue: AdmissionQueue[Call] = AdmissionQueue(
+            limit=settings.queue_limit,
+            timeout_s=settings.queue_timeout_s,
+            newest_limit=settings.newest_wins_limit,
+        )
+        self.refused = 0
+
+    def offer(self, call: Call) -> None:
+        """A request arrives."""
+        now_s = call.arrived_s = self._clock.now_s
+        self._refuse(
+            self._queue.offer(call, now_s=now_s, deadline_s=call.deadline_s, stream=None, idle=self._idle)
+        )
+        self._serve()
+        if len(self._queue):
+            self._events.after(self._timeout_s, self._sweep)
+
+    def _serve(self) -> None:
+        while self._idle and len(self._queue):
+            call, refused = self._queue.take(self._clock.now_s)
+            self._refuse(refused)
+            if call is None:
+                return
+            others = self._workers - self._idle
+            self._idle -= 1
+            call.started_s = self._clock.now_s
+            work_s, done = call.begin(call)
+            work_s *= self._together if others else 1.0
+            self._processor.run(work_s, lambda done=done: self._finished(done))  # type: ignore[misc]
+
+    def _finished(self, done: Action) -> None:
+        self._idle += 1
+        done()
+        self._serve()
+
+    def _sweep(self) -> None:
+        self._refuse(self._queue.sweep(self._clock.now_s))
+
+    def _refuse(self, refused: list[Refused[Call]]) -> None:
+        for one in refused:
+            self.refused += 1
+            one.item.refuse(one.error)

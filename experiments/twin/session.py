@@ -1,0 +1,414 @@
+"""A run of the twin: one configuration, the same traces as on the testbed, the same rows as from its replay.
+
+The five configurations of section 6.2.3, and devices that share their models. What differs between them is
+settings of edge and devices, as on the testbed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.edge.settings import EdgeSettings
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.networks import UNSHAPED
+from nearsight.experiments.rig.replay import Ledger
+from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.warming import CacheState
+from nearsight.experiments.traces.plan import PlannedPhoto
+from nearsight.experiments.twin.cloud import CLOUD, TwinCloud, TwinCloudClient
+from nearsight.experiments.twin.cost_model import CostModel, Costs
+from nearsight.experiments.twin.device import DEVICE, TwinDevice, over
+from nearsight.experiments.twin.edge import EDGE, TwinEdge
+from nearsight.experiments.twin.events import EventQueue
+from nearsight.experiments.twin.link import TwinLink
+from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood
+from nearsight.experiments.twin.photos import TwinPhoto, twin_model
+from nearsight.experiments.twin.processor import Cores, Processor
+
+ONLY_CLOUD = "only-cloud"
+EDGE_CACHE = "edge-cache"
+LOAD_BALANCED = "load-balanced"
+BOUNDED = "bounded"
+PREFETCHING = "prefetching"
+ADAPTIVE = "prefetching-adaptive"
+COOPERATIVE = "cooperative"
+
+_SETTLED_S, _QUIET_S, _POLL_S = 60.0, 1.0, 0.25
+_DEVICE_START_S = 0.57
+"""CPU time until a device's process is ready: measured, 0.52 to 0.59 s, where all tiers share a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwinTiers:
+    """One configuration.
+
+    Attributes
+    ----------
+    edge : EdgeSettings or None
+        None: devices ask the cloud themselves.
+    device : RecognizerSettings
+        Of all devices.
+    features : tuple of int
+        Numbers of features that devices choose from; empty: all of their profile.
+    taught : bool
+        Whether edges have heard of earlier visitors.
+    """
+
+    edge: EdgeSettings | None
+    device: RecognizerSettings
+    features: tuple[int, ...] = ()
+    taught: bool = True
+
+
+_ALONE = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
+_FETCHES = RecognizerSettings()
+_SHARES = RecognizerSettings(peers=PeerSettings(enabled=True))
+
+CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
+    {
+        ONLY_CLOUD: TwinTiers(None, _ALONE),
+        EDGE_CACHE: TwinTiers(EdgeSettings(), _ALONE),
+        LOAD_BALANCED: TwinTiers(EdgeSettings(multi_user="load-balanced"), _ALONE),
+        BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _ALONE),
+        PREFETCHING: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES, (600,)),
+        ADAPTIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES),
+        COOPERATIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _SHARES),
+    }
+)
+"""Section 6.2.3, the edge that does nothing about many users, and devices that share their models (5.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Cores.
+
+    Attributes
+    ----------
+    cloud, edge, device : int
+        Of each node (table 6.1).
+    shared : int
+        All nodes are processes of one machine with so many cores; 0: each has its own.
+    cloud_slowness, edge_slowness, device_slowness : float
+        How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
+        decide by profiles of their own speed.
+    pace : float
+        How many times longer all of them take at the moment than their profiles say.
+    """
+
+    cloud: int = 24
+    edge: int = 8
+    device: int = 4
+    shared: int = 0
+    cloud_slowness: float = 1.0
+    edge_slowness: float = 1.0
+    device_slowness: float = 1.0
+    pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TwinVisitor:
+    """What one device does.
+
+    Attributes
+    ----------
+    name : str
+        Of the visitor.
+    plan : sequence of (PlannedPhoto, TwinPhoto)
+        In the order of time.
+    edge : int
+        Which edge it is at.
+    """
+
+    name: str
+    plan: Sequence[tuple[PlannedPhoto, TwinPhoto]]
+    edge: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TwinOutcome:
+    """What a run gave.
+
+    Attributes
+    ----------
+    rows : tuple of RequestRow
+        As of a replay.
+    cpu : mapping of str to float
+        Core seconds of each tier while devices were served.
+    up_bytes, down_bytes : int
+        Between building and cloud.
+    cached_objects : tuple of int
+        In each edge's cache at the end.
+    events : int
+        What was simulated.
+    models : mapping of str to int
+        Of devices that share, together: where their models came from; as of `CooperationAccount`.
+    """
+
+    rows: tuple[RequestRow, ...]
+    cpu: Mapping[str, float]
+    up_bytes: int
+    down_bytes: int
+    cached_objects: tuple[int, ...]
+    events: int
+    models: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSession:
+    """What is the same for all configurations.
+
+    Attributes
+    ----------
+    object_ids : sequence of str
+        The cloud's catalogue.
+    visitors : sequence of TwinVisitor
+        The devices.
+    costs : CostModel
+        What everything costs.
+    network : LinkShape
+        Between building and cloud.
+    transitions : sequence of (visitor, object)
+        What edges that are taught have heard of.
+    hardware : Hardware
+        Cores.
+    edges : int
+        How many, each with its own link to the cloud.
+    air : LinkShape
+        Between devices and edge.
+    seed : int
+        Of computing times.
+    timeout_s : float
+        Deadline of each request.
+    """
+
+    object_ids: Sequence[str]
+    visitors: Sequence[TwinVisitor]
+    costs: CostModel
+    network: LinkShape
+    transitions: Sequence[tuple[str, str]] = ()
+    hardware: Hardware = field(default_factory=Hardware)
+    edges: int = 1
+    air: LinkShape = UNSHAPED
+    seed: int = 1
+    timeout_s: float = 5.0
+
+    def play(
+        self, name: str, tiers: TwinTiers, on_second: Callable[[float], None] | None = None
+    ) -> TwinOutcome:
+        """Run one configuration; ``on_second`` is told the virtual time once per second of it, from 0 on."""
+        return _Run(self, name, tiers).play(on_second)
+
+
+class _Run:
+    """One configuration of one session."""
+
+    def __init__(self, session: TwinSession, name: str, tiers: TwinTiers) -> None:
+        self._session = session
+        self._name = name
+        self._tiers = tiers
+        self._events = EventQueue()
+        self._rng = np.random.default_rng([session.seed, 7])
+        model = session.costs
+        if tiers.features:
+            kept = [one for one in model.device.profiles if one.query_features in tiers.features]
+            model = model.model_copy(
+                update={"device": model.device.model_copy(update={"profiles": tuple(kept)})}
+            )
+        self._costs = Costs(model, len(session.object_ids), self._rng)
+        hardware = session.hardware
+        self._machine = Cores(self._events, hardware.shared) if hardware.shared else None
+        models = {name: twin_model(name, model.model_features) for name in session.object_ids}
+        cores = hardware.shared or hardware.cloud
+        self._cloud = TwinCloud(
+            self._events,
+            self._processor(hardware.cloud, hardware.cloud_slowness),
+            models,
+            self._costs,
+            ServerSettings(workers=cores),
+        )
+        self._links = [TwinLink(self._events, UNSHAPED, self._rng) for _ in range(session.edges)]
+        self._edges = self._make_edges()
+        peers = self._tiers.device.peers
+        self._neighbours = [TwinNeighbourhood(models, peers) for _ in self._edges] if peers.enabled else []
+        self._devices = [self._device(visitor) for visitor in session.visitors]
+
+    def _processor(self, cores: int, slowness: float) -> Processor:
+        return Processor(
+            self._events,
+            cores if self._machine is None else self._machine,
+            slowness,
+            self._session.hardware.pace,
+        )
+
+    def _make_edges(self) -> list[TwinEdge]:
+        settings = self._tiers.edge
+        if settings is None:
+            return []
+        hardware = self._session.hardware
+        way_s = hardware.pace * self._costs.one_way_s(hardware.edge_slowness, hardware.cloud_slowness)
+        return [
+            TwinEdge(
+                self._events,
+                self._processor(hardware.edge, hardware.edge_slowness),
+                TwinCloudClient(
+                    self._events, self._cloud, link, way_s, self._costs.call_stretch, self._costs.connect_s
+                ),
+                self._costs,
+                settings,
+            )
+            for link in self._links
+        ]
+
+    def _device(self, visitor: TwinVisitor) -> TwinDevice:
+        events, session, hardware = self._events, self._session, self._session.hardware
+        link, way_s = self._links[visitor.edge], self._costs.one_way_s
+        slowness = hardware.device_slowness
+        pace = hardware.pace
+        stretch = self._costs.call_stretch
+        to_cloud_s = pace * way_s(slowness, hardware.cloud_slowness)
+        connect_s = self._costs.connect_s
+        tiers = {CLOUD: over(link, to_cloud_s, stretch, self._cloud.recognize, connect_s)}
+        if not self._edges:
+            return self._bare(visitor, tiers)
+        edge = self._edges[visitor.edge]
+        air = TwinLink(events, session.air, self._rng)
+        device_id = visitor.name
+        near = {
+            EDGE: over(
+                air,
+                pace * way_s(slowness, hardware.edge_slowness),
+                stretch,
+                lambda question, deadline_s, answered: edge.recognize(
+                    question, device_id, deadline_s, answered
+                ),
+                connect_s,
+            )
+        }
+        device = self._bare(visitor, {**near, **tiers})
+        if self._tiers.device.prefetch.enabled:
+            neighbours = self._neighbours[visitor.edge] if self._neighbours else None
+            device.prefetch(edge, air, neighbours, random.Random(f"{session.seed} {visitor.name}"))
+        return device
+
+    def _bare(self, visitor: TwinVisitor, tiers: Mapping[str, Callable[..., None]]) -> TwinDevice:
+        return TwinDevice(
+            self._events,
+            visitor.name,
+            self._processor(self._session.hardware.device, self._session.hardware.device_slowness),
+            tiers,
+            self._costs,
+            self._tiers.device,
+            Ledger(self._name, visitor.name),
+        )
+
+    def play(self, on_second: Callable[[float], None] | None) -> TwinOutcome:
+        self._warm()
+        for link in self._links:
+            link.reshape(self._session.network)
+        start_s = self._events.clock.now_s
+        before = self._cpu()
+        sent = [(link.up_bytes, link.down_bytes) for link in self._links]
+        end_s = 0.0
+        for visitor, device in zip(self._session.visitors, self._devices, strict=True):
+            _Replay(self._events, device, visitor, start_s, self._session.timeout_s).next()
+            if visitor.plan:
+                end_s = max(end_s, visitor.plan[-1][0].at_s)
+        last_s = start_s + end_s + self._session.timeout_s + 1.0
+        if on_second is not None:
+            on_second(0.0)
+        while self._events.clock.now_s < last_s:
+            self._events.run(min(last_s, self._events.clock.now_s + 1.0))
+            if on_second is not None:
+                on_second(self._events.clock.now_s - start_s)
+        return TwinOutcome(
+            tuple(row for device in self._devices for row in device.ledger.rows()),
+            {tier: busy - before[tier] for tier, busy in self._cpu().items()},
+            sum(link.up_bytes - up for link, (up, _) in zip(self._links, sent, strict=True)),
+            sum(link.down_bytes - down for link, (_, down) in zip(self._links, sent, strict=True)),
+            tuple(edge.cache.size for edge in self._edges),
+            self._events.done,
+            self._models(),
+        )
+
+    def _models(self) -> Mapping[str, int]:
+        total: Counter[str] = Counter()
+        for device in self._devices:
+            if device.peer is not None:
+                total.update(device.peer.account)
+        return total
+
+    def _warm(self) -> None:
+        """As on the testbed: teach edges over links without limits until they have settled, start devices."""
+        if self._tiers.taught and self._edges:
+            taught: list[TwinEdge] = []
+            for edge in self._edges:
+                edge.teach(self._session.transitions, partial(taught.append, edge))
+            self._events.run(enough=lambda: len(taught) == len(self._edges))
+            self._settle()
+        if self._machine is not None:
+            started: list[TwinDevice] = []
+            for device in self._devices:
+                device.processor.run(_DEVICE_START_S, partial(started.append, device))
+            self._events.run(enough=lambda: len(started) == len(self._devices))
+
+    def _settle(self) -> None:
+        """Wait as `testbed.warming` does until the edges' caches do not change any more."""
+        clock = self._events.clock
+        end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._caches()
+        while clock.now_s < min(end_s, since_s + max(one.settles_in_s(_QUIET_S) for one in state)):
+            self._events.run(clock.now_s + _POLL_S)
+            before, state = state, self._caches()
+            if state != before:
+                since_s = clock.now_s
+
+    def _caches(self) -> list[CacheState]:
+        return [
+            CacheState(
+                edge.cache.size,
+                edge.cache.supply.fetcher.in_flight,
+                decision.k if (decision := edge.cache.optimizer.decision) is not None else 0,
+            )
+            for edge in self._edges
+        ]
+
+    def _cpu(self) -> dict[str, float]:
+        return {
+            CLOUD: self._cloud.processor.busy_s,
+            EDGE: sum(edge.processor.busy_s for edge in self._edges),
+            DEVICE: sum(device.processor.busy_s for device in self._devices),
+        }
+
+
+class _Replay:
+    """Sends a visitor's photos when they are due; one event waits at a time."""
+
+    def __init__(
+        self, events: EventQueue, device: TwinDevice, visitor: TwinVisitor, start_s: float, timeout_s: float
+    ) -> None:
+        self._events = events
+        self._device = device
+        self._left = iter(visitor.plan)
+        self._start_s = start_s
+        self._timeout_s = timeout_s
+
+    def next(self) -> None:
+        """Wait for the next photo."""
+        found = next(self._left, None)
+        if found is None:
+            return
+        planned, photo = found
+        self._events.at(self._start_s + planned.at_s, lambda: self._send(planned, photo))
+
+    def _send(self, planned: PlannedPhoto, photo: TwinPhoto) -> None:
+        self._device.recognize(planned, photo, self._timeout_s)
+        self.next()

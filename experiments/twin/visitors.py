@@ -1,0 +1,72 @@
+"""Visitors of the twin: from the traces of the testbed, or generated in any number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nearsight.experiments.rig.tiers import Trace
+from nearsight.experiments.rig.walks import Crowd, Following, follow
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.plan import PlannedPhoto, delayed, plan_from_requests
+from nearsight.experiments.twin.photos import PhotoSource, TwinPhoto
+from nearsight.experiments.twin.session import TwinVisitor
+
+
+def traced(traces: Sequence[Trace], photos: Mapping[Path, TwinPhoto]) -> tuple[TwinVisitor, ...]:
+    """The same visitors as on the testbed; ``photos`` tells what the twin needs to know of each file."""
+    return tuple(
+        TwinVisitor(
+            trace.visitor,
+            [
+                (planned, photos[planned.path])
+                for planned in delayed(plan_from_requests(trace.path, Path()), trace.phase_s)
+            ],
+        )
+        for trace in traces
+    )
+
+
+def generated(
+    maker: PhotoSource,
+    object_ids: Sequence[str],
+    following: Following,
+    *,
+    sections: int,
+    edges: int = 1,
+    crowd_size: int = 180,
+    rng: np.random.Generator,
+) -> tuple[tuple[TwinVisitor, ...], list[tuple[str, str]]]:
+    """Visitors that walk, at one edge after the other, and what earlier visitors looked at.
+
+    The walks of ``crowd_size`` visitors are used several times where there are more devices, each with photos
+    of its own.
+
+    Returns
+    -------
+    visitors, transitions
+    """
+    visits = generate_visits(rng, sections=sections, visitors=crowd_size)
+    crowd = Crowd.divided(visits, rng)
+    objects = crowd.mapped(object_ids)
+    names = {name: [name] for name in object_ids}
+    visitors: list[TwinVisitor] = []
+    while len(visitors) < following.devices:
+        some = min(following.devices - len(visitors), crowd_size // 10)
+        group = Following(some, following.seconds, following.unknown_share)
+        for name, asked in follow(crowd, group, objects, names, ["unknown"], rng).items():
+            start_ms, phase_s = asked[0].time_ms, float(rng.random())
+            plan = [
+                (
+                    PlannedPhoto(
+                        phase_s + (one.time_ms - start_ms) / 1e3, one.object_id, Path(one.image_path)
+                    ),
+                    maker.photo(one.object_id),
+                )
+                for one in asked
+            ]
+            number = len(visitors)
+            visitors.append(TwinVisitor(f"{name}-{number}", plan, number % edges))
+    return tuple(visitors), crowd.transitions(objects)

@@ -1,0 +1,33 @@
+"""Commands that need more libraries than the daemons."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from nearsight.common.errors import MissingDependency
+from nearsight.experiments.framework.extra import require_experiments
+
+
+def test_a_missing_library_is_named_with_the_way_to_install_it() -> None:
+    require_experiments("demo")
+    with pytest.raises(
+        MissingDependency, match=r"`nearsight demo` needs not_there; pip install 'nearsight\[exp"
+    ):
+        require_experiments("demo", ("psutil", "not_there"))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "nearsight.experiments.rig.replay_device",
+        "nearsight.experiments.bench.evaluation_table",
+        "nearsight.experiments.links.shaper",
+        "nearsight.experiments.rig.warm_up_process",
+    ],
+)
+def test_evaluate_and_what_runs_on_nodes_of_a_testbed_need_no_extra_library(module: str) -> None:
+    code = f"import sys; sys.modules['psutil'] = sys.modules['matplotlib'] = None; import {module}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,164 @@
+"""Experiments: what is finished is kept, what failed is not, and numbers and pictures come from files."""
+
+import csv
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
+from nearsight.experiments.framework.experiment import (
+    RunOptions,
+    mean_and_spread,
+)
+from nearsight.experiments.framework.registry import EXPERIMENTS, find_experiment
+from nearsight.experiments.framework.result_files import PROVENANCE, ResultFolder
+from nearsight.experiments.framework.running import conclude, missing_cells, prepare, run_cells
+from support.squares import Squares, SquaresAtOnce
+
+
+def run(experiment: Squares, out: Path, options: RunOptions | None = None, *, fresh: bool = False) -> int:
+    options = options or RunOptions()
+    steps: list[int] = []
+    prepare(experiment, options, out, fresh=fresh)
+    run_cells(experiment, options, out, steps.append)
+    conclude(experiment, out)
+    return sum(steps)
+
+
+def test_a_run_leaves_rows_summary_and_picture_that_say_where_they_are_from(tmp_path: Path) -> None:
+    assert run(Squares(), tmp_path, RunOptions(seed=7)) == 4
+    with (tmp_path / "rows.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["square"] for row in rows] == ["0", "1", "4", "9"]
+    assert all(row["seed"] == "7" and set(PROVENANCE) <= set(row) for row in rows)
+    assert "numpy=" in rows[0]["versions"]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["metrics"] == {"sum": 14}
+    assert summary["targets"] == [{"text": "sum over 10", "value": 14, "reached": True, "note": ""}]
+    assert summary["environment"]["python"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "rows.csv",
+        "run.json",
+        "squares.png",
+        "summary.json",
+    ]
+
+
+def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
+    experiment = Squares()
+    experiment.fails_at = "n-2"
+    with pytest.raises(Unavailable):
+        run(experiment, tmp_path)
+    assert not (tmp_path / "rows.csv").exists()
+    again = Squares()
+    assert [cell.key for cell in missing_cells(again, RunOptions(), tmp_path)] == ["n-2", "n-3"]
+    assert run(again, tmp_path) == 2
+    assert again.measured == ["n-2", "n-3"]
+    assert len(ResultFolder(tmp_path).rows()) == 4
+
+
+def test_an_interrupted_run_gives_the_rows_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    experiment = Squares()
+    experiment.fails_at = "n-1"
+    with pytest.raises(Unavailable):
+        run(experiment, tmp_path / "broken")
+    run(Squares(), tmp_path / "broken")
+    run(Squares(), tmp_path / "whole")
+    assert ResultFolder(tmp_path / "broken").rows() == ResultFolder(tmp_path / "whole").rows()
+
+
+def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path: Path) -> None:
+    assert run(SquaresAtOnce(), tmp_path) == 4
+    rows = ResultFolder(tmp_path).rows()
+    assert [row["square"] for row in rows] == ["0", "1", "4", "9"]
+    assert str(os.getpid()) not in {row["noise"] for row in rows}
+
+
+def test_cells_that_finished_before_another_process_failed_are_kept(tmp_path: Path) -> None:
+    experiment = SquaresAtOnce()
+    experiment.fails_at = "n-3"
+    with pytest.raises(Unavailable, match="the edge went away"):
+        run(experiment, tmp_path)
+    missing = missing_cells(SquaresAtOnce(), RunOptions(), tmp_path)
+    assert "n-3" in [cell.key for cell in missing]
+    assert not multiprocessing.active_children(), "nothing goes on behind it"
+    assert run(SquaresAtOnce(), tmp_path) == len(missing)
+
+
+def test_a_finished_run_is_not_measured_again_unless_asked_for(tmp_path: Path) -> None:
+    run(Squares(), tmp_path)
+    assert missing_cells(Squares(), RunOptions(), tmp_path) == ()
+    assert run(Squares(), tmp_path) == 0
+    assert run(Squares(), tmp_path, fresh=True) == 4
+
+
+@pytest.mark.parametrize("other", [RunOptions(seed=2), RunOptions(smoke=True)])
+def test_results_of_different_settings_are_never_mixed(tmp_path: Path, other: RunOptions) -> None:
+    run(Squares(), tmp_path)
+    with pytest.raises(InvalidArgument, match="other settings"):
+        run(Squares(), tmp_path, other)
+    run(Squares(), tmp_path, other, fresh=True)
+
+
+def test_replacing_results_leaves_other_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    run(Squares(), tmp_path)
+    run(Squares(), tmp_path, fresh=True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_an_option_that_means_nothing_to_the_experiment_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "stays.csv").write_text("")
+    with pytest.raises(InvalidArgument, match="no visits"):
+        run(Squares(), tmp_path / "out", RunOptions(visits=tmp_path / "stays.csv"))
+
+
+def test_visits_that_are_not_there_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        prepare(find_experiment("fig6.3"), RunOptions(visits=tmp_path / "gone.csv"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgument):
+        run(Squares(), tmp_path / "file" / "out")
+
+
+def test_a_damaged_file_is_told_apart_from_a_missing_one(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        conclude(Squares(), tmp_path)
+    run(Squares(), tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(CorruptStore):
+        conclude(Squares(), tmp_path)
+
+
+def test_random_numbers_depend_on_seed_and_part_and_on_nothing_else() -> None:
+    options = RunOptions(seed=3)
+    assert options.rng("a", 1).random() == options.rng("a", 1).random()
+    drawn = {
+        options.rng("a", 1).random(),
+        options.rng("a", 2).random(),
+        options.rng("b", 1).random(),
+        RunOptions(seed=4).rng("a", 1).random(),
+    }
+    assert len(drawn) == 4
+
+
+def test_the_spread_of_repetitions_is_told() -> None:
+    assert mean_and_spread([1.0, 3.0]) == {"mean": 2.0, "std": 1.414214, "min": 1.0, "max": 3.0, "runs": 2}
+    assert mean_and_spread([1.0])["std"] == 0.0
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_in_the_list_can_be_found(name: str) -> None:
+    assert find_experiment(name).name == name
+
+
+def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    with pytest.raises(NotFound, match=r"fig6\.3"):
+        find_experiment("fig9.9")

@@ -1,0 +1,51 @@
+"""How a calibration judges itself, and that it can measure a real link."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearsight.experiments.framework.environment import describe_environment
+from nearsight.experiments.links.calibration import Calibration, calibrate
+from nearsight.experiments.links.kernel_links import NOTHING
+from nearsight.experiments.links.link import LinkShape
+
+ASKED = LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)
+GOOD = Calibration(ASKED, NOTHING, 0.1, 0.05, 30.2, 0.1, up_mbps=15.1, down_mbps=14.9)
+
+
+def test_errors_are_measured_against_what_was_asked() -> None:
+    assert pytest.approx(0.2) == GOOD.rtt_error_ms
+    assert pytest.approx(0.1 / 15) == GOOD.up_error
+    assert pytest.approx(-0.1 / 15) == GOOD.down_error
+    assert GOOD.within_target
+
+
+@pytest.mark.parametrize("changes", [{"rtt_ms": 31.2}, {"up_mbps": 14.0}, {"down_mbps": 15.6}])
+def test_a_link_that_is_off_is_not_within_target(changes: dict[str, float]) -> None:
+    assert not replace(GOOD, **changes).within_target
+
+
+def test_an_unlimited_rate_has_no_error() -> None:
+    unlimited = replace(GOOD, asked=LinkShape(rtt_ms=30.0), up_mbps=0.0, down_mbps=0.0)
+    assert (unlimited.up_error, unlimited.down_error) == (0.0, 0.0)
+
+
+def test_a_real_link_is_measured_and_reported() -> None:
+    shape = LinkShape(rtt_ms=4.0, jitter_ms=3.0, up_mbps=200.0, down_mbps=400.0, loss_per_minute=100.0)
+    found = calibrate(shape, np.random.default_rng(1), echoes=5)
+    assert found.asked == shape.steady()
+    assert found.rtt_ms > 0  # no timing is asserted: the machine may be busy
+    assert found.up_mbps > 0 < found.down_mbps
+    report = json.loads(json.dumps(found.as_dict()))
+    assert {"rtt_error_ms", "up_error_percent", "within_target", "asked"} <= set(report)
+
+
+def test_the_environment_says_where_and_with_what() -> None:
+    environment = json.loads(json.dumps(describe_environment()))
+    assert environment["versions"]["nearsight"]
+    assert environment["cores"] >= 1
+    assert environment["python"].count(".") == 2

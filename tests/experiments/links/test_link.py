@@ -1,0 +1,106 @@
+"""Laws of the link's schedule, on a clock of their own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import ConfigurationError
+from nearsight.experiments.links.link import LinkDirection, LinkShape
+
+chunks = st.lists(
+    st.tuples(st.integers(1, 100_000), st.floats(0, 0.2, allow_nan=False)), min_size=1, max_size=60
+)
+rates = st.floats(0.5, 1000)
+delays = st.floats(0, 0.5)
+jitters = st.floats(0, 0.05)
+
+
+def schedule(
+    arrivals: list[tuple[int, float]], delay_s: float, rate_mbps: float, jitter_s: float = 0.0
+) -> list[tuple[float, int, float]]:
+    """(arrival, size, exit) of each chunk; arrivals are given as gaps."""
+    clock = ManualClock()
+    link = LinkDirection(delay_s, rate_mbps, jitter_s, np.random.default_rng(1))
+    passed = []
+    for size_bytes, gap_s in arrivals:
+        clock.advance(gap_s)
+        now_s = clock.monotonic()
+        passed.append((now_s, size_bytes, link.admit(size_bytes, now_s)))
+    return passed
+
+
+@given(chunks, delays, rates)
+def test_no_chunk_leaves_before_its_serialisation_and_the_delay(
+    arrivals: list[tuple[int, float]], delay_s: float, rate_mbps: float
+) -> None:
+    for now_s, size_bytes, exit_s in schedule(arrivals, delay_s, rate_mbps):
+        assert exit_s >= now_s + size_bytes * 8 / (rate_mbps * 1e6) + delay_s - 1e-9
+
+
+@given(chunks, delays, rates, jitters)
+def test_chunks_keep_their_order_whatever_the_jitter(
+    arrivals: list[tuple[int, float]], delay_s: float, rate_mbps: float, jitter_s: float
+) -> None:
+    exits = [exit_s for _, _, exit_s in schedule(arrivals, delay_s, rate_mbps, jitter_s)]
+    assert exits == sorted(exits)
+
+
+@given(chunks, delays, rates)
+def test_no_window_carries_more_than_the_rate(
+    arrivals: list[tuple[int, float]], delay_s: float, rate_mbps: float
+) -> None:
+    passed = schedule(arrivals, delay_s, rate_mbps)
+    for first in range(len(passed)):
+        sent_bytes = 0
+        for _, size_bytes, exit_s in passed[first + 1 :]:
+            sent_bytes += size_bytes
+            window_s = exit_s - passed[first][2]
+            assert sent_bytes * 8 <= window_s * rate_mbps * 1e6 * (1 + 1e-6) + 1e-3
+
+
+@given(chunks, delays, rates)
+def test_an_idle_link_adds_exactly_serialisation_and_delay(
+    arrivals: list[tuple[int, float]], delay_s: float, rate_mbps: float
+) -> None:
+    size_bytes, gap_s = arrivals[0]
+    now_s, _, exit_s = schedule([(size_bytes, gap_s)], delay_s, rate_mbps)[0]
+    assert exit_s == pytest.approx(now_s + size_bytes * 8 / (rate_mbps * 1e6) + delay_s)
+
+
+@given(chunks, delays)
+def test_a_rate_of_zero_means_unlimited(arrivals: list[tuple[int, float]], delay_s: float) -> None:
+    for now_s, _, exit_s in schedule(arrivals, delay_s, 0.0):
+        assert exit_s == pytest.approx(now_s + delay_s)
+
+
+def test_a_busy_port_makes_the_next_chunk_wait() -> None:
+    passed = schedule([(15_000, 0.0), (15_000, 0.0)], 0.015, 15.0)  # 8 ms each
+    assert [exit_s for _, _, exit_s in passed] == pytest.approx([0.023, 0.031])
+
+
+def test_jitter_spreads_the_delay_by_its_standard_deviation() -> None:
+    spread_out = [(1, 1.0)] * 2000  # a second apart: order never interferes
+    delays_s = [exit_s - now_s for now_s, _, exit_s in schedule(spread_out, 0.1, 0.0, jitter_s=0.01)]
+    assert np.std(delays_s) == pytest.approx(0.01, rel=0.1)
+
+
+@pytest.mark.parametrize("wrong", [{"rtt_ms": -1}, {"up_mbps": math.inf}, {"down_mbps": math.nan}])
+def test_an_impossible_shape_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        LinkShape(**wrong)
+
+
+def test_a_reshaped_link_delays_what_comes_next_and_lets_nothing_overtake() -> None:
+    link = LinkDirection(0.1, 0, 0.0, np.random.default_rng(1))
+    slow = link.admit(1000, 0.0)
+    link.reshape(0.01, 0, 0.0)
+    assert link.admit(1000, 0.001) == slow == pytest.approx(0.1)
+    assert link.admit(1000, 1.0) == pytest.approx(1.01)
+    link.reshape(0.01, 8.0, 0.0)
+    assert link.admit(1000, 2.0) == pytest.approx(2.011)

@@ -1,0 +1,170 @@
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nearsight.experiments.links import namespaces
+from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork, Rate, remove_leftovers
+from support.namespaces import entered, need_namespaces, on
+
+
+@pytest.fixture(autouse=True)
+def _allowed() -> None:
+    need_namespaces()
+
+
+@pytest.fixture
+def network() -> Iterator[NamespaceNetwork]:
+    with NamespaceNetwork(3) as network:
+        yield network
+
+
+def names() -> set[str]:
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0] for line in listed.splitlines()}
+
+
+def receiver(node: Namespace, port: int = 7400) -> socket.socket:
+    with entered(node):
+        listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    listening.bind(("", port))
+    listening.settimeout(5.0)
+    return listening
+
+
+def broadcast(node: Namespace, data: bytes) -> None:
+    with on(node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        sender.bind((node.address, 0))
+        sender.sendto(data, ("255.255.255.255", 7400))
+
+
+def test_a_broadcast_reaches_all_other_hosts(network: NamespaceNetwork) -> None:
+    first, *others = network.nodes
+    with receiver(others[0]) as one, receiver(others[1]) as two:
+        broadcast(first, b"hello")
+        assert one.recvfrom(100)[1][0] == first.address
+        assert two.recvfrom(100)[0] == b"hello"
+
+
+def test_a_command_runs_on_its_host(network: NamespaceNetwork) -> None:
+    command = "import socket; s = socket.socket(); s.bind(('10.77.0.2', 0)); print('bound')"
+    done = subprocess.run(
+        [*network.nodes[1].prefix, sys.executable, "-S", "-c", command],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "bound\n"
+
+
+def test_the_machine_itself_is_not_on_the_network(network: NamespaceNetwork) -> None:
+    with socket.socket() as outside, pytest.raises(OSError, match="Cannot assign"):
+        outside.bind((network.nodes[0].address, 0))
+
+
+def test_groups_hear_only_themselves_until_the_split_is_mended(network: NamespaceNetwork) -> None:
+    a, b, c = network.nodes
+    with receiver(b) as at_b, receiver(c) as at_c:
+        network.split([a, b], [c])
+        broadcast(a, b"split")
+        assert at_b.recv(100) == b"split"
+        network.mend()
+        broadcast(a, b"mended")
+        assert at_c.recv(100) == b"mended"
+
+
+def test_a_host_that_is_cut_off_hears_nothing(network: NamespaceNetwork) -> None:
+    a, b, c = network.nodes
+    with receiver(b) as at_b, receiver(c) as at_c:
+        network.cut([b])
+        broadcast(a, b"one")
+        assert at_c.recv(100) == b"one"
+        network.mend()
+        broadcast(a, b"two")
+        assert at_b.recv(100) == b"two"
+
+
+def test_a_host_gets_another_address(network: NamespaceNetwork) -> None:
+    moved = network.readdress(network.nodes[0])
+    assert moved.address == "10.77.0.4"
+    with receiver(network.nodes[1]) as listening:
+        broadcast(moved, b"moved")
+        assert listening.recvfrom(100)[1][0] == "10.77.0.4"
+
+
+def test_rates_hold_in_both_directions() -> None:
+    size_bytes = 1_000_000
+    with NamespaceNetwork(2, rate=Rate(up_mbps=20, down_mbps=40)) as network:
+        a, b = network.nodes
+        with (
+            on(b, lambda: socket.create_server(("", 0))) as server,
+            on(a, lambda: socket.create_connection((b.address, server.getsockname()[1]))) as sender,
+            server.accept()[0] as receiving,
+        ):
+            start_s = time.monotonic()
+            sending = threading.Thread(target=sender.sendall, args=(bytes(size_bytes),))
+            sending.start()
+            left = size_bytes
+            while left:
+                left -= len(receiving.recv(65_536))
+            mbps = size_bytes * 8 / (time.monotonic() - start_s) / 1e6
+            sending.join()
+    assert 10 < mbps < 24  # a busy machine may be slower
+
+
+def test_a_network_that_failed_leaves_nothing_behind() -> None:
+    with pytest.raises(ZeroDivisionError), NamespaceNetwork(2) as network:
+        ours = {node.name for node in network.nodes}
+        assert ours <= names()
+        raise ZeroDivisionError
+    assert not ours & names()
+
+
+def test_processes_that_were_left_on_a_host_are_ended() -> None:
+    with NamespaceNetwork(1) as network:
+        left = subprocess.Popen(
+            [*network.nodes[0].prefix, sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+        )
+    assert left.wait(10) < 0
+    left.communicate()
+
+
+def test_the_namespaces_of_a_killed_run_are_removed_and_those_of_a_living_one_stay() -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    leftover = f"nearsight-{dead.pid}-12345-1-hub"
+    reused_id = f"nearsight-{os.getpid()}-1-1-hub"
+    for name in (leftover, reused_id):
+        subprocess.run(["ip", "netns", "add", name], check=True)
+    with NamespaceNetwork(1) as network:  # removes leftovers itself
+        remove_leftovers()
+        left = names()
+        assert network.nodes[0].name in left
+    assert not {leftover, reused_id} & left
+
+
+def test_a_machine_that_does_not_allow_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    namespaces.why_not.cache_clear()
+    try:
+        assert not namespaces.namespaces_allowed()
+        assert "ip" in namespaces.why_not()
+    finally:
+        namespaces.why_not.cache_clear()
+
+
+def test_neighbours_are_known_for_good_so_that_crowds_fit_into_the_kernels_table(
+    network: NamespaceNetwork,
+) -> None:
+    first = network.nodes[0]
+    listed = subprocess.run(
+        ["ip", "-n", first.name, "neigh", "show"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    permanent = {line.split()[0] for line in listed if "PERMANENT" in line}
+    assert permanent == {node.address for node in network.nodes[1:]}

@@ -1,0 +1,64 @@
+"""Namespaces around one access point."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import SetupError
+from nearsight.experiments.links.namespaces import Namespace
+from nearsight.experiments.links.radio import RadioSettings
+from nearsight.experiments.links.radio_network import RadioNetwork
+from support.namespaces import need_namespaces, on
+from support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _allowed() -> None:
+    need_namespaces()
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("no TAP devices here")
+
+
+@pytest.fixture
+def network() -> Iterator[RadioNetwork]:
+    with RadioNetwork(3, RadioSettings(error_rate=0.0)) as network:
+        yield network
+
+
+def bound(node: Namespace) -> socket.socket:
+    opened = on(node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    opened.bind(("", 7400))
+    opened.settimeout(5.0)
+    return opened
+
+
+def test_frames_reach_whom_they_are_for_and_broadcasts_all_others(network: RadioNetwork) -> None:
+    with bound(network.nodes[0]) as a, bound(network.nodes[1]) as b, bound(network.nodes[2]) as c:
+        a.sendto(b"to b", (network.nodes[1].address, 7400))
+        assert b.recvfrom(100) == (b"to b", (network.nodes[0].address, 7400))
+        a.sendto(b"to all", ("10.77.255.255", 7400))
+        assert b.recv(100) == c.recv(100) == b"to all"
+        assert network.report()["sent"] == 2
+
+
+def test_everything_can_be_lost_and_come_through_again(network: RadioNetwork) -> None:
+    with bound(network.nodes[0]) as a, bound(network.nodes[1]) as b:
+        network.lose(1.0)
+        a.sendto(b"lost", (network.nodes[1].address, 7400))
+        wait_until(lambda: network.report()["lost"] == 1)
+        network.lose(0.0)
+        a.sendto(b"arrives", (network.nodes[1].address, 7400))
+        assert b.recv(100) == b"arrives"
+
+
+def test_nothing_is_left_of_a_network(network: RadioNetwork) -> None:
+    files = [node.file for node in network.nodes]
+    network.__exit__(None, None, None)
+    assert not any(file.exists() for file in files)
+    with pytest.raises(SetupError, match="not there"):
+        network.report()

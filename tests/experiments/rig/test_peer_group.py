@@ -1,0 +1,60 @@
+"""Groups of small devices as processes on loopback; in namespaces the experiments test them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nearsight.common.errors import Unavailable
+from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.experiments.rig.peer_group import LOOPBACK, GroupPlan, PeerGroup, ask_all
+from nearsight.experiments.rig.peer_process import NEARSIGHT, OK
+
+PEERS = PeerSettings(period_s=0.3, departure_s=0.6, replicas=2)
+SPAN = {"first": 0, "last": 20, "value_bytes": 50}
+
+
+@pytest.fixture
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PeerGroup]:
+    monkeypatch.setattr("nearsight.experiments.rig.peer_group.namespaces_allowed", lambda: False)
+    before = set(psutil.Process().children(recursive=True))
+    with PeerGroup(tmp_path / "group", GroupPlan(3, PEERS)) as group:
+        yield group
+    assert set(psutil.Process().children(recursive=True)) <= before, "no process is left"
+
+
+def test_a_group_on_loopback_shares_counts_and_notices_a_death(group: PeerGroup) -> None:
+    assert group.place == LOOPBACK
+    group.start()
+    group.wait_all_see_all(group.nodes, timeout_s=20.0)
+    first, second, _ = group.nodes
+    assert first.ask({"do": "fill", **SPAN})["failed"] == []
+    assert [answer["failed"] for answer in ask_all(group.nodes, {"do": "check", **SPAN})] == [[], [], []]
+    assert second.ask({"do": "check", **SPAN, "keys": ["never put"]})["failed"] == [["never put", "missing"]]
+
+    ask_all(group.nodes, {"do": "merge", "key": "counter", "counts": {"a": 2}, "times": 3})
+    assert first.ask({"do": "counts", "key": "counter"})["counts"] == {"a": 18}
+
+    trace = {"store": NEARSIGHT, "kind": "get", "begin_s": 0.0, "value_bytes": 50}
+    answer = first.ask({"do": "trace", **trace, "requests": [[0.0, "key/000003"], [0.01, "never put"]]})
+    assert [row[3] for row in answer["rows"]] == [OK, "missing"]
+    assert sum("counter" in answer["keys"] for answer in ask_all(group.nodes, {"do": "held"})) == 2
+
+    victim = group.nodes[2]
+    at_s = group.kill(victim)
+    assert all(gone_s >= at_s for gone_s in group.wait_gone(victim.node_id, at_s, timeout_s=20.0))
+    assert victim.node_id not in first.live
+    with pytest.raises(Unavailable, match="has ended"):
+        victim.ask({"do": "counters"})
+
+
+def test_a_command_that_cannot_be_obeyed_is_an_error_and_no_end(group: PeerGroup) -> None:
+    node = group.nodes[0]
+    with pytest.raises(Unavailable, match="no command 'dance'"):
+        node.ask({"do": "dance"})
+    with pytest.raises(Unavailable, match="no Kademlia node"):
+        node.ask({"do": "join"})
+    assert node.ask({"do": "counters"})["beacons"]["sent"] == 0

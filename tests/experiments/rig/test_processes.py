@@ -1,0 +1,168 @@
+"""Supervision of child processes: readiness, clear failures, metering, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nearsight.common.errors import SetupError, Unavailable
+from nearsight.experiments.rig.processes import ProcessGroup, termination_as_interrupt
+from support.waiting import wait_until
+
+ANNOUNCES = """
+import json, pathlib, signal, sys
+file = pathlib.Path(sys.argv[sys.argv.index("--announce") + 1])
+file.with_suffix(".part").write_text(json.dumps({"endpoint": "tcp://here:1"}))
+file.with_suffix(".part").rename(file)
+signal.pause()
+"""
+STUBBORN = ANNOUNCES.replace(
+    "signal.pause()", "signal.signal(15, signal.SIG_IGN)\nwhile True: signal.pause()"
+)
+FAILS = "import sys; print('loading'); print('error: no such catalogue', file=sys.stderr); sys.exit(5)"
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_daemon_is_ready_when_it_announces_itself(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        daemon = group.start("edge", ["-c", ANNOUNCES])
+        assert daemon.wait_ready() == {"endpoint": "tcp://here:1"}
+        daemon.check_alive()
+    assert daemon.exit_code == -signal.SIGTERM
+
+
+def test_a_daemon_that_dies_at_start_gives_one_line_with_its_log(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group, pytest.raises(SetupError) as failure:
+        group.start("cloud", ["-c", FAILS]).wait_ready()
+    message = str(failure.value)
+    assert "cloud ended with exit status 5 before it was ready" in message
+    assert "error: no such catalogue" in message
+    assert str(tmp_path / "cloud.log") in message
+    assert "\n" not in message
+
+
+def test_a_daemon_that_never_announces_itself_is_an_error_in_time(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        daemon = group.start("edge", ["-c", "import signal; signal.pause()"])
+        with pytest.raises(SetupError, match="edge was not ready within 0 s"):
+            daemon.wait_ready(timeout_s=0.1)
+    assert gone(daemon.pid)
+
+
+def test_a_daemon_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    group = ProcessGroup(tmp_path)
+    daemon = group.start("edge", ["-c", STUBBORN])
+    daemon.wait_ready()
+    wait_until(lambda: daemon.stop(grace_s=0.2) == -signal.SIGKILL, what="the kill")
+
+
+def test_nothing_is_left_when_the_block_fails(tmp_path: Path) -> None:
+    pids = []
+    with pytest.raises(KeyboardInterrupt), ProcessGroup(tmp_path) as group:
+        for name in ("cloud", "edge"):
+            daemon = group.start(name, ["-c", ANNOUNCES])
+            daemon.wait_ready()
+            pids.append(daemon.pid)
+        raise KeyboardInterrupt
+    assert all(gone(pid) for pid in pids)
+
+
+def test_a_daemon_that_dies_later_is_reported(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        daemon = group.start("edge", ["-c", ANNOUNCES])
+        daemon.wait_ready()
+        daemon.send_signal(signal.SIGKILL)
+        wait_until(lambda: daemon.exit_code is not None)
+        with pytest.raises(Unavailable, match="edge was ended by signal 9"):
+            group.check_alive()
+
+
+def test_cpu_seconds_include_children_and_outlive_the_process(tmp_path: Path) -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\n"
+    parent = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {busy!r} + 'input()']).wait()"
+    with ProcessGroup(tmp_path) as group:
+        daemon = group.start("edge", ["-c", parent], announces=False, capture=True)
+        wait_until(lambda: daemon.cpu_s() >= 0.3, what="the CPU time of the child")
+        daemon.tell("")
+        daemon.wait(10)
+    assert daemon.cpu_s() >= 0.3
+    assert group.cpu_s()["edge"] >= 0.3
+
+
+def test_a_captured_process_talks_line_by_line(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        device = group.start("device", ["-c", "print('got', input())"], announces=False, capture=True)
+        device.tell("go")
+        assert list(device.output) == ["got go\n"]
+        device.wait(10)
+
+
+def test_waiting_for_a_failing_process_tells_why(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        device = group.start("device", ["-c", FAILS], announces=False)
+        with pytest.raises(SetupError, match=r"device ended with exit status 5.*no such catalogue"):
+            device.wait(10)
+
+
+def test_children_die_with_a_parent_that_is_killed_outright(tmp_path: Path) -> None:
+    parent_code = f"""
+import pathlib
+from nearsight.experiments.rig.processes import ProcessGroup
+with ProcessGroup(pathlib.Path({str(tmp_path)!r})) as group:
+    daemon = group.start("edge", ["-c", {ANNOUNCES!r}])
+    daemon.wait_ready()
+    print(daemon.pid, flush=True)
+    input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", parent_code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child_pid = int(parent.stdout.readline())
+        assert psutil.pid_exists(child_pid)
+        parent.kill()
+    if sys.platform.startswith("linux"):
+        wait_until(lambda: gone(child_pid), what="the child's end")
+
+
+def test_sigterm_runs_clean_up_code() -> None:
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_shaper_daemon_announces_its_measured_error_and_leaves_its_counters(tmp_path: Path) -> None:
+    stats = tmp_path / "stats.json"
+    with ProcessGroup(tmp_path) as group:
+        shaper = group.start(
+            "shaper",
+            [
+                *("-m", "nearsight.experiments.links.shaper", "--upstream", "tcp://127.0.0.1:1"),
+                *("--rtt-ms", "2", "--up-mbps", "200", "--down-mbps", "200", "--stats", str(stats)),
+            ],
+        )
+        announced = shaper.wait_ready()
+        assert str(announced["endpoint"]).startswith("tcp://127.0.0.1:")
+        calibration = announced["calibration"]
+        assert isinstance(calibration, dict)
+        assert {"rtt_error_ms", "up_error_percent", "down_error_percent"} <= set(calibration)
+        assert shaper.stop() == 0
+    assert '"bytes": 0' in stats.read_text()
+
+
+def test_the_shaper_daemon_refuses_a_bad_endpoint_in_one_line(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group, pytest.raises(SetupError, match=r"no endpoint: 'nowhere'.*tcp://"):
+        group.start(
+            "shaper",
+            ["-m", "nearsight.experiments.links.shaper", "--upstream", "nowhere", "--no-calibrate"],
+        ).wait_ready()

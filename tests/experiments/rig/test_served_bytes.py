@@ -1,0 +1,29 @@
+"""What a daemon answered with, read from its metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearsight.common.errors import StatusCode, Unavailable
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.experiments.rig.served_bytes import served_bytes, since
+
+
+def test_bytes_are_counted_by_method() -> None:
+    metrics = DaemonMetrics("edge")
+    address = metrics.start_http("127.0.0.1:0")
+    try:
+        metrics.on_call("nearsight.v1.Catalogue", "GetObjectModels", StatusCode.OK, 0, 1, 100, 40_000)
+        before = served_bytes(address)
+        metrics.on_call("nearsight.v1.Catalogue", "GetObjectModels", StatusCode.OK, 0, 1, 100, 2)
+        metrics.on_call("nearsight.v1.Recognition", "Recognize", StatusCode.OK, 0, 1, 9000, 300)
+        after = served_bytes(address)
+    finally:
+        metrics.stop_http()
+    assert before == {"Catalogue.GetObjectModels": 40_000}
+    assert since(before, after) == {"Catalogue.GetObjectModels": 2, "Recognition.Recognize": 300}
+
+
+def test_a_daemon_that_is_gone_is_an_error() -> None:
+    with pytest.raises(Unavailable, match="no metrics"):
+        served_bytes("127.0.0.1:1")

@@ -1,0 +1,81 @@
+"""What an edge says of itself, and waiting until its cache does not change any more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import chain, repeat
+
+import pytest
+
+from nearsight.common.errors import SetupError
+from nearsight.common.rpc.health import HealthService
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.experiments.rig.warming import CacheState, cached_objects, wait_settled
+
+
+class Edge:
+    """Says how many objects it holds: one number after the other, the last for ever."""
+
+    def __init__(self, *held: int, fetching: int = 0, chosen: int = 0) -> None:
+        self._held = chain(held, repeat(held[-1])) if held else repeat(None)
+        self._fetching = fetching
+        self._chosen = chosen
+        service = HealthService("edge", "0", lambda: True, self._details)
+        self.server = RpcServer([service], tier="edge", settings=ServerSettings())
+
+    def _details(self) -> list[tuple[str, str]]:
+        held = next(self._held)
+        if held is None:
+            return [("cloud", "reached")]
+        return [
+            ("museum: cached objects", f"{held} of 400, 40 asked for"),
+            ("museum: fetching", f"{self._fetching} objects"),
+            ("museum: decision", f"k={self._chosen}: 7.00 ms = 3.00 ms lookup + ..."),
+        ]
+
+
+@pytest.fixture
+def serve() -> Iterator[list[RpcServer]]:
+    servers: list[RpcServer] = []
+    yield servers
+    for server in servers:
+        server.stop()
+
+
+def started(edge: Edge, servers: list[RpcServer]) -> str:
+    edge.server.start()
+    servers.append(edge.server)
+    return edge.server.endpoint
+
+
+def test_an_edge_without_the_catalogue_holds_nothing_to_count(serve: list[RpcServer]) -> None:
+    assert cached_objects(started(Edge(), serve)) is None
+
+
+def test_a_cache_has_settled_once_it_stays_as_it_is(serve: list[RpcServer]) -> None:
+    endpoint = started(Edge(0, 0, 20, 20, 25, 25, 30), serve)
+    assert wait_settled(endpoint, quiet_s=0.3, timeout_s=20) == 30
+
+
+def test_an_edge_that_has_chosen_more_than_it_holds_settles_only_after_its_rest() -> None:
+    assert CacheState(30, 0, 30).settles_in_s(1.0) == 1.0
+    assert CacheState(30, 0, 40).settles_in_s(1.0) > 4 * 1.2, "four times the longest build that was seen"
+    assert CacheState(30, 2, 30).settles_in_s(1.0) == math.inf
+
+
+def test_a_choice_that_the_edge_does_not_build_is_not_waited_for_for_ever(serve: list[RpcServer]) -> None:
+    endpoint = started(Edge(30, chosen=40), serve)
+    assert wait_settled(endpoint, quiet_s=0.0, timeout_s=0.3) == 30
+
+
+def test_a_size_that_is_not_reached_is_an_error_and_a_choice_is_not(serve: list[RpcServer]) -> None:
+    endpoint = started(Edge(30, fetching=2), serve)
+    with pytest.raises(SetupError, match="holds 30 objects"):
+        wait_settled(endpoint, objects=50, quiet_s=0.0, timeout_s=0.0)
+    assert wait_settled(endpoint, quiet_s=0.0, timeout_s=0.0) == 30
+
+
+def test_an_edge_that_does_not_answer_is_an_error() -> None:
+    with pytest.raises(SetupError, match="does not answer"):
+        cached_objects("tcp://127.0.0.1:9")

@@ -1,0 +1,49 @@
+"""Sessions of the twin at an operating point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nearsight.experiments.framework.experiment import Row
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, OperatingPoint
+from nearsight.experiments.studies.cachier.scale.photo_kind import PhotoKind
+from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
+from nearsight.experiments.twin.cost_model import CostModel
+from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD, Hardware
+
+POINT = replace(BASELINE, visitors=2, sections=1)
+
+
+def play(
+    point: OperatingPoint = POINT, run: int = 1, configurations: tuple[str, ...] = (ONLY_CLOUD,)
+) -> list[Row]:
+    return play_on_twin(point, configurations, run, CostModel.assumed(), Hardware(), seconds=20.0)
+
+
+def test_all_configurations_of_a_run_get_the_same_photos() -> None:
+    rows = play(configurations=(ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE))
+    assert [row["tiers"] for row in rows] == [ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE]
+    assert len({row["requests"] for row in rows}) == 1
+    assert int(rows[0]["requests"]) > 20
+
+
+def test_the_same_run_gives_the_same_numbers_and_another_run_others() -> None:
+    assert play() == play()
+    assert play(run=2) != play()
+
+
+def test_only_the_cloud_feels_a_slow_network() -> None:
+    tiers = (ONLY_CLOUD, LOAD_BALANCED)
+    fast, slow = (play(replace(POINT, network=name), configurations=tiers) for name in ("SuperFast", "Slow"))
+    assert float(slow[0]["p50_ms"]) > 2 * float(fast[0]["p50_ms"])
+    assert float(slow[1]["p50_ms"]) == pytest.approx(float(fast[1]["p50_ms"]), rel=0.05)
+
+
+def test_photos_are_as_hard_as_the_profiles_say_and_no_easier_with_fewer_features() -> None:
+    kind = PhotoKind.of(CostModel.assumed())
+    recalls = [recall for _, recall in kind.recall]
+    assert [count for count, _ in kind.recall] == [200, 400, 600, 800]
+    assert recalls == sorted(recalls)
+    assert kind.second_look >= recalls[-1]

@@ -1,0 +1,95 @@
+"""Figure 6.3: first order predicts best; the same on real visitors, where their log is at hand."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.caching.markov import MarkovSettings
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.studies.cachier.fig6_3 import Figure, accuracy
+from nearsight.experiments.studies.cachier.flicker import without_flicker
+
+DATA = Path(os.environ.get("NEARSIGHT_DATA", Path(__file__).resolve().parents[4] / "shared/data"))
+HECHT = DATA / "mobility/hecht/stays.csv"
+
+
+def test_accuracy_is_the_share_of_steps_whose_next_exhibit_was_predicted() -> None:
+    training = ["abc", "abd", "abc"]
+    steps, hits = accuracy(training, ["abc", "abd", "ca"], MarkovSettings(order=1, backoff=False))
+    assert steps == 5
+    assert hits == {1: 3, 3: 4, 5: 4, 8: 4}  # c after b comes first, d second; nobody ever went on from c
+
+
+def test_a_bare_model_of_high_order_knows_nothing_of_paths_that_nobody_walked() -> None:
+    bare, backoff = (MarkovSettings(order=3, backoff=backoff) for backoff in (False, True))
+    assert accuracy(["abcd"], ["dbcd"], bare)[1][8] == 0
+    assert accuracy(["abcd"], ["dbcd"], backoff)[1][8] == 3
+
+
+def test_every_real_visitor_tests_once_and_both_variants_share_the_divisions(tmp_path: Path) -> None:
+    visits = tmp_path / "stays.csv"
+    with visits.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["visitor", "exhibit", "start_s", "end_s"])
+        for visitor in range(10):
+            for at, exhibit in enumerate("abc"[: 2 + visitor % 2]):
+                writer.writerow([f"v{visitor}", exhibit, 10 * at, 10 * at + 5])
+    options = RunOptions(visits=visits)
+    cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] != "generated"]
+    steps = {cell.key: int(Figure().run(cell, options)[0]["steps"]) for cell in cells}
+    raw = [steps[f"real-raw-{fold:02d}"] for fold in range(20)]
+    assert [sum(raw[start : start + 5]) for start in range(0, 20, 5)] == [5 * 1 + 5 * 2] * 4
+    assert raw == [steps[f"real-without-flicker-{fold:02d}"] for fold in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("walk", "steady"),
+    [
+        ("", ""),
+        ("a", "a"),
+        ("abc", "abc"),
+        ("aba", "aba"),
+        ("abab", "ab"),
+        ("xababac", "xabc"),
+        ("ababcdcdcd", "abcd"),
+        ("abcabc", "abcabc"),
+    ],
+)
+def test_flicker_is_an_alternation_of_at_least_four(walk: str, steady: str) -> None:
+    assert "".join(without_flicker(walk)) == steady
+
+
+def test_first_order_predicts_generated_visitors_best(smoke_runs) -> None:
+    summary = json.loads((smoke_runs.folder("fig6.3") / "summary.json").read_text())
+    assert all(target["reached"] for target in summary["targets"])
+    found = summary["metrics"]["accuracy"]["generated"]["bare"]
+    assert found["order 1"]["top 8"]["mean"] > 0.8
+    assert max(found, key=lambda order: float(found[order]["top 5"]["mean"])) == "order 1"
+
+
+def test_a_picture_can_be_drawn_again_from_the_rows(smoke_runs, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = smoke_runs.folder("fig6.3") / "fig6.3.png"
+    before = picture.read_bytes()
+    picture.unlink()
+    capsys.readouterr()
+    assert main(["experiment", "plot", "fig6.3", "--out", str(picture.parent)]) == 0
+    assert "Targets: 3 of 3 reached" in capsys.readouterr().out
+    assert picture.read_bytes() == before
+
+
+def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "list"]) == 0
+    assert "fig6.3" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not HECHT.is_file(), reason="the log of real visitors is not here")
+def test_first_order_finds_the_next_exhibit_of_real_visitors_in_its_top_three() -> None:
+    options = RunOptions(visits=HECHT)
+    cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] == "real, raw"]
+    rows = [row for cell in cells[:5] for row in Figure().run(cell, options)]
+    first = [row for row in rows if (row["order"], row["prior"], row["top"]) == (1, "bare", 3)]
+    assert sum(int(row["hits"]) for row in first) / sum(int(row["steps"]) for row in first) >= 0.7

@@ -1,0 +1,45 @@
+"""The data set of an experiment: generated once, or a person's own."""
+
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.registry import find_experiment
+from nearsight.experiments.framework.running import prepare
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
+
+SETTINGS = MuseumSettings(objects=2, photos_per_object=1, unknown_photos=1)
+
+
+def test_a_museum_is_generated_once_and_found_again(tmp_path: Path) -> None:
+    options = RunOptions(museums=tmp_path / "museums")
+    first = dataset_of(options, SETTINGS)
+    assert (len(first.references), len(first.queries)) == (2, 3)
+    mark = museum_folder(options.museums, SETTINGS) / "museum.json"
+    written = mark.stat().st_mtime_ns
+    assert dataset_of(options, SETTINGS).object_ids == first.object_ids
+    assert mark.stat().st_mtime_ns == written
+
+
+def test_a_data_set_of_ones_own_is_used_and_identifies_the_run(tmp_path: Path) -> None:
+    dataset_of(RunOptions(museums=tmp_path), SETTINGS)
+    own = museum_folder(tmp_path, SETTINGS)
+    options = RunOptions(data=own, museums=tmp_path / "none")
+    assert len(dataset_of(options, MuseumSettings()).references) == 2
+    before = options.configuration()["data"]
+    assert before != RunOptions().configuration()["data"]
+    (own / "queries" / "more.jpg").write_bytes(b"another photo")
+    assert options.configuration()["data"] != before
+
+
+def test_a_data_set_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="gone"):
+        prepare(find_experiment("fig3.4"), RunOptions(data=tmp_path / "gone"), tmp_path / "out")
+
+
+def test_a_data_set_that_means_nothing_to_the_experiment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no data set"):
+        prepare(find_experiment("fig6.3"), RunOptions(data=tmp_path), tmp_path / "out")

@@ -1,0 +1,77 @@
+"""Guests from rows: first photos of an exhibit apart, the account added up, the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.rig.replay_session import Played
+from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.warming import GuestCount
+from nearsight.experiments.studies.cachier.fig3_2 import LSH, OURS
+from nearsight.experiments.studies.guests.guests import (
+    CONFIGURATIONS,
+    GUESTS,
+    PRIOR,
+    UNTAUGHT,
+    WITHOUT,
+    Figure,
+    photo_rows,
+)
+
+
+def photo(number: int, shown: str, tier: str, latency_ms: float) -> RequestRow:
+    return RequestRow("x", "v1", number, float(number), 0.1, shown, shown, "recognized", 1, tier, latency_ms)
+
+
+def rows() -> list[dict[str, str]]:
+    """Two exhibits, two photos each; the guest makes the second exhibit's first photo a hit."""
+    without = (photo(0, "a", "cloud", 100), photo(1, "a", "edge", 20), photo(2, "b", "cloud", 100))
+    guests = (photo(0, "a", "cloud", 100), photo(1, "a", "edge", 20), photo(2, "b", "edge", 20))
+    played = {
+        WITHOUT: Played((*without, photo(3, "b", "edge", 20)), GuestCount(0, 0, 0)),
+        GUESTS: Played((*guests, photo(3, "b", "edge", 20)), GuestCount(3, 1, 2)),
+    }
+    return [
+        {
+            key: str(value)
+            for key, value in {"backend": LSH, "tiers": name, "repetition": repetition, **row}.items()
+        }
+        for name, one in played.items()
+        for repetition in range(2)
+        for row in photo_rows(one)
+    ]
+
+
+def test_first_photos_of_an_exhibit_are_told_apart() -> None:
+    found = Figure().metrics(rows())["backends"][LSH]
+    assert found[WITHOUT]["first_photos"] | {"mean_ms": 0} == {"requests": 4, "edge_share": 0.0, "mean_ms": 0}
+    assert found[GUESTS]["first_photos"]["edge_share"] == 0.5
+    assert found[GUESTS]["first_photos"]["mean_ms"]["mean"] == 60.0
+    assert (found[WITHOUT]["mean_ms"]["mean"], found[GUESTS]["mean_ms"]["mean"]) == (60.0, 40.0)
+
+
+def test_the_account_of_the_guests_is_that_of_all_repetitions() -> None:
+    found = Figure().metrics(rows())["backends"][LSH]
+    assert found[GUESTS]["guests"] == {"entered": 6, "useful": 2, "wasted": 4}
+    assert found[WITHOUT]["guests"]["entered"] == 0
+
+
+def test_table_and_picture_come_from_the_summary(tmp_path: Path) -> None:
+    figure = Figure()
+    metrics = figure.metrics(rows())
+    columns, table = figure.table(metrics)
+    assert all(len(line) == len(columns) for line in table)
+    (tmp_path / "summary.json").write_text(json.dumps({"metrics": metrics}))
+    assert figure.plot(tmp_path).stat().st_size > 10_000
+    assert figure.targets(metrics) == (), "reported as it comes out"
+
+
+def test_the_paper_s_prior_is_that_of_an_edge_that_nobody_taught() -> None:
+    assert CONFIGURATIONS[PRIOR] == {"cache.prior_mass": "inf"}
+    assert PRIOR in UNTAUGHT
+    parts = [(cell.parameters["backend"], cell.parameters["part"]) for cell in Figure().cells(RunOptions())]
+    assert (LSH, PRIOR) in parts
+    assert (OURS, GUESTS) in parts
+    assert len(parts) == 3 * 6

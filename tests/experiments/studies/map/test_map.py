@@ -1,0 +1,86 @@
+"""The map of operating points: what is played, and what is told of it."""
+
+import json
+from pathlib import Path
+
+from nearsight.experiments.framework.experiment import RunOptions, StoredRow
+from nearsight.experiments.framework.result_files import ResultFolder
+from nearsight.experiments.studies.cachier.scale.machines import HARDWARE, NEXUS_7
+from nearsight.experiments.studies.map.loss_grid import FAST_PHONE, MACHINES, grid_of, point_of
+from nearsight.experiments.studies.map.losses import Place
+from nearsight.experiments.studies.map.where_it_loses import Figure
+from nearsight.experiments.twin.session import ADAPTIVE, BOUNDED, COOPERATIVE
+from support.map_rows import FAST, NEXUS, SMALL_FAST, SMALL_NEXUS, every_place, map_rows
+
+FIGURE = Figure()
+
+
+def rows() -> list[StoredRow]:
+    """The full system takes twice as long with a Nexus 7 and half as long with fast phones."""
+
+    def latency_ms(place: Place, tiers: str, _run: int) -> float:
+        if tiers in {ADAPTIVE, COOPERATIVE}:
+            return 40.0 if place.machines in {NEXUS, SMALL_NEXUS} else 10.0
+        return 20.0 if tiers == BOUNDED else 30.0
+
+    return map_rows(latency_ms, every_place(), runs=2)
+
+
+def test_at_least_two_hundred_points_are_played_and_some_of_them_again() -> None:
+    grid = grid_of(RunOptions())
+    assert len(set(grid.points)) * len(grid.machines) >= 200
+    cells = FIGURE.cells(RunOptions())
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert [point_of(cell.parameters) for cell in cells[: len(grid.points)]] == list(grid.points)
+    again = [cell for cell in cells if cell.parameters["run"] != 1]
+    assert {point_of(cell.parameters).visitors for cell in again} == {one.visitors for one in grid.points}
+
+
+def test_machines_are_as_fast_as_their_names_say() -> None:
+    fast, nexus, small = (MACHINES[name].of(HARDWARE) for name in (FAST, NEXUS, SMALL_NEXUS))
+    assert fast.device_slowness == FAST_PHONE
+    assert nexus == HARDWARE
+    assert small.device_slowness == NEXUS_7
+    assert (small.edge, small.edge_slowness, small.cloud) == (1, 4.0, HARDWARE.cloud)
+
+
+def test_what_is_lost_and_won_is_counted_and_said() -> None:
+    found = FIGURE.metrics(rows())
+    assert found["points"] == 96
+    median = found["systems"][ADAPTIVE]["p50"]
+    assert (median["lost"], median["won"], median["level"]) == (48, 48, 0)
+    assert median["middle"] == 20.0
+    assert median["worst"]["ratio"] == 2.0
+    assert [region["where"] for region in median["regions"]] == ["Nexus 7"]
+    assert median["against"][BOUNDED]["lost"] == 48
+    assert median["against"]["only-cloud"] == {"lost": 48, "won": 48, "middle_ratio": 0.8333}
+    assert found["systems"][ADAPTIVE]["bytes"]["level"] == 96
+
+
+def test_a_system_whose_decisions_cost_more_than_a_tenth_misses_its_target() -> None:
+    enough, regret = FIGURE.targets(FIGURE.metrics(rows()))
+    assert not enough.reached
+    assert enough.value == 96
+    assert (regret.reached, regret.value) == (False, 2.0)
+    assert "40 against 20 ms of the bounded edge (x2.00)" in regret.note
+
+
+def test_each_line_of_the_table_is_of_one_system_and_metric() -> None:
+    columns, table = FIGURE.table(FIGURE.metrics(rows()))
+    assert len({row[:2] for row in table}) == len(table)
+    assert all(len(row) == len(columns) for row in table)
+
+
+def test_the_map_is_drawn_from_files(tmp_path: Path) -> None:
+    folder = ResultFolder(tmp_path)
+    kept = [{name: value for name, value in row.items() if name != "configuration"} for row in rows()]
+    folder.keep_rows(kept, {"configuration": '{"on": "twin"}'})
+    folder.keep_summary({"metrics": FIGURE.metrics(folder.rows())})
+    assert FIGURE.plot(tmp_path).stat().st_size > 50_000
+
+
+def test_a_smoke_run_plays_all_configurations(smoke_runs) -> None:
+    folder = smoke_runs.folder("map")
+    systems = json.loads((folder / "summary.json").read_text())["metrics"]["systems"]
+    assert set(systems) == {ADAPTIVE, COOPERATIVE}
+    assert SMALL_FAST not in {row["machines"] for row in ResultFolder(folder).rows()}, "the smallest alone"

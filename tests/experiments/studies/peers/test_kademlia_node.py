@@ -1,0 +1,85 @@
+"""What the package ``kademlia`` really does: figure 6.15 says how it is compared because of this."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+pytest.importorskip("kademlia")
+
+from nearsight.experiments.rig.peer_process import value_of
+from nearsight.experiments.studies.peers.kademlia_node import KademliaNode
+from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
+
+TIMEOUT_S = 20.0
+
+
+@contextmanager
+def network(count: int, settings: KademliaSettings) -> Iterator[Sequence[KademliaNode]]:
+    with ExitStack() as stack:
+        nodes, ports = [], []
+        for number in range(count):
+            node = KademliaNode(f"node-{number}", settings)
+            stack.callback(node.stop)
+            ports.append(_start(node))
+            nodes.append(node)
+        for node, port in zip(nodes, ports, strict=True):
+            node.join([("127.0.0.1", other) for other in ports if other != port], TIMEOUT_S)
+        yield nodes
+
+
+def _start(node: KademliaNode) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    node.start("127.0.0.1", port)
+    return port
+
+
+def datagrams(nodes: Sequence[KademliaNode]) -> int:
+    return sum(node.sent[0] for node in nodes)
+
+
+def test_with_no_more_nodes_than_k_every_node_stores_every_value_and_gets_send_nothing() -> None:
+    with network(6, KademliaSettings(k=20, alpha=3)) as nodes:
+        keys = [f"key-{number}" for number in range(12)]
+        for number, key in enumerate(keys):
+            assert nodes[number % 6].run(nodes[number % 6].put(key, value_of(key, 64)), TIMEOUT_S)
+        others = [
+            (node, key) for node in nodes for number, key in enumerate(keys) if nodes[number % 6] is not node
+        ]
+        assert all(node.holds(key) for node, key in others)
+        before = datagrams(nodes)
+        assert all(node.run(node.get(key), TIMEOUT_S) == value_of(key, 64) for node, key in others)
+        assert datagrams(nodes) == before
+
+
+def test_a_put_asks_and_then_tells_every_other_node() -> None:
+    with network(6, KademliaSettings(k=20, alpha=3)) as nodes:
+        before = datagrams(nodes)
+        nodes[0].run(nodes[0].put("key", b"value"), TIMEOUT_S)
+        find_and_store, question_and_answer = 2, 2
+        assert datagrams(nodes) - before == 5 * find_and_store * question_and_answer
+
+
+def test_with_k_of_2_a_value_is_on_2_nodes_and_others_ask() -> None:
+    with network(6, KademliaSettings(k=2, alpha=1)) as nodes:
+        nodes[0].run(nodes[0].put("key", b"value"), TIMEOUT_S)
+        holders = [node for node in nodes if node.holds("key")]
+        assert len(holders) in {2, 3}
+        asking = next(node for node in nodes if node not in holders)
+        before = datagrams(nodes)
+        asking.run(asking.get("key"), TIMEOUT_S)
+        assert datagrams(nodes) - before >= 2
+
+
+def test_buckets_may_be_large_without_a_copy_on_each_node() -> None:
+    with network(6, KademliaSettings(k=20, alpha=3, copies=2)) as nodes:
+        known = [sum(len(b) for b in node._server.protocol.router.buckets) for node in nodes]
+        assert known == [5] * 6
+        nodes[0].run(nodes[0].put("key", b"value"), TIMEOUT_S)
+        assert sum(node.holds("key") for node in nodes) in {2, 3}
+        assert {node.run(node.get("key"), TIMEOUT_S) for node in nodes} == {b"value"}

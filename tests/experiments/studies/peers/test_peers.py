@@ -1,0 +1,142 @@
+"""The experiment ``peers`` from rows: what is lost, what the edge sends, targets; and a small run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from nearsight.experiments.framework.experiment import Row, RunOptions
+from nearsight.experiments.framework.registry import find_experiment
+from nearsight.experiments.studies.peers.peer_endurance import (
+    GONE,
+    HANDED_OVER,
+    MISCOUNTED,
+    POSTPONED,
+    REPEATED,
+    UNREADABLE,
+    Endurance,
+    EndurancePlan,
+)
+from nearsight.experiments.studies.peers.peer_prefetching import ALONE, EDGE_BYTES, PHOTO, SHARING
+from nearsight.experiments.studies.peers.peers import ENDURANCE, PREFETCHING, Figure
+
+TINY = EndurancePlan(
+    nodes=3, survivors=2, keys=60, value_bytes=64, replicas=2, merges=2, period_s=0.3, departure_s=0.6
+)
+
+
+def stored(rows: Sequence[Row]) -> list[dict[str, str]]:
+    common: Row = {"repetition": 0, "place": "namespaces", "expected": "", "answered": "", "answered_by": ""}
+    return [{key: str(value) for key, value in {**common, **row}.items()} for row in rows]
+
+
+def endurance(lost: int = 0, off: int = 0) -> list[Row]:
+    rows: list[Row] = []
+    for death, left in ((0, 4), (1, 3), (2, 2)):
+        values = {HANDED_OVER: 0.5, REPEATED: 2, UNREADABLE: 0, MISCOUNTED: 0, POSTPONED: 1}
+        if death:
+            values[GONE] = 2.0 + death
+        if death == 2:
+            values |= {UNREADABLE: lost, MISCOUNTED: off}
+        rows += [
+            {"part": ENDURANCE, "devices": "", "kind": kind, "death": death, "left": left, "value": value}
+            for kind, value in values.items()
+        ]
+    return rows
+
+
+def prefetching(sharing_bytes: int = 350, sharing_ms: float = 20.0) -> list[Row]:
+    rows: list[Row] = []
+    for devices, edge_bytes, ms in ((ALONE, 1000, 20.0), (SHARING, sharing_bytes, sharing_ms)):
+        common: Row = {"part": PREFETCHING, "devices": devices, "death": 0, "left": 0}
+        photo: Row = {**common, "kind": PHOTO, "expected": "1", "answered": "1", "answered_by": "device"}
+        rows += [{**photo, "value": ms}] * 9
+        rows.append({**photo, "value": 3 * ms, "answered": "", "answered_by": "edge"})
+        rows.append({**common, "kind": EDGE_BYTES, "value": edge_bytes})
+    return rows
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    figure = Figure()
+    return [one.text for one in figure.targets(figure.metrics(stored(rows))) if not one.reached]
+
+
+def test_the_numbers_are_those_of_the_rows() -> None:
+    found = Figure().metrics(stored([*endurance(), *prefetching()]))
+    lost, sharing = found["nothing_lost"], found["prefetching"][SHARING]
+    assert (lost["nodes"], lost["survivors"], lost["deaths"]) == (4, 2, 2)
+    assert (lost["unreadable"], lost["miscounted"], lost["postponed_merges"]) == (0, 0, 3)
+    assert lost["noticed_s"] == {"median": 3.5, "most": 4.0}
+    assert sharing["edge_model_bytes"] == 350
+    assert (sharing["p50_ms"], sharing["recall"], sharing["wrong"]) == (20.0, 0.9, 0)
+    assert sharing["answered_by"] == {"device": 0.9, "edge": 0.1, "cloud": 0.0}
+
+
+def test_good_rows_reach_all_targets() -> None:
+    assert missed([*endurance(), *prefetching()]) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([*endurance(lost=1), *prefetching()], "cannot be read"),
+        ([*endurance(off=1), *prefetching()], "counters off"),
+        ([*endurance(), *prefetching(sharing_bytes=401)], "bytes of models"),
+    ],
+)
+def test_each_fault_misses_its_own_target(rows: list[Row], text: str) -> None:
+    assert [text in one for one in missed(rows)] == [True]
+
+
+def test_slower_recognition_is_not_hidden() -> None:
+    texts = missed([*endurance(), *prefetching(sharing_ms=22.0)])
+    assert len(texts) == 2
+    assert "p50" in texts[0]
+
+
+def test_a_crowd_that_is_slower_shows_in_the_spread() -> None:
+    second = [{**row, "repetition": 1} for row in prefetching(sharing_ms=30.0)]
+    rows = stored([*endurance(), *prefetching(), *second])
+    assert Figure().metrics(rows)["ratios"] == {"p50": [1.0, 1.5], "p95": [1.0, 1.5]}
+
+
+def test_a_crowd_that_only_one_configuration_answered_has_no_ratio() -> None:
+    silent = [{**row, "repetition": 1} for row in prefetching() if row["devices"] == ALONE]
+    assert Figure().metrics(stored([*endurance(), *prefetching(), *silent]))["ratios"]["p50"] == [1.0]
+
+
+def test_full_runs_change_the_order_of_the_configurations() -> None:
+    keys = [cell.key for cell in Figure().cells(RunOptions())]
+    assert keys[:5] == [
+        "nothing-lost",
+        "prefetching-0-alone",
+        "prefetching-0-sharing",
+        "prefetching-1-sharing",
+        "prefetching-1-alone",
+    ]
+
+
+def test_a_group_that_loses_a_device_loses_nothing_else(tmp_path: Path) -> None:
+    rows = Endurance(tmp_path, TINY, np.random.default_rng(1), seed=7).run()
+    values = {(row["death"], row["kind"]): row["value"] for row in rows}
+    assert values[1, UNREADABLE] == values[1, MISCOUNTED] == 0
+    assert float(values[1, GONE]) > 0
+
+
+def test_a_small_run_measures_everything(smoke_runs) -> None:
+    folder: Path = smoke_runs.folder("peers")
+    summary = json.loads((folder / "summary.json").read_text())["metrics"]
+    assert summary["nothing_lost"]["unreadable"] == summary["nothing_lost"]["miscounted"] == 0
+    assert summary["prefetching"][ALONE]["requests"] == summary["prefetching"][SHARING]["requests"] > 0
+    assert summary["prefetching"][ALONE]["edge_model_bytes"] > 0
+    assert summary["prefetching"][SHARING]["list_bytes"] > 0, "they judge models by it"
+    assert imread(folder / "peers.png").shape[1] > 600
+
+
+def test_it_is_in_the_list() -> None:
+    assert isinstance(find_experiment("peers"), Figure)

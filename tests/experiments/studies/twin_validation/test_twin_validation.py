@@ -1,0 +1,97 @@
+"""Errors of the twin from rows, and the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nearsight.experiments.studies.twin_validation.twin_bench import (
+    CONFIGURATIONS_COMPARED,
+    FIT,
+    TRACES,
+    schedule,
+)
+from nearsight.experiments.studies.twin_validation.twin_validation import TESTBED, TWIN, Figure
+
+
+def rows(twin_ms: float = 100.0) -> list[dict[str, str]]:
+    """Twenty photos per configuration, one of which nobody knows."""
+    return [
+        {
+            "point": point,
+            "source": source,
+            "tiers": tiers,
+            "expected": "" if number == 0 else "0001",
+            "answered": "" if number == 0 else "0001",
+            "answered_by": "edge" if number < 15 else "cloud",
+            "latency_ms": str(100.0 if source == TESTBED else twin_ms),
+            "late_ms": "0.1",
+            "sent_bytes": "10",
+        }
+        for point in (FIT, "baseline")
+        for source in (TESTBED, TWIN)
+        for tiers in CONFIGURATIONS_COMPARED
+        for number in range(20)
+    ]
+
+
+def test_the_same_rows_have_no_error() -> None:
+    figure = Figure()
+    found = figure.metrics(rows())
+    assert set(found["points"]["baseline"][CONFIGURATIONS_COMPARED[0]]["errors"].values()) == {0.0}
+    targets = figure.targets(found)
+    assert len(targets) == 12, "the point of the fit is no target"
+    assert all(target.reached for target in targets)
+
+
+def test_a_twin_that_is_a_fifth_too_slow_misses_its_targets() -> None:
+    figure = Figure()
+    missed = [target for target in figure.targets(figure.metrics(rows(120.0))) if not target.reached]
+    assert [target.value for target in missed] == [pytest.approx(0.2)] * 6
+
+
+def test_how_far_the_testbed_is_from_itself_on_one_trace_stands_beside_all_errors() -> None:
+    figure, made = Figure(), rows()
+    for number, row in enumerate(made):
+        row["trace"], row["repetition"] = "1", str(number % 2 + 1)
+        if row["source"] == TESTBED and row["point"] == FIT and number % 2:
+            row["latency_ms"] = "110.0"
+    found = figure.metrics(made)
+    one = found["points"][FIT][CONFIGURATIONS_COMPARED[0]]
+    assert one["itself"] == {"p50": pytest.approx(0.1), "p95": pytest.approx(0.1), "device": 0.0, "edge": 0.1}
+    notes = {target.note for target in figure.targets(found)}
+    ours, twins = (
+        "two sessions of the testbed with the same photos differ by 10",
+        "runs of the twin scatter by",
+    )
+    assert notes >= {f"{ours} %, {twins} 0 %", f"{ours} points, {twins} 5 points"}
+
+
+def test_sessions_with_different_traces_say_nothing_of_how_far_the_testbed_is_from_itself() -> None:
+    figure, made = Figure(), rows()
+    for number, row in enumerate(made):
+        row["trace"] = str(number % 2 + 1)
+        if row["source"] == TWIN and number % 2:
+            row["latency_ms"] = "110.0"
+    one = figure.metrics(made)["points"]["baseline"][CONFIGURATIONS_COMPARED[0]]
+    assert one["itself"] == {}
+    assert one["traces"]["p50"] == [0.0, pytest.approx(0.1)]
+
+
+def test_each_trace_is_played_once_and_only_that_of_the_fit_again() -> None:
+    fitted, compared = schedule(FIT), schedule("baseline")
+    assert {trace for trace, _, _ in fitted} == {1}
+    assert max(repetition for _, repetition, _ in fitted) > 1
+    assert {repetition for _, repetition, _ in compared} == {1}
+    assert len(set(compared)) == len(compared) == sum(TRACES.values())
+
+
+def test_the_picture_is_drawn_from_files(tmp_path: Path) -> None:
+    figure, made = Figure(), rows(110.0)
+    (tmp_path / "rows.csv").write_text(
+        "\n".join([",".join(made[0]), *(",".join(row.values()) for row in made)]) + "\n"
+    )
+    (tmp_path / "summary.json").write_text(json.dumps({"metrics": figure.metrics(made)}))
+    assert figure.plot(tmp_path).stat().st_size > 10_000

@@ -1,0 +1,74 @@
+"""What devices decide, in whole runs: whether they look at photos themselves."""
+
+import numpy as np
+import pytest
+
+from nearsight.common.caching.avoidable_latency import AvoidableLatency
+from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.twin.cost_model import CostModel
+from nearsight.experiments.twin.photos import PhotoMaker
+from nearsight.experiments.twin.session import (
+    ADAPTIVE,
+    BOUNDED,
+    CONFIGURATIONS,
+    Hardware,
+    TwinOutcome,
+    TwinSession,
+)
+from nearsight.experiments.twin.visitors import generated
+
+_IDS = [f"{number + 1:04d}" for number in range(60)]
+
+
+def play(name: str, hardware: Hardware, unknown_share: float, visitors_at_once: int = 4) -> TwinOutcome:
+    """Visitors, some of whose photos nobody knows."""
+    rng = np.random.default_rng(1)
+    maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
+    visitors, transitions = generated(
+        maker, _IDS, Following(visitors_at_once, 40.0, unknown_share), sections=1, crowd_size=40, rng=rng
+    )
+    session = TwinSession(
+        _IDS, visitors, CostModel.assumed(), TABLE_6_3["Slow"], transitions, hardware=hardware
+    )
+    return session.play(name, CONFIGURATIONS[name])
+
+
+def by_device(outcome: TwinOutcome) -> float:
+    return float(np.mean([row.answered_by == "device" for row in outcome.rows]))
+
+
+def mean_ms(outcome: TwinOutcome) -> float:
+    return float(np.mean([row.latency_ms for row in outcome.rows]))
+
+
+def test_a_device_slower_than_its_edge_offloads_however_long_photos_take_that_nobody_knows() -> None:
+    slow = Hardware(device_slowness=6.0)
+    full = play(ADAPTIVE, slow, 0.2)
+    assert by_device(full) < 0.1
+    assert mean_ms(full) < 1.1 * mean_ms(play(BOUNDED, slow, 0.2))
+
+
+def test_a_device_faster_than_its_edge_looks_itself() -> None:
+    assert by_device(play(ADAPTIVE, Hardware(edge_slowness=6.0), 0.0)) > 0.6
+
+
+def test_a_crowd_at_the_start_is_forgotten_by_devices_that_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[AvoidableLatency] = []
+    first_ms: list[float] = []
+
+    class Watched(AvoidableLatency):
+        """Notes what the first photo took."""
+
+        def observe(self, round_trip_ms: float, tier_ms: float, **rest: bool) -> None:
+            if self not in known:
+                known.append(self)
+                first_ms.append(tier_ms)
+            super().observe(round_trip_ms, tier_ms, **rest)
+
+    monkeypatch.setattr("nearsight.experiments.twin.device.AvoidableLatency", Watched)
+    outcome = play(ADAPTIVE, Hardware(edge=1, edge_slowness=4.0), 0.0, visitors_at_once=40)
+    assert by_device(outcome) > 0.6
+    last_ms = [latency.median_ms for latency in known]
+    assert np.median(first_ms) > 500.0
+    assert np.quantile(last_ms, 0.9) < 200.0
