@@ -52,9 +52,9 @@ def experiment() -> None:
 @app.command("list")
 def list_experiments() -> None:
     """List the experiments."""
-    from nearsight.experiments.framework.registry import EXPERIMENTS
+    from nearsight.experiments.framework.registry import experiments
 
-    rows = [(name, entry.shows, entry.source) for name, entry in EXPERIMENTS.items()]
+    rows = [(name, entry.shows, entry.source) for name, entry in experiments().items()]
     print_table(("name", "shows", "source"), rows)
 
 

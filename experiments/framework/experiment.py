@@ -130,6 +130,8 @@ class Experiment(ABC):
     ----------
     name : str
         As on the command line, such as "fig6.3".
+    source : str
+        Paper and section, such as "Cachier dissertation, 6.3". A class that states both is in the registry.
     takes_visits : bool
         Whether ``--visits`` means anything to it.
     takes_data : bool
@@ -143,6 +145,7 @@ class Experiment(ABC):
     """
 
     name: ClassVar[str]
+    source: ClassVar[str]
     takes_visits: ClassVar[bool] = False
     takes_data: ClassVar[bool] = False
     takes_machines: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.environment import describe_environment
-from nearsight.experiments.framework.registry import EXPERIMENTS, Entry
+from nearsight.experiments.framework.registry import Entry
 from nearsight.experiments.report.collecting import Collection, Environment, collect
 from nearsight.experiments.report.page import build_page
 
@@ -35,7 +35,7 @@ class Report:
 def write_report(
     results: Path,
     out: Path,
-    entries: Mapping[str, Entry] = EXPERIMENTS,
+    entries: Mapping[str, Entry],
     begin: Callable[[str], None] = lambda _name: None,
 ) -> Report:
     """Read a folder of results and write the page.

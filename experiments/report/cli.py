@@ -27,17 +27,20 @@ def report(
     """
     require_experiments("experiment report")
     from nearsight.common.terminal import progress_bar
-    from nearsight.experiments.framework.registry import EXPERIMENTS
+    from nearsight.experiments.framework.registry import experiments
     from nearsight.experiments.report.building import write_report
     from nearsight.experiments.report.distinct_targets import reached_in_words
 
-    with progress_bar("report", len(EXPERIMENTS)) as advance:
-        written = write_report(results, out or results / "report.html", begin=lambda _name: advance(1))
+    entries = experiments()
+    with progress_bar("report", len(entries)) as advance:
+        written = write_report(
+            results, out or results / "report.html", entries, begin=lambda _name: advance(1)
+        )
     collection = written.collection
     counted = [result for result in collection.results if not result.smoke]
     for one in collection.unusable:
         typer.echo(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
-    missing = len(EXPERIMENTS) - len({result.experiment for result in counted})
+    missing = len(entries) - len({result.experiment for result in counted})
     typer.echo(
         f"{reached_in_words(counted)} targets reached, by {len(counted)} results; "
         f"{missing} experiments without results"

@@ -6,7 +6,6 @@ used never ends a report; it gets a line that says what is wrong and what to do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nearsight.common.errors import CorruptStore, NotFound
-from nearsight.experiments.framework.registry import Entry
+from nearsight.experiments.framework.registry import Entry, natural
 from nearsight.experiments.framework.result_files import ResultFolder
 from nearsight.experiments.report.settings_of_runs import command, is_smoke
 
@@ -190,12 +189,6 @@ def collect(root: Path, entries: Mapping[str, Entry]) -> Collection:
         tuple(one for one in found if isinstance(one, Result)),
         tuple(one for one in found if isinstance(one, Unusable)),
     )
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Key that sorts fig6.4 before fig6.10."""
-    parts = re.findall(r"\d+|\D+", name)
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
 
 
 def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:

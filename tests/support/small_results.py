@@ -24,8 +24,8 @@ ENVIRONMENT = {
     "load_average": [0.1, 0.2, 0.3],
 }
 ENTRIES = {
-    "queue": Entry("support.small_results", "How long visitors wait.", "Cachier dissertation, 6.3"),
     "other": Entry("support.small_results", "Something else.", "beyond the Cachier dissertation's chapter 3"),
+    "queue": Entry("support.small_results", "How long visitors wait.", "Cachier dissertation, 6.3"),
 }
 OPTIONS = {"seed": 1, "smoke": False, "visits": "", "data": ""}
 

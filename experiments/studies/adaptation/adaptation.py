@@ -70,9 +70,10 @@ _COLOURS = dict(zip(WAYS, ("#9aa3ab", *SEQUENCE[:3]), strict=True))
 
 
 class Figure(Experiment):
-    """Recall gained by adaptation, what it costs, and what a forger can do."""
+    """Recall, precision and lookup time with models adapted to the light, own and shared; forgers."""
 
     name: ClassVar[str] = "adaptation"
+    source: ClassVar[str] = "Cachier dissertation, 5.1.1.1"
 
     def __init__(self) -> None:
         self._dataset: Dataset | None = None

@@ -121,9 +121,10 @@ SMOKE = Plan(
 
 
 class Figure(Experiment):
-    """Static cache sizes and the adaptive edge."""
+    """Latency and hit ratio over static cache sizes, and the adaptive edge; five networks."""
 
     name: ClassVar[str] = "fig3.2"
+    source: ClassVar[str] = "Cachier dissertation, 3.2"
 
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()

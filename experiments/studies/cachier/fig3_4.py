@@ -33,9 +33,10 @@ LOOKS = {
 
 
 class Figure(OfflineAnalysis):
-    """Latency, recall and precision over k."""
+    """Latency, recall and precision over the cache size, for LSH, brute force and our backends."""
 
     name: ClassVar[str] = "fig3.4"
+    source: ClassVar[str] = "Cachier dissertation, 3.3.1"
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
         return (slope_target(summary), precision_target(summary))

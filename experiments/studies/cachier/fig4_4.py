@@ -16,9 +16,10 @@ MARKERS = ("s", "D", "^", "o")
 
 
 class Figure(FeatureTradeoff):
-    """The trade-off over k."""
+    """Latency, recall and precision on a device, for several numbers of features."""
 
     name: ClassVar[str] = "fig4.4"
+    source: ClassVar[str] = "Cachier dissertation, 4.5.2"
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
         return tradeoff_targets(summary)

@@ -151,9 +151,10 @@ SMOKE = Plan(
 
 
 class Figure(Experiment):
-    """Lookups of two stores on the same nodes."""
+    """Presence of 20 devices, and how long a get takes in their store and in Kademlia."""
 
     name: ClassVar[str] = "fig6.15"
+    source: ClassVar[str] = "Cachier dissertation, 6.8"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         plan = _plan(options)

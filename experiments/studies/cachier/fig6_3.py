@@ -50,9 +50,10 @@ Walks = Sequence[Sequence[str]]
 
 
 class Figure(Experiment):
-    """Accuracy of Markov models."""
+    """How well Markov models of order 0 to 3 predict a visitor's next exhibit."""
 
     name: ClassVar[str] = "fig6.3"
+    source: ClassVar[str] = "Cachier dissertation, 6.2.5.2"
     takes_visits: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102

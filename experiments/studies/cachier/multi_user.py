@@ -102,9 +102,10 @@ SMOKE = Plan(
 
 
 class Figure(Experiment):
-    """Three edges under growing load."""
+    """Latency at one edge under growing load: no method, bounded compute time, load balancing."""
 
     name: ClassVar[str] = "multi-user"
+    source: ClassVar[str] = "Cachier dissertation, 3.5.1"
 
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()

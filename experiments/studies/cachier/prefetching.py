@@ -135,9 +135,10 @@ class Profiles:
 
 
 class Figure(Experiment):
-    """Four configurations on the same visitors."""
+    """Only cloud, edge cache, prefetching with 600 and with an adaptive number of features."""
 
     name: ClassVar[str] = "prefetching"
+    source: ClassVar[str] = "Cachier dissertation, 6.2.3 to 6.3"
     takes_visits: ClassVar[bool] = True
 
     def __init__(self) -> None:

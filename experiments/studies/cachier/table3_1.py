@@ -14,9 +14,10 @@ _TOLERANCE = 0.02
 
 
 class Figure(FittedTable):
-    """Fitted recall."""
+    """recall(k), fitted; uses the rows of fig3.4."""
 
     name: ClassVar[str] = "table3.1"
+    source: ClassVar[str] = "Cachier dissertation, 3.3.1.3"
     quantity: ClassVar[str] = "recall"
     what: ClassVar[str] = "recall(k)"
     digits: ClassVar[int] = 5

@@ -16,9 +16,10 @@ from nearsight.experiments.studies.cachier.fitted_table import FittedTable, Line
 
 
 class Figure(FittedTable):
-    """Fitted compute time."""
+    """f(k), fitted; uses the rows of fig3.4."""
 
     name: ClassVar[str] = "table3.2"
+    source: ClassVar[str] = "Cachier dissertation, 3.3.1.4"
     quantity: ClassVar[str] = "lookup_ms"
     what: ClassVar[str] = "f(k) [ms]"
     digits: ClassVar[int] = 4

@@ -29,9 +29,10 @@ PAPER = {
 
 
 class Figure(FeatureTradeoff):
-    """Fitted latency and recall of a device."""
+    """f_D(k) and recall_D(k), fitted; uses the rows of fig4.4."""
 
     name: ClassVar[str] = "table4.1"
+    source: ClassVar[str] = "Cachier dissertation, 4.5.3"
     same_rows_as: ClassVar[str] = "fig4.4"
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102

@@ -61,9 +61,10 @@ _SAMPLES = 60
 
 
 class Figure(Experiment):
-    """Hit ratio over requests after the move."""
+    """Hit ratio after a crowd moves to another section, for estimates that forget and that do not."""
 
     name: ClassVar[str] = "crowd"
+    source: ClassVar[str] = "beyond the Cachier dissertation's 3.3.2.2"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         stays, seeds = (_SMOKE_STAYS_H, _SMOKE_SEEDS) if options.smoke else (_STAYS_H, _SEEDS)

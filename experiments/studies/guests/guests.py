@@ -102,9 +102,10 @@ SMOKE = Plan(
 
 
 class Figure(Experiment):
-    """Edges that look ahead and edges that do not."""
+    """What an edge gains by fetching ahead while nobody asks, and by a bounded prior."""
 
     name: ClassVar[str] = "guests"
+    source: ClassVar[str] = "beyond the Cachier dissertation's chapter 3"
 
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()

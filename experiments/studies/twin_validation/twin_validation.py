@@ -43,9 +43,10 @@ _TWO = 2
 
 
 class Figure(Experiment):
-    """Errors of the twin."""
+    """The simulation against the testbed, on the same traces: latency and who answered."""
 
     name: ClassVar[str] = "twin-validation"
+    source: ClassVar[str] = "Cachier dissertation, 6.2"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         points = _SMOKE_POINTS if options.smoke else tuple(POINTS)

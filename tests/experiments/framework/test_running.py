@@ -13,7 +13,7 @@ from nearsight.experiments.framework.experiment import (
     RunOptions,
     mean_and_spread,
 )
-from nearsight.experiments.framework.registry import EXPERIMENTS, find_experiment
+from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.framework.result_files import PROVENANCE, ResultFolder
 from nearsight.experiments.framework.running import conclude, missing_cells, prepare, run_cells
 from support.squares import Squares, SquaresAtOnce
@@ -152,13 +152,3 @@ def test_random_numbers_depend_on_seed_and_part_and_on_nothing_else() -> None:
 def test_the_spread_of_repetitions_is_told() -> None:
     assert mean_and_spread([1.0, 3.0]) == {"mean": 2.0, "std": 1.414214, "min": 1.0, "max": 3.0, "runs": 2}
     assert mean_and_spread([1.0])["std"] == 0.0
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_in_the_list_can_be_found(name: str) -> None:
-    assert find_experiment(name).name == name
-
-
-def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    with pytest.raises(NotFound, match=r"fig6\.3"):
-        find_experiment("fig9.9")

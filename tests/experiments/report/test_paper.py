@@ -1,10 +1,10 @@
 import pytest
 
-from nearsight.experiments.framework.registry import EXPERIMENTS
+from nearsight.experiments.framework.registry import experiments
 from nearsight.experiments.report.paper import published
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", experiments())
 def test_what_the_paper_says_stands_beside_every_experiment(name: str) -> None:
     said = published()[name]
     assert said.where[0].isdigit()

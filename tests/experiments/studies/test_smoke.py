@@ -7,11 +7,11 @@ from pathlib import Path
 import cv2
 import pytest
 
-from nearsight.experiments.framework.registry import EXPERIMENTS
+from nearsight.experiments.framework.registry import experiments
 from nearsight.experiments.framework.result_files import PROVENANCE
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", experiments())
 def test_a_smoke_run_leaves_rows_numbers_and_a_picture(name: str, smoke_runs) -> None:
     folder: Path = smoke_runs.folder(name)
     with (folder / "rows.csv").open(newline="") as file:

@@ -19,95 +19,106 @@ _RIGHT = (*ACCURACY, *ANSWERS)
 
 
 class Figure6x4(ScaleFigure):
-    """Latency and bandwidth over the number of visitors (6.3)."""
+    """Over the number of visitors: latency, its parts, and bandwidth; six configurations."""
 
     name: ClassVar[str] = "fig6.4"
+    source: ClassVar[str] = "Cachier dissertation, 6.3"
     variable: ClassVar[str] = VISITORS
     shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x5(ScaleFigure):
-    """CPU over the number of visitors (6.3)."""
+    """Over the number of visitors: CPU of edge and cloud; uses the rows of fig6.4."""
 
     name: ClassVar[str] = "fig6.5"
+    source: ClassVar[str] = "Cachier dissertation, 6.3"
     same_rows_as: ClassVar[str] = "fig6.4"
     variable: ClassVar[str] = VISITORS
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
 class Figure6x6(ScaleFigure):
-    """Recall, precision, and who answers, over the number of visitors (6.3)."""
+    """Over the number of visitors: recall, precision, and who answers; uses the rows of fig6.4."""
 
     name: ClassVar[str] = "fig6.6"
+    source: ClassVar[str] = "Cachier dissertation, 6.3"
     same_rows_as: ClassVar[str] = "fig6.4"
     variable: ClassVar[str] = VISITORS
     shown: ClassVar[tuple[str, ...]] = _RIGHT
 
 
 class Figure6x7(ScaleFigure):
-    """Latency and bandwidth over the number of sections (6.4)."""
+    """Over the number of sections: latency, its parts, and bandwidth; six configurations."""
 
     name: ClassVar[str] = "fig6.7"
+    source: ClassVar[str] = "Cachier dissertation, 6.4"
     variable: ClassVar[str] = SECTIONS
     shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x8(ScaleFigure):
-    """CPU over the number of sections (6.4)."""
+    """Over the number of sections: CPU of edge and cloud; uses the rows of fig6.7."""
 
     name: ClassVar[str] = "fig6.8"
+    source: ClassVar[str] = "Cachier dissertation, 6.4"
     same_rows_as: ClassVar[str] = "fig6.7"
     variable: ClassVar[str] = SECTIONS
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
 class Figure6x9(ScaleFigure):
-    """Recall, precision, and who answers, over the number of sections (6.4)."""
+    """Over the number of sections: recall, precision, and who answers; uses the rows of fig6.7."""
 
     name: ClassVar[str] = "fig6.9"
+    source: ClassVar[str] = "Cachier dissertation, 6.4"
     same_rows_as: ClassVar[str] = "fig6.7"
     variable: ClassVar[str] = SECTIONS
     shown: ClassVar[tuple[str, ...]] = _RIGHT
 
 
 class Figure6x10(ScaleFigure):
-    """Latency and bandwidth over the number of classes (6.5)."""
+    """Over the number of classes: latency, its parts, and bandwidth; six configurations."""
 
     name: ClassVar[str] = "fig6.10"
+    source: ClassVar[str] = "Cachier dissertation, 6.5"
     variable: ClassVar[str] = CLASSES
     shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x11(ScaleFigure):
-    """CPU over the number of classes (6.5)."""
+    """Over the number of classes: CPU of edge and cloud; uses the rows of fig6.10."""
 
     name: ClassVar[str] = "fig6.11"
+    source: ClassVar[str] = "Cachier dissertation, 6.5"
     same_rows_as: ClassVar[str] = "fig6.10"
     variable: ClassVar[str] = CLASSES
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
 class Figure6x12(ScaleFigure):
-    """Latency and bandwidth over networks (6.6)."""
+    """Over networks to the cloud: latency, its parts, and bandwidth; six configurations."""
 
     name: ClassVar[str] = "fig6.12"
+    source: ClassVar[str] = "Cachier dissertation, 6.6"
     variable: ClassVar[str] = NETWORK
     shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
 
 
 class Figure6x13(ScaleFigure):
-    """CPU over networks (6.6)."""
+    """Over networks to the cloud: CPU of edge and cloud; uses the rows of fig6.12."""
 
     name: ClassVar[str] = "fig6.13"
+    source: ClassVar[str] = "Cachier dissertation, 6.6"
     same_rows_as: ClassVar[str] = "fig6.12"
     variable: ClassVar[str] = NETWORK
     shown: ClassVar[tuple[str, ...]] = CPU
 
 
 class Figure6x14(ScaleFigure):
-    """Recall, precision, and who answers, over networks (6.6)."""
+    """Over networks to the cloud: recall, precision, and who answers; uses the rows of fig6.12."""
 
     name: ClassVar[str] = "fig6.14"
+    source: ClassVar[str] = "Cachier dissertation, 6.6"
     same_rows_as: ClassVar[str] = "fig6.12"
     variable: ClassVar[str] = NETWORK
     shown: ClassVar[tuple[str, ...]] = _RIGHT

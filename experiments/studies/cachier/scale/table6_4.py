@@ -45,9 +45,10 @@ _DEARER = 1.5
 
 
 class Figure(Experiment):
-    """The table."""
+    """What grows with which variable, and the full system against only-cloud; uses figures' rows."""
 
     name: ClassVar[str] = "table6.4"
+    source: ClassVar[str] = "Cachier dissertation, 6.7"
     takes_machines: ClassVar[bool] = True
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12")
 

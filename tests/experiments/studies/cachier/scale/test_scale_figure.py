@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Picture
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.framework.registry import EXPERIMENTS, find_experiment
+from nearsight.experiments.framework.registry import experiments, find_experiment
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, ORDER
 from nearsight.experiments.studies.cachier.scale.figures import Figure6x4, Figure6x12
 from nearsight.experiments.studies.cachier.scale.operating_point import (
@@ -28,7 +28,7 @@ from support.scale_rows import stored_rows
 
 TWIN = RunOptions(on="twin", costs="measured")
 TESTBED = RunOptions(on="testbed")
-FIGURES = [name for name, entry in EXPERIMENTS.items() if entry.module.endswith("scale.figures")]
+FIGURES = [name for name, entry in experiments().items() if entry.module.endswith("scale.figures")]
 
 
 def p50(point: OperatingPoint, tiers: str) -> float:
