@@ -175,7 +175,7 @@ def _print_explanations(answer: DaemonExplanations, most: int) -> None:
     for decision in answer.decisions:
         title = (
             f"{answer.endpoint}, catalogue {decision.catalogue or '(default)'}: "
-            f"k = {decision.chosen.terms.k} of at most {decision.k_max}, decided {decision.age_s:.0f} s ago"
+            f"k = {decision.chosen.k} of at most {decision.k_max}, decided {decision.age_s:.0f} s ago"
         )
         print_table(TABLE_COLUMNS, table_of(decision), title=title, right=TABLE_COLUMNS[1:])
         typer.echo(f"  why: {decision.why}")

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.caching.codec import explanation_from_proto, explanation_to_proto
-from nearsight.common.caching.explanation import ExplainedTerms, Explanation
 from nearsight.common.errors import NearsightError
 from nearsight.common.inquiry import Inquiry, ask_all
+from nearsight.common.object_cache.codec import explanation_from_proto, explanation_to_proto
+from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import explanation_pb2
@@ -62,7 +62,7 @@ class DaemonExplanations:
 
     def to_json(self) -> dict[str, object]:
         """The fields; terms flat, facts as a mapping."""
-        decisions = [_decision_json(one) for one in self.decisions]
+        decisions = [asdict(one) | {"facts": dict(one.facts)} for one in self.decisions]
         return {"endpoint": self.endpoint, "error": self.error, "decisions": decisions}
 
 
@@ -102,9 +102,9 @@ def table_of(explanation: Explanation) -> list[tuple[str, ...]]:
     """One row per point, by size and features, the chosen one marked: see `TABLE_COLUMNS`."""
     points = sorted(
         [(one, False) for one in explanation.alternatives] + [(explanation.chosen, True)],
-        key=lambda point: (point[0].query_features, point[0].terms.k),
+        key=lambda point: (point[0].features, point[0].k),
     )
-    return [_row(one, chosen=chosen, than_ms=explanation.chosen.terms.expected_ms) for one, chosen in points]
+    return [_row(one, chosen=chosen, than_ms=explanation.chosen.expected_ms) for one, chosen in points]
 
 
 TABLE_COLUMNS = (
@@ -121,13 +121,12 @@ TABLE_COLUMNS = (
 """Headings of `table_of`."""
 
 
-def _row(explained: ExplainedTerms, *, chosen: bool, than_ms: float) -> tuple[str, ...]:
-    terms = explained.terms
+def _row(terms: LatencyTerms, *, chosen: bool, than_ms: float) -> tuple[str, ...]:
     more_ms = terms.expected_ms - than_ms
     return (
         "chosen" if chosen else "",
         str(terms.k),
-        str(explained.query_features or "-"),
+        str(terms.features or "-"),
         f"{terms.lookup_ms:.2f}",
         f"{terms.recall:.3f}",
         f"{terms.cached_probability:.3f}",
@@ -135,15 +134,3 @@ def _row(explained: ExplainedTerms, *, chosen: bool, than_ms: float) -> tuple[st
         f"{terms.expected_ms:.2f}",
         "" if chosen else f"{more_ms:+.2f} ms",
     )
-
-
-def _decision_json(explanation: Explanation) -> dict[str, object]:
-    return asdict(explanation) | {
-        "chosen": _terms_json(explanation.chosen),
-        "alternatives": [_terms_json(one) for one in explanation.alternatives],
-        "facts": dict(explanation.facts),
-    }
-
-
-def _terms_json(explained: ExplainedTerms) -> dict[str, object]:
-    return asdict(explained.terms) | {"features": explained.query_features}

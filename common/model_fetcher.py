@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nearsight.common.background import BackgroundWorker
-from nearsight.common.caching.holdback import HoldbackQueue
 from nearsight.common.catalogue_answers import FetchedModels, models_of
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, InternalError, NearsightError
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.holdback import HoldbackQueue
 from nearsight.common.rpc.client import Reply
 
 _OVERDUE_TIMES = 4.0

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from types import MappingProxyType
 
 from nearsight import __version__
-from nearsight.common.caching.explanation import Explanation
 from nearsight.common.errors import NotFound
 from nearsight.common.explain import ExplanationService
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service

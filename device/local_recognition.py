@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from nearsight.common.caching.avoidable_latency import AvoidableLatency
-from nearsight.common.caching.device_profile import DeviceProfile, default_device_profile
-from nearsight.common.caching.explanation import Explanation
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.cooperation.cooperation import Cooperation
+from nearsight.device.device_profile import DeviceProfile, default_device_profile
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
 from nearsight.device.offloading import Offloading
 from nearsight.device.prefetcher import Prefetcher, PrefetchState

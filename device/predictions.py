@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from nearsight.common.caching.codec import next_objects_from_proto
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidMessage
+from nearsight.common.object_cache.codec import next_objects_from_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 
 MOST_NEXT_OBJECTS = 256

@@ -22,13 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearsight.common.background import BackgroundWorker, Job
-from nearsight.common.caching.explanation import Explanation
-from nearsight.common.caching.next_objects import NextObjects
-from nearsight.common.caching.prefetch_decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
 from nearsight.common.catalogue_answers import FetchedModels, Listing
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.model_fetcher import ModelFetcher
+from nearsight.common.object_cache.expected_latency import Explanation
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
@@ -38,6 +37,7 @@ from nearsight.device.forecasts import Forecasts
 from nearsight.device.held_models import HeldModels, PrefetchAccount
 from nearsight.device.local_cache import LocalCache
 from nearsight.device.predictions import Prediction
+from nearsight.device.prefetch_decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
 from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.device.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings
@@ -234,7 +234,16 @@ class Prefetcher:
         if decision is None:
             return None
         age_s = max(0.0, self._clock.monotonic() - self._decided_s)
-        return Explanation.of_prefetch(decision, self._catalogue, age_s, self._k_max, self._facts())
+        return Explanation(
+            self._catalogue,
+            age_s,
+            decision.terms,
+            tuple(terms for _, terms in sorted(decision.alternatives.items())),
+            self._k_max,
+            decision.why,
+            decision.object_ids,
+            tuple(self._facts()),
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         state = self.state

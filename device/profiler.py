@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 
-from nearsight.common.caching.avoidable_latency import AvoidableLatency
-from nearsight.common.caching.correction import LookupCorrection
-from nearsight.common.caching.device_profile import DeviceProfile
 from nearsight.common.caching.photo_transfer import PhotoTransfer
-from nearsight.common.caching.prefetch_decision import ExtractionCurves
-from nearsight.common.caching.rolling_mean import RollingMean
+from nearsight.common.object_cache.correction import LookupCorrection
+from nearsight.common.object_cache.rolling_mean import RollingMean
+from nearsight.device.avoidable_latency import AvoidableLatency
+from nearsight.device.device_profile import DeviceProfile
 from nearsight.device.predictions import EdgeNow
+from nearsight.device.prefetch_decision import ExtractionCurves
 
 _STAYS_WINDOW = 30
 _STAYS_AT_FIRST = 0.5

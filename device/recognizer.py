@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from nearsight.common.caching.explanation import Explanation
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, NearsightError
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.rpc.client import Channel

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 
-from nearsight.common.caching.snapshot_lru import SnapshotLru
 from nearsight.common.clock import Clock
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
+from nearsight.device.snapshot_lru import SnapshotLru
 
 Build = Callable[[Sequence[ObjectModel], RecognitionSettings], ObjectRecognizer]
 """Indexes models."""

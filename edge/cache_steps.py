@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nearsight.common.caching.cache_change import CacheState
-from nearsight.common.caching.cache_size import CacheSizeDecision
+from nearsight.edge.cache_change import CacheState
+from nearsight.edge.cache_size import CacheSizeDecision
 from nearsight.edge.optimizer import Optimizer, Situation
 
 

@@ -18,26 +18,26 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from nearsight.common.background import Job
-from nearsight.common.caching.cache_change import CacheState
-from nearsight.common.caching.miss_latency import MissLatency
-from nearsight.common.caching.next_objects import NextObjects
-from nearsight.common.caching.profile import default_profile
-from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.catalogue_answers import Listing
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.edge.cache_change import CacheState
 from nearsight.edge.cache_steps import CacheSteps
 from nearsight.edge.catalogue_listing import CatalogueListing
 from nearsight.edge.distribution_estimator import DistributionEstimator
 from nearsight.edge.idle_prefetch import IdlePrefetch
 from nearsight.edge.markov_estimator import MarkovEstimator, markov_model
+from nearsight.edge.miss_latency import MissLatency
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import Optimizer, Situation, policy_of
 from nearsight.edge.profile_measurement import ProfileMeasurement
 from nearsight.edge.profiler import Profiler
 from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.regret_meter import RegretMeter
+from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_builder import SnapshotBuilder

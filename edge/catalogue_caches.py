@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
-from nearsight.common.caching.explanation import Explanation
 from nearsight.common.catalogue_answers import listing_of
 from nearsight.common.errors import NearsightError, NotFound, Overloaded
 from nearsight.common.futures import pending
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import revisions_of, when_done

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nearsight.common.caching.eviction import Recency
-from nearsight.common.caching.request_distribution import Ranking, RequestDistribution
 from nearsight.common.clock import Clock
+from nearsight.edge.eviction import Recency
+from nearsight.edge.request_distribution import Ranking, RequestDistribution
 
 
 @dataclass(frozen=True, slots=True)

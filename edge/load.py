@@ -9,11 +9,11 @@ import threading
 
 import numpy as np
 
-from nearsight.common.caching.compute_bound import ComputeBound, SizeBound
-from nearsight.common.caching.expected_latency import FloatArray
-from nearsight.common.caching.load_balancing import LoadBalancer
-from nearsight.common.caching.rolling_mean import InterArrivalTime
 from nearsight.common.clock import Clock
+from nearsight.common.object_cache.expected_latency import FloatArray
+from nearsight.common.object_cache.rolling_mean import InterArrivalTime
+from nearsight.edge.compute_bound import ComputeBound, SizeBound
+from nearsight.edge.load_balancing import LoadBalancer
 from nearsight.edge.recent_work import RecentWork
 from nearsight.edge.settings import LoadSettings, MultiUser
 

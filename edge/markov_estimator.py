@@ -7,10 +7,10 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
-from nearsight.common.caching.markov import MarkovModel, MarkovSettings
-from nearsight.common.caching.markov_journal import MarkovChanges, TransitionCount
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.clock import Clock
+from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
+from nearsight.common.object_cache.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.edge.settings import TransitionSettings
 
 _STAYING_WEIGHT = 0.01

@@ -10,9 +10,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from nearsight.common.caching.cache_change import CacheChange, CacheState, judge_change
-from nearsight.common.caching.cache_size import CacheSizeDecision, CacheSizeOptimizer
-from nearsight.common.caching.eviction import (
+from nearsight.edge.cache_change import CacheChange, CacheState, judge_change
+from nearsight.edge.cache_size import CacheSizeDecision, CacheSizeOptimizer
+from nearsight.edge.eviction import (
     Everything,
     EvictionPolicy,
     FixedLfu,
@@ -20,8 +20,8 @@ from nearsight.common.caching.eviction import (
     NoCache,
     decision_for,
 )
-from nearsight.common.caching.request_distribution import Ranking
 from nearsight.edge.profiler import Costs
+from nearsight.edge.request_distribution import Ranking
 from nearsight.edge.settings import CacheSettings
 
 

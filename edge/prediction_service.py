@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.caching.codec import next_objects_to_proto
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.object_cache.codec import next_objects_to_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.load import LoadControl

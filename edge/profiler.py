@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nearsight.common.caching.correction import LookupCorrection
-from nearsight.common.caching.expected_latency import FloatArray
-from nearsight.common.caching.miss_latency import MissLatency
-from nearsight.common.caching.profile import CacheProfile, ProfileCurves
+from nearsight.common.object_cache.correction import LookupCorrection
+from nearsight.common.object_cache.expected_latency import FloatArray
+from nearsight.common.object_cache.profile import CacheProfile, ProfileCurves
+from nearsight.edge.miss_latency import MissLatency
 
 _EXTRACTION_WINDOW = 100
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from nearsight.common.caching.profile import CacheProfile, default_profile
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.profile import CacheProfile, default_profile
 from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer

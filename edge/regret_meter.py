@@ -11,9 +11,9 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.caching.regret import CacheOutcome, Regret, RegretReport
-from nearsight.common.caching.request_distribution import Ranking
 from nearsight.edge.profiler import Costs
+from nearsight.edge.regret import CacheOutcome, Regret, RegretReport
+from nearsight.edge.request_distribution import Ranking
 
 
 class RegretMeter:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nearsight.common.caching.explanation import Explanation
 from nearsight.common.clock import Clock
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.edge.catalogue_cache import CatalogueCache
 
 
@@ -38,4 +38,13 @@ def explanation_of(cache: CatalogueCache, clock: Clock, load: str) -> Explanatio
         return None
     facts = [(name, value) for name, value in details_of(cache).items() if name != "decision"]
     age_s = max(0.0, clock.monotonic() - cache.decided_s)
-    return Explanation.of_cache_size(decision, cache.name, age_s, [*facts, ("load", load)])
+    return Explanation(
+        cache.name,
+        age_s,
+        decision.terms,
+        tuple(terms for _, terms in sorted(decision.alternatives.items())),
+        decision.k_max,
+        decision.why,
+        decision.object_ids,
+        (*facts, ("load", load)),
+    )

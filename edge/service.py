@@ -12,9 +12,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from nearsight.common.caching.codec import next_objects_to_proto
 from nearsight.common.caching.offload_choice import FEATURES
 from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.object_cache.codec import next_objects_to_proto
 from nearsight.common.recognition.codec import recognized_object_to_proto
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext, Service

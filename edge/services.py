@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearsight.common.background import BackgroundWorker
-from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.clock import Clock
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics

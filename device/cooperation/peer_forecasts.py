@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from nearsight.common.background import BackgroundWorker, Job
-from nearsight.common.caching.markov import MarkovModel, MarkovSettings
-from nearsight.common.caching.markov_journal import TransitionCount
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.futures import pending, when_done
+from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
+from nearsight.common.object_cache.markov_journal import TransitionCount
 from nearsight.device.cooperation.keys import next_key, popularity_key
 from nearsight.device.cooperation.ports import SharedStore
 from nearsight.device.cooperation.rules import CooperationRules

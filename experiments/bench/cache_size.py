@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from nearsight.common.caching.cache_size import CacheSizeOptimizer
-from nearsight.common.caching.profile import CacheProfile, ProfileCurves
-from nearsight.common.caching.request_distribution import Ranking, RequestDistribution
+from nearsight.common.object_cache.profile import CacheProfile, ProfileCurves
+from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.request_distribution import Ranking, RequestDistribution
 
 _SCAN_RADIUS = 10
 

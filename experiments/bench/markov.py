@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import psutil
 
-from nearsight.common.caching.markov import MarkovModel, MarkovSettings
-from nearsight.common.caching.markov_journal import TransitionCount
+from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
+from nearsight.common.object_cache.markov_journal import TransitionCount
 
 
 @dataclass(frozen=True, slots=True)

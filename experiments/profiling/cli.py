@@ -17,8 +17,8 @@ from nearsight.common.terminal import print_json, print_table, progress_bar
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
-    from nearsight.common.caching.device_profile import DeviceProfile
-    from nearsight.common.caching.profile import CacheProfile
+    from nearsight.common.object_cache.profile import CacheProfile
+    from nearsight.device.device_profile import DeviceProfile
     from nearsight.experiments.datasets.dataset import Dataset
     from nearsight.experiments.profiling.measuring import ProfilingPlan
 

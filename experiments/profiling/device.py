@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nearsight.common.caching.device_profile import DeviceProfile
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.looks import quick_look
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.device_profile import DeviceProfile
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.profiling.measuring import (
     ProfilingPlan,

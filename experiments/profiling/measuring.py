@@ -31,8 +31,8 @@ from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from nearsight.common.caching.profile import LARGEST_RECALL, CacheProfile, Measurement
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.profile import LARGEST_RECALL, CacheProfile, Measurement
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image

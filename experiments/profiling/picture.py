@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.experiments.framework.style import SEQUENCE, STYLE
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from nearsight.common.caching.device_profile import DeviceProfile, default_device_profile
-from nearsight.common.caching.expected_latency import FloatArray
-from nearsight.common.caching.profile import (
+from nearsight.common.object_cache.expected_latency import FloatArray
+from nearsight.common.object_cache.profile import (
     CacheProfile,
     default_profile,
     load_profile_file,
     save_profile_file,
 )
+from nearsight.device.device_profile import DeviceProfile, default_device_profile
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, Effort
 
 COSTS_VERSION = 2

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from nearsight.common.caching.avoidable_latency import AvoidableLatency
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -22,6 +21,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.circuit_breaker import CircuitBreaker
 from nearsight.device.engine import LARGEST_RESERVE_S
 from nearsight.device.held_models import HeldModels

@@ -15,10 +15,10 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.catalogue_answers import FetchedModels, Listing
 from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from nearsight.common.caching.device_profile import DeviceProfile
-from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.looks import quick_look, recognize_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.device_profile import DeviceProfile
 from nearsight.experiments.twin.cost_model import SECOND_LOOK_MS, lookups_ms
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
 

@@ -149,8 +149,8 @@ def test_a_device_that_recognises_by_itself_says_so_everywhere() -> None:
             wait_until(lambda: metrics.registry.get_sample_value("nearsight_recognitions_total", here) == 1)
             (answer,) = ask_explanations([daemon.endpoint], timeout_s=5.0)
             (decision,) = answer.decisions
-            assert decision.chosen.terms.k == 3
-            assert decision.chosen.query_features in (200, 400, 600, 800)
+            assert decision.chosen.k == 3
+            assert decision.chosen.features in (200, 400, 600, 800)
             assert decision.object_ids[0] == "exhibit-1"
     finally:
         daemon.stop(0.0)

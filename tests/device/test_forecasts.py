@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nearsight.common.background import BackgroundWorker
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError, NotFound, Unavailable
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.device.forecasts import MOST_PREDICTIONS, MOST_REPORTS, Forecasts
 from nearsight.device.predictions import Prediction
 from nearsight.device.recognizer_settings import PrefetchSettings

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from nearsight.common.caching.avoidable_latency import AvoidableLatency
-from nearsight.common.caching.device_profile import default_device_profile
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.rpc.client import Channel
+from nearsight.device.avoidable_latency import AvoidableLatency
+from nearsight.device.device_profile import default_device_profile
 from nearsight.device.edge_client import EdgeClient
 from nearsight.device.predictions import EdgeNow
 from nearsight.device.profiler import DeviceProfiler

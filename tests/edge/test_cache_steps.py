@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from nearsight.common.caching.cache_change import CacheState
-from nearsight.common.caching.request_distribution import RequestDistribution
+from nearsight.edge.cache_change import CacheState
 from nearsight.edge.cache_steps import CacheStep, CacheSteps
 from nearsight.edge.optimizer import AdaptivePolicy, Optimizer, Situation
 from nearsight.edge.profiler import Costs
+from nearsight.edge.request_distribution import RequestDistribution
 
 CHEAP = Costs(0.001 * np.arange(11.0), np.full(11, 0.9), 1000.0)
 

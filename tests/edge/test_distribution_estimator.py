@@ -2,9 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.clock import ManualClock
 from nearsight.edge.distribution_estimator import DistributionEstimator
+from nearsight.edge.request_distribution import RequestDistribution
 
 
 def estimator_of(*names: str) -> DistributionEstimator:

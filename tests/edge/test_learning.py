@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.common.caching.explanation import Explanation
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import CorruptStore
 from nearsight.common.explain import ask_explanations
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.journal import Journal
@@ -95,8 +95,8 @@ def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp
                 again = device.report("150")
     finally:
         cloud.stop()
-    assert before.chosen.terms.k > 20
-    assert first.chosen.terms.k == pytest.approx(before.chosen.terms.k, rel=0.1)
+    assert before.chosen.k > 20
+    assert first.chosen.k == pytest.approx(before.chosen.k, rel=0.1)
     assert first.object_ids[:5] == before.object_ids[:5]
     assert again.object_ids[0] == predicted.object_ids[0] == "151"
     assert again.probabilities[0] == pytest.approx(predicted.probabilities[0], rel=0.05)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.edge.optimizer import AdaptivePolicy, Optimizer, Situation
 from nearsight.edge.profiler import Costs
+from nearsight.edge.request_distribution import RequestDistribution
 
 CHEAP = Costs(0.001 * np.arange(101.0), np.full(101, 0.9), 1000.0)
 

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from nearsight.common.caching.codec import next_objects_from_proto
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.explain import ask_explanations
+from nearsight.common.object_cache.codec import next_objects_from_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.daemon import EdgeDaemon
@@ -144,6 +144,6 @@ def test_the_edge_explains_its_decision(edge: EdgeDaemon, device: EdgeClient) ->
     warm(edge, device, [0])
     (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
     (decision,) = answer.decisions
-    assert (decision.catalogue, decision.chosen.terms.k, decision.object_ids) == ("museum", 1, ("00",))
+    assert (decision.catalogue, decision.chosen.k, decision.object_ids) == ("museum", 1, ("00",))
     assert [one.terms.k for one in decision.alternatives] == [0]
     assert dict(decision.facts)["cached objects"].startswith("1 of 6")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearsight.common.caching.miss_latency import MissLatency
+from nearsight.edge.miss_latency import MissLatency
 from nearsight.edge.profiler import Measured, Profiler
 from support.caching import profile_of_table_3_2
 

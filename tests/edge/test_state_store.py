@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.caching.markov import MarkovModel, MarkovSettings
-from nearsight.common.caching.markov_journal import MarkovChanges, TransitionCount
-from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import CorruptStore, Overloaded
+from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
+from nearsight.common.object_cache.markov_journal import MarkovChanges, TransitionCount
 from nearsight.edge import state_store
 from nearsight.edge.distribution_estimator import DistributionEstimator, PopularityChanges, StoredCount
 from nearsight.edge.profiler import Measured
+from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.edge.state_store import Changes, StateStore
 from support.caching import profile_of_table_3_2
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearsight.common.caching.cache_change import CacheState
-from nearsight.common.caching.miss_latency import MissLatency
-from nearsight.common.caching.profile import CacheProfile
-from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.clock import ManualClock
+from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.edge.cache_change import CacheState
 from nearsight.edge.cache_steps import CacheSteps
 from nearsight.edge.distribution_estimator import DistributionEstimator
+from nearsight.edge.miss_latency import MissLatency
 from nearsight.edge.optimizer import AdaptivePolicy, Optimizer, Situation
 from nearsight.edge.profiler import Profiler
+from nearsight.edge.request_distribution import RequestDistribution
 
 OBJECTS = [f"{number:02d}" for number in range(40)]
 MISS_MS = 60.0

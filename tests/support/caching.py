@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from nearsight.common.caching.profile import CacheProfile
-from nearsight.common.caching.request_distribution import Ranking
+from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.edge.request_distribution import Ranking
 
 
 def ranking_of(probabilities: np.ndarray, seen: int | None = None) -> Ranking:

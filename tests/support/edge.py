@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from nearsight.common.caching.codec import next_objects_from_proto
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.object_cache.codec import next_objects_from_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.codec import (
     features_from_proto,
     features_to_proto,

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nearsight.common.caching.codec import next_objects_to_proto
-from nearsight.common.caching.next_objects import NextObjects
 from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.object_cache.codec import next_objects_to_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.codec import (
     features_from_proto,
     object_model_to_proto,

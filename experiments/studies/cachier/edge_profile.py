@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nearsight.experiments.studies.cachier.offline_analysis import nothing
 
 if TYPE_CHECKING:
-    from nearsight.common.caching.profile import CacheProfile
+    from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.experiments.datasets.dataset import Dataset
     from nearsight.experiments.profiling.measuring import PreparedData, ProfilingPlan

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from nearsight.common.caching.markov import LARGEST_ORDER, MarkovModel, MarkovSettings
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.markov import LARGEST_ORDER, MarkovModel, MarkovSettings
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,

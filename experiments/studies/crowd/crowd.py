@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.common.caching.profile import CacheProfile, default_profile
+from nearsight.common.object_cache.profile import CacheProfile, default_profile
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearsight.common.caching.cache_change import CacheState
-from nearsight.common.caching.expected_latency import ExpectedLatency
-from nearsight.common.caching.miss_latency import MissLatency
-from nearsight.common.caching.profile import CacheProfile
-from nearsight.common.caching.request_distribution import RequestDistribution
 from nearsight.common.clock import ManualClock
+from nearsight.common.object_cache.expected_latency import ExpectedLatency
+from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.edge.cache_change import CacheState
 from nearsight.edge.cache_steps import CacheSteps
 from nearsight.edge.distribution_estimator import DistributionEstimator
+from nearsight.edge.miss_latency import MissLatency
 from nearsight.edge.optimizer import Optimizer, Situation, policy_of
 from nearsight.edge.profiler import Costs
+from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.edge.settings import CacheSettings
 from nearsight.experiments.studies.crowd.crowd_requests import Requests
 

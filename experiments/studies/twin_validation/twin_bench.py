@@ -195,9 +195,9 @@ class Bench:
         models: Mapping[str, ObjectModel],
         transitions: Sequence[tuple[str, str]],
     ) -> Mapping[Path, TwinPhoto]:
-        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
-        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
         from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
+        from nearsight.device.device_profile import DeviceProfile  # noqa: PLC0415
 
         cached = tuple(sorted({object_id for _, object_id in transitions}))
         shows = {one.path: one.object_id for one in self._dataset.queries if one.object_id in cached}
@@ -212,8 +212,8 @@ class Bench:
         return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
 
     def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
-        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
-        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.device.device_profile import DeviceProfile  # noqa: PLC0415
 
         features = np.median([sum(map(len, model.views)) for model in models.values()])
         return CostModel(

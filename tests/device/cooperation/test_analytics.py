@@ -8,10 +8,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from nearsight.common.caching.markov import MarkovModel
 from nearsight.common.catalogue_answers import Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
+from nearsight.common.object_cache.markov import MarkovModel
 from nearsight.device.cooperation.account import Accountant
 from nearsight.device.cooperation.keys import next_key, popularity_key
 from nearsight.device.cooperation.peer_forecasts import PeerForecasts

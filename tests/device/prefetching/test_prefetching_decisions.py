@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from nearsight import Recognizer
-from nearsight.common.caching.device_profile import DeviceProfile
-from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import GrayImage
 from nearsight.common.recognition.settings import ImageLimits
+from nearsight.device.device_profile import DeviceProfile
 from support.gallery import SETTINGS, SIDE
 from support.prefetching_devices import Scene, holds, photo, settings
 from support.waiting import wait_until
@@ -38,8 +38,8 @@ def test_the_number_of_features_follows_the_decision(
     assert state.query_features == chosen
     explanation = device.explain()
     assert explanation is not None
-    assert explanation.chosen.query_features == chosen
-    assert {terms.query_features for terms in explanation.alternatives} == {200, 400}
+    assert explanation.chosen.features == chosen
+    assert {terms.features for terms in explanation.alternatives} == {200, 400}
     assert device.recognize_blocking(photo(1)).answered_by == "device"
 
 
@@ -97,7 +97,7 @@ def test_the_same_device_offloads_to_a_near_edge_and_caches_before_a_far_one(
     wait_until(lambda: device.explain() is not None, what="a decision")
     explanation = device.explain()
     assert explanation is not None
-    assert explanation.chosen.terms.k == held
+    assert explanation.chosen.k == held
     holds(device, held)
 
 
@@ -118,8 +118,8 @@ def assert_offloads(scene: Scene, device: Recognizer) -> None:
     wait_until(lambda: device.explain() is not None, what="a decision")
     explanation = device.explain()
     assert explanation is not None
-    assert explanation.chosen.terms.k == 0
-    assert {terms.query_features for terms in explanation.alternatives} <= {400}
+    assert explanation.chosen.k == 0
+    assert {terms.features for terms in explanation.alternatives} <= {400}
     assert scene.edge.fetched == []
     state = device.prefetch_state
     assert state is not None

@@ -8,8 +8,8 @@ import cv2
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.caching.device_profile import DeviceProfile
-from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.device.device_profile import DeviceProfile
 from support.pictures import photo_jpeg, picture_jpeg
 
 

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
-from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
 from nearsight.experiments.datasets.loading import load_dataset

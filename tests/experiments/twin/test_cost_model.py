@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.caching.profile import CacheProfile, Measurement
+from nearsight.common.object_cache.profile import CacheProfile, Measurement
 from nearsight.experiments.twin.cost_model import CostModel, Costs, lookups_ms
 
 

@@ -27,7 +27,7 @@ from nearsight.experiments.twin.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_B
 from nearsight.experiments.twin.session import Hardware
 
 if TYPE_CHECKING:
-    from nearsight.common.caching.profile import CacheProfile
+    from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.experiments.datasets.dataset import Dataset
 
 NEXUS_7 = 311 / 51.14
@@ -204,8 +204,8 @@ class _Measuring:
         return widened(costs, measure_edge(self._dataset, _AMOUNT, self._options.seed))
 
     def _profiled(self) -> CostModel:
-        from nearsight.common.caching.device_profile import DeviceProfile  # noqa: PLC0415
-        from nearsight.common.caching.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
+        from nearsight.device.device_profile import DeviceProfile  # noqa: PLC0415
         from nearsight.experiments.studies.cachier.prefetching import FULL, measure_profiles  # noqa: PLC0415
 
         profiles = measure_profiles(FULL, self._dataset, _folder(self._options))

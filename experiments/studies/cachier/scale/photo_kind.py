@@ -12,7 +12,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from nearsight.common.caching.profile import load_profile_file, save_profile_file
+from nearsight.common.object_cache.profile import load_profile_file, save_profile_file
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import PhotoMaker, PhotoSource, SampledPhotos, TwinPhoto
 

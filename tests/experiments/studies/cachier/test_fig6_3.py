@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.caching.markov import MarkovSettings
+from nearsight.common.object_cache.markov import MarkovSettings
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.studies.cachier.fig6_3 import Figure, accuracy
 from nearsight.experiments.studies.cachier.flicker import without_flicker

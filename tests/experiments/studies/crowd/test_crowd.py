@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from nearsight.common.caching.profile import CacheProfile
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.experiments.studies.crowd.crowd import HOUR, NEVER, Figure, watch
 from nearsight.experiments.studies.crowd.crowd_edge import CrowdEdge, EdgeCosts, first_requests_needed
 from nearsight.experiments.studies.crowd.crowd_requests import Requests, section_requests

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.caching.profile import CacheProfile
 from nearsight.common.errors import NotFound
+from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.studies.cachier.scale.machines import (
     machines_of,

@@ -1,0 +1,306 @@
+"""What is asked for next: the Markov model that an edge learns from its devices (dissertation, section 4.3).
+
+P(next | history) = (N + alpha) / (sum of N + sum of alpha), the MAP estimate of section 4.3.1.2, with sparse
+counts N shared by all devices. What differs from the paper is where the prior alpha points: one transition
+per object drowns the twenty transitions of a real row in a catalogue of 500. Here the prior has a mass of a
+few transitions per history, divided as the model of the next lower order predicts, down to the popularity
+of the objects and to the uniform distribution. Histories without counts need no rule of their own then.
+``backoff=False`` with a uniform prior is the textbook's model.
+
+Time is the edge's: what the clocks of devices say plays no role.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.device_histories import DeviceHistories
+from nearsight.common.object_cache.markov_journal import MarkovChanges, MarkovJournal, TransitionCount
+from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.object_slots import ObjectSlots
+from nearsight.common.object_cache.transition_counts import NEGLIGIBLE, Transition, TransitionCounts
+
+LARGEST_ORDER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MarkovSettings:
+    """How a Markov model learns.
+
+    Attributes
+    ----------
+    order : int
+        Length of the history that predicts, 0 to 3; 1 in the dissertation, 0 is popularity alone.
+    prior : float
+        Sum of alpha of one history, in transitions. 5 predicts generated and real visitors best.
+    backoff : bool
+        Whether the prior points to what the next lower order predicts; else it is uniform, and histories
+        without counts predict nothing.
+    half_life_s : float
+        Seconds in which a count loses half of its weight; ``inf`` never forgets, as in the dissertation.
+    devices_max : int
+        Devices whose history is remembered.
+    rows_max : int
+        Histories with counts; of more, the one unused for longest is forgotten. Matters from order 2 on.
+    pause_s : float
+        A device that was silent for so long begins a new history.
+
+    Raises
+    ------
+    InvalidArgument
+        If the order is not 0 to 3, or another number is not positive.
+    """
+
+    order: int = 1
+    prior: float = 5.0
+    backoff: bool = True
+    half_life_s: float = math.inf
+    devices_max: int = 10_000
+    rows_max: int = 100_000
+    pause_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.order <= LARGEST_ORDER:
+            raise InvalidArgument(f"the order of a Markov model is 0 to {LARGEST_ORDER}, got {self.order}")
+        if not 0 < self.prior < math.inf:
+            raise InvalidArgument(f"the prior must be positive and finite, got {self.prior}")
+        if not self.half_life_s > 0:
+            raise InvalidArgument(f"the half-life must be positive, got {self.half_life_s} s")
+        if self.rows_max < 1:
+            raise InvalidArgument(f"a model needs room for at least one history, got {self.rows_max}")
+
+
+class MarkovModel:
+    """Transitions between the objects of one catalogue.
+
+    Parameters
+    ----------
+    object_ids : iterable of str
+        The catalogue.
+    settings : MarkovSettings, optional
+    journal : bool
+        Whether to note changes for `changes`; without a reader of them the notes would only grow.
+
+    Notes
+    -----
+    Source: Cachier dissertation, section 4.3.1. Not thread-safe. Memory is bounded by the settings, and for
+    order 1 by the pairs of objects that ever followed each other.
+    """
+
+    def __init__(
+        self,
+        object_ids: Iterable[str] = (),
+        settings: MarkovSettings | None = None,
+        *,
+        journal: bool = False,
+    ) -> None:
+        self._settings = settings if settings is not None else MarkovSettings()
+        self._histories = DeviceHistories(
+            max(1, self._settings.order), self._settings.devices_max, self._settings.pause_s
+        )
+        self._journal = MarkovJournal() if journal else None
+        self._objects = ObjectSlots()
+        self._counts = TransitionCounts(self._settings.half_life_s, self._settings.rows_max)
+        self.set_objects(object_ids)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, object_id: object) -> bool:
+        return object_id in self._objects
+
+    @property
+    def order(self) -> int:
+        """Length of the history that predicts."""
+        return self._settings.order
+
+    @property
+    def devices(self) -> int:
+        """Devices whose history is remembered."""
+        return len(self._histories)
+
+    @property
+    def transitions(self) -> int:
+        """Different transitions with a count, over all orders."""
+        return len(self._counts)
+
+    # Learning
+
+    def observe(self, device_id: str, object_id: str, now_s: float) -> bool:
+        """A device was shown to look at an object; False if the catalogue has no such object.
+
+        The same object again is no transition: it only keeps the history alive.
+        """
+        slot = self._objects.by_id.get(object_id)
+        if slot is None:
+            return False
+        history = self._histories.saw(device_id, slot, now_s)
+        if history[-1:] != (slot,):
+            # First the weight of now: reading it may rescale the counts.
+            weight = self._weight_of(now_s)
+            for length in range(min(self.order, len(history)) + 1):
+                transition = (history[len(history) - length :], slot)
+                self._note([transition])
+                self._note(self._counts.add(transition, weight))
+        return True
+
+    def set_objects(self, object_ids: Iterable[str]) -> None:
+        """Take over a changed catalogue: transitions from and to objects that left are forgotten."""
+        wanted = dict.fromkeys(object_ids)
+        left = [object_id for object_id in self._objects.by_id if object_id not in wanted]
+        if left:
+            gone = self._objects.remove(left)
+            self._histories.remove(gone)
+            self._counts.remove(gone, self._objects.present)
+            if self._journal is not None:
+                self._journal.removed(left, gone)
+        self._objects.add([object_id for object_id in wanted if object_id not in self._objects])
+        self._counts.resize(len(self._objects.present))
+
+    def _weight_of(self, now_s: float) -> float:
+        """Weight of a transition seen now."""
+        weight, forgotten = self._counts.weight_at(now_s)
+        self._note(forgotten)
+        return weight
+
+    def _note(self, changed: Iterable[Transition]) -> None:
+        if self._journal is not None:
+            for history, slot in changed:
+                self._journal.touched(history, slot)
+
+    # Predicting
+
+    def history_of(self, device_id: str, now_s: float) -> tuple[str, ...]:
+        """The last objects of a device, the latest last; empty if it is not known."""
+        return self._objects.names(self._histories.of(device_id, now_s))
+
+    def next_objects(self, history: str | Sequence[str], now_s: float, top: int | None = None) -> NextObjects:
+        """The PDF over what comes after a history (section 4.3.1.3).
+
+        Parameters
+        ----------
+        history : str or sequence of str
+            The object that a device looks at, or its last objects, the latest last. What came before an
+            object that the catalogue does not have is left out.
+        now_s : float
+            The edge's time.
+        top : int, optional
+            At most so many objects; without it all that were ever asked for.
+        """
+        names = (history,) if isinstance(history, str) else tuple(history)
+        slots: list[int] = []
+        for name in names:
+            slot = self._objects.by_id.get(name)
+            slots = [*slots, slot] if slot is not None else []
+        past = tuple(slots)
+        probabilities, listed = self._distribution(past, self._weight_of(now_s))
+        return self._listing(probabilities, listed, top)
+
+    def next_for_device(self, device_id: str, now_s: float, top: int | None = None) -> NextObjects:
+        """The PDF after what this device saw last; for an unknown device what is popular."""
+        return self.next_objects(self.history_of(device_id, now_s), now_s, top)
+
+    def _distribution(
+        self, past: tuple[int, ...], weight_now: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """P(next) of every slot, and which slots have counts behind them."""
+        prior = self._settings.prior * weight_now
+        support = self._objects.present.copy()
+        if past:
+            support[past[-1]] = False  # the next object is another one
+        probabilities = support / max(1, int(support.sum()))
+        listed = np.zeros(len(support), dtype=np.bool_)
+        lengths = range(self.order + 1) if self._settings.backoff else (min(self.order, len(past)),)
+        for length in lengths:
+            if length > len(past):
+                break
+            if length == 0:
+                slots: NDArray[np.intp] = np.flatnonzero(support & (self._counts.popularity > 0))
+                weights = self._counts.popularity[slots]
+            else:
+                row = self._counts.row(past[len(past) - length :])
+                if row is None:
+                    continue
+                slots, weights = row.slots.astype(np.intp), row.weights
+            total = prior + float(weights.sum())
+            probabilities *= prior / total
+            probabilities[slots] += weights / total
+            listed[slots] = True
+        return probabilities, listed
+
+    def _listing(
+        self, probabilities: NDArray[np.float64], listed: NDArray[np.bool_], top: int | None
+    ) -> NextObjects:
+        slots = np.flatnonzero(listed)
+        if top is not None and 0 < top < len(slots):
+            # Everything as probable as the last one stays, so that the stable sort decides between equals.
+            least = np.partition(probabilities[slots], len(slots) - top)[len(slots) - top]
+            slots = slots[probabilities[slots] >= least]
+        slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
+        chosen = probabilities[slots]
+        names = self._objects.names(slots.tolist())
+        return NextObjects(names, chosen, max(0.0, 1.0 - float(chosen.sum())))
+
+    # Keeping
+
+    def snapshot(self, now_s: float) -> tuple[TransitionCount, ...]:
+        """All counts as of now, for storing."""
+        weight_now = self._weight_of(now_s)
+        return tuple(
+            self._stored(transition, weight / weight_now) for transition, weight in self._counts.transitions()
+        )
+
+    def restore(self, counts: Iterable[TransitionCount], now_s: float) -> int:
+        """Add stored counts to what is known, each decayed by its age; returns how many were taken over.
+
+        Those of objects that left the catalogue, of a higher order, or decayed to nothing are left out.
+
+        Raises
+        ------
+        InvalidArgument
+            If a count or an age is negative or not finite.
+        """
+        weight_now = self._weight_of(now_s)
+        taken = 0
+        for stored in counts:
+            if not (0 <= stored.count < math.inf and 0 <= stored.age_s < math.inf):
+                raise InvalidArgument(f"no count that can be restored: {stored}")
+            count = stored.count * math.exp2(-stored.age_s / self._settings.half_life_s)
+            slots = self._objects.of((*stored.history, stored.object_id))
+            if slots is None or len(stored.history) > self.order or count < NEGLIGIBLE:
+                continue
+            self._note(self._counts.add((slots[:-1], slots[-1]), count * weight_now))
+            taken += 1
+        return taken
+
+    def changes(self, now_s: float) -> MarkovChanges:
+        """What changed since the last call, for a store to write; nothing without a journal.
+
+        If writing fails, hand them to `redo`, and they come again.
+        """
+        if self._journal is None:
+            return MarkovChanges()
+        weight_now = self._weight_of(now_s)
+        touched, removed = self._journal.drain()
+        counts = (self._counts.weight_of(transition) / weight_now for transition in touched)
+        return MarkovChanges(removed, tuple(map(self._stored, touched, counts)))
+
+    def redo(self, changes: MarkovChanges) -> None:
+        """These changes could not be written."""
+        if self._journal is None:
+            return
+        self._journal.removed(changes.removed_objects, ())
+        for change in changes.counts:
+            slots = self._objects.of((*change.history, change.object_id))
+            if slots is not None:
+                self._note([(slots[:-1], slots[-1])])
+
+    def _stored(self, transition: Transition, count: float) -> TransitionCount:
+        history, slot = transition
+        return TransitionCount(self._objects.names(history), self._objects.names((slot,))[0], count)

@@ -1,0 +1,230 @@
+"""The profile of a recognition cache: f(k), recall(k) and precision(k), measured offline.
+
+`nearsight profile` measures it (dissertation, section 3.3.1) and writes a versioned JSON file; the edge and
+the device read it. What is in the file is not trusted: a profile of another version, with nonsense in it,
+or whose lookup time turns negative or falls clearly as the cache grows, is refused. Inside of that, the
+curves are made safe once, here:
+
+- f(k) never falls: a small dip of the fit is flattened (running maximum);
+- beyond the largest measured size, f grows with its mean slope over the upper half of the measured sizes,
+  and recall and precision stay as they were there: a polynomial says nothing outside of its data;
+- recall and precision are limited to [0, 1];
+- f(0) = 0: an empty cache is not asked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from nearsight.common.errors import ConfigurationError, CorruptStore, NotFound
+from nearsight.common.object_cache.expected_latency import FloatArray
+
+P = TypeVar("P", bound=BaseModel)
+
+PROFILE_VERSION = 1
+LARGEST_RECALL = 1.05
+"""Of a cache of one object: a fitted line may start a little above what it describes; curves are cut at 1."""
+_LARGEST_DIP = 0.2
+_LONGEST_FIT = 20_000
+_ADVICE = "measure a new one: nearsight profile DIR --out FILE"
+
+Coefficients = tuple[FiniteFloat, ...]
+"""A polynomial in k, constant term first: (51.14, 1.87) is 51.14 + 1.87 k."""
+
+
+class Measurement(BaseModel):
+    """What was measured at one cache size: means over random subsets, and their standard deviation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    k: int = Field(ge=1)
+    lookup_ms: FiniteFloat
+    lookup_ms_std: FiniteFloat
+    recall: FiniteFloat
+    recall_std: FiniteFloat
+    precision: FiniteFloat
+    precision_std: FiniteFloat
+
+
+class CacheProfile(BaseModel):
+    """How a recognition cache of k objects behaves on one machine.
+
+    Attributes
+    ----------
+    version : int
+        Version of the file format.
+    backend : str
+        Classifier that was measured.
+    query_features : int
+        Features per query.
+    largest_k : int
+        Largest size that was measured.
+    lookup_ms, recall, precision : tuple of float
+        Polynomials in k, constant term first.
+    extraction_ms : float
+        Time to get the features out of one image; paid only for requests that bring an image.
+    created, machine, dataset : str
+        When, where and on what it was measured.
+    measurements : tuple of Measurement
+        The points behind the polynomials; may be empty.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    backend: str
+    query_features: int = Field(ge=1)
+    largest_k: int = Field(ge=1, le=10_000_000)
+    lookup_ms: Coefficients = Field(min_length=1, max_length=8)
+    recall: Coefficients = Field(min_length=1, max_length=8)
+    precision: Coefficients = Field(default=(1.0,), min_length=1, max_length=8)
+    extraction_ms: FiniteFloat = Field(default=0.0, ge=0)
+    created: str = ""
+    machine: str = ""
+    dataset: str = ""
+    measurements: tuple[Measurement, ...] = ()
+
+    @model_validator(mode="after")
+    def _lookup_time_makes_sense(self) -> Self:
+        sizes = np.unique(np.linspace(1, self.largest_k, min(self.largest_k, _LONGEST_FIT)))
+        raw = np.polynomial.polynomial.polyval(sizes, self.lookup_ms)
+        if not np.isfinite(raw).all() or raw.min() <= 0:
+            raise ValueError("lookup_ms is not positive at every measured size")
+        if (raw < (1 - _LARGEST_DIP) * np.maximum.accumulate(raw)).any():
+            raise ValueError("lookup_ms falls as the cache grows")
+        if not 0 < np.polynomial.polynomial.polyval(1.0, self.recall) <= LARGEST_RECALL:
+            raise ValueError("recall of a cache of one object is not in (0, 1]")
+        return self
+
+    def curves(self, k_max: int) -> ProfileCurves:
+        """f, recall and precision for every k = 0 … k_max, made safe as the module says."""
+        if k_max < 0:
+            raise ConfigurationError(f"a cache cannot have {k_max} objects")
+        sizes = np.arange(k_max + 1, dtype=np.float64)
+        inside = np.minimum(sizes, self.largest_k)
+        lookup: FloatArray = np.polynomial.polynomial.polyval(inside, self.lookup_ms).astype(np.float64)
+        lookup[0] = 0.0
+        lookup = np.maximum.accumulate(lookup)
+        lookup += (sizes - inside) * self._slope_beyond()
+        return ProfileCurves(lookup, _probability(self.recall, inside), _probability(self.precision, inside))
+
+    def _slope_beyond(self) -> float:
+        """Mean slope of f over the upper half of the measured sizes, in ms per object; not negative."""
+        middle = max(1, self.largest_k // 2)
+        if middle == self.largest_k:
+            return max(0.0, self.lookup_ms[1]) if len(self.lookup_ms) > 1 else 0.0
+        low, high = np.polynomial.polynomial.polyval(np.array([middle, self.largest_k]), self.lookup_ms)
+        return max(0.0, float(high - low) / (self.largest_k - middle))
+
+    def save(self, path: Path) -> None:
+        """Write the file, complete or not at all.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file cannot be written.
+        """
+        save_profile_file(self, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and check a profile.
+
+        Raises
+        ------
+        NotFound
+            If there is no such file.
+        CorruptStore
+            If it is no profile, one of another version, or one that cannot be true.
+        """
+        return load_profile_file(cls, path, PROFILE_VERSION, _ADVICE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileCurves:
+    """A profile at every cache size k = 0 … K: three arrays of shape (K + 1,) float64."""
+
+    lookup_ms: FloatArray
+    recall: FloatArray
+    precision: FloatArray
+
+
+def default_profile(backend: str = "auto", query_features: int = 800) -> CacheProfile:
+    """Stands in until a profile is measured; a daemon that uses it says so.
+
+    The order of magnitude of the default backend on one core of a 2020s server; recall as in the
+    dissertation's Table 3.1.
+    """
+    return CacheProfile(
+        backend=backend,
+        query_features=query_features,
+        largest_k=500,
+        lookup_ms=(5.0, 0.02),
+        recall=(0.9, -0.00014),
+        precision=(0.98,),
+        extraction_ms=8.0,
+        dataset="built-in default, not measured",
+    )
+
+
+def _probability(coefficients: Coefficients, sizes: FloatArray) -> FloatArray:
+    values: FloatArray = np.clip(np.polynomial.polynomial.polyval(sizes, coefficients), 0.0, 1.0)
+    return values
+
+
+def _first(error: ValidationError) -> str:
+    detail = error.errors(include_url=False)[0]
+    place = ".".join(map(str, detail["loc"]))
+    return f"{place}: {detail['msg']}" if place else str(detail["msg"])
+
+
+def save_profile_file(profile: BaseModel, path: Path) -> None:
+    """Write a profile, complete or not at all.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be written.
+    """
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the profile {path}: {error.strerror}", advice="give another file with --out"
+        ) from error
+
+
+def load_profile_file(kind: type[P], path: Path, version: int, advice: str) -> P:
+    """Read and check a profile; ``advice`` says how to get a good one.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    CorruptStore
+        If it is no profile of this kind and version, or one that cannot be true.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no profile {path}", advice=advice) from error
+    except OSError as error:
+        raise CorruptStore(f"cannot read the profile {path}: {error.strerror}", advice=advice) from error
+    except ValueError as error:  # bad UTF-8 or bad JSON
+        raise CorruptStore(f"{path} is not a profile: no JSON", advice=advice) from error
+    found = content.get("version") if isinstance(content, dict) else None
+    if found != version:
+        raise CorruptStore(f"{path} is not a profile of version {version} (it says {found!r})", advice=advice)
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise CorruptStore(f"the profile {path} is wrong: {_first(error)}", advice=advice) from error

@@ -1,0 +1,133 @@
+"""What a recognition cache costs on a device, for each number of features (dissertation, table 4.1).
+
+`nearsight profile --device` measures it and writes a versioned JSON file; an application gives the file to
+its recognizer. What is in the file is not trusted: see `CacheProfile`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.object_cache.profile import CacheProfile, load_profile_file, save_profile_file
+from nearsight.device.prefetch_decision import ExtractionCurves
+
+DEVICE_PROFILE_VERSION = 1
+MOST_FEATURE_COUNTS = 16
+
+
+class DeviceProfile(BaseModel):
+    """One `CacheProfile` per number of features, all measured on one machine.
+
+    Attributes
+    ----------
+    kind : str
+        "device": tells the file from an edge's profile.
+    version : int
+        Version of the file format.
+    profiles : tuple of CacheProfile
+        Of different numbers of features, the fewest first. f_D(k) is ``extraction_ms`` + ``lookup_ms``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["device"] = "device"
+    version: Literal[1] = 1
+    profiles: tuple[CacheProfile, ...] = Field(min_length=1, max_length=MOST_FEATURE_COUNTS)
+
+    @model_validator(mode="after")
+    def _numbers_of_features_rise(self) -> Self:
+        counts = [profile.query_features for profile in self.profiles]
+        if counts != sorted(set(counts)):
+            raise ValueError(f"the numbers of features must be different and rise, got {counts}")
+        return self
+
+    @property
+    def feature_counts(self) -> tuple[int, ...]:
+        """Numbers of features that can be chosen from, the fewest first."""
+        return tuple(profile.query_features for profile in self.profiles)
+
+    @property
+    def origin(self) -> str:
+        """What it was measured on."""
+        return self.profiles[0].dataset or "measured"
+
+    def curves(self, k_max: int, correction: float = 1.0) -> tuple[ExtractionCurves, ...]:
+        """f_D(k) and recall_D(k) per number of features; ``correction`` is how much slower the machine is."""
+        return tuple(ExtractionCurves.of_profile(profile, k_max, correction) for profile in self.profiles)
+
+    def only(self, features: int) -> Self:
+        """The part for one number of features: then there is nothing to choose.
+
+        Raises
+        ------
+        ConfigurationError
+            If it was not measured.
+        """
+        found = tuple(profile for profile in self.profiles if profile.query_features == features)
+        if not found:
+            known = ", ".join(map(str, self.feature_counts))
+            raise ConfigurationError(
+                f"the device profile has no {features} features",
+                advice=f"choose one of {known}, or measure it: nearsight profile DIR --device --features",
+            )
+        return self.model_copy(update={"profiles": found})
+
+    def save(self, path: Path) -> None:
+        """Write the file, complete or not at all.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file cannot be written.
+        """
+        save_profile_file(self, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and check a profile.
+
+        Raises
+        ------
+        NotFound
+            If there is no such file.
+        CorruptStore
+            If it is no device profile, one of another version, or one that cannot be true.
+        """
+        advice = "measure a new one: nearsight profile DIR --device --out FILE"
+        return load_profile_file(cls, path, DEVICE_PROFILE_VERSION, advice)
+
+
+# Rounded from `nearsight profile --device` on a generated museum of 120 objects, one core of a 2020s server:
+# features, extraction [ms], f(k) without it and recall(k).
+_DEFAULT_TABLE = (
+    (200, 3.1, (1.3, 0.005), (0.88,)),
+    (400, 3.4, (1.8, 0.06), (0.92,)),
+    (600, 4.9, (2.4, 0.10), (0.955,)),
+    (800, 5.7, (2.8, 0.13), (0.96,)),
+)
+
+
+def default_device_profile(backend: str = "auto") -> DeviceProfile:
+    """Stands in where no profile was measured; who uses it says so.
+
+    The absolute times follow the machine by the correction factor at run time; how the numbers of features
+    compare is taken from here.
+    """
+    return DeviceProfile(
+        profiles=tuple(
+            CacheProfile(
+                backend=backend,
+                query_features=features,
+                largest_k=40,
+                lookup_ms=lookup_ms,
+                recall=recall,
+                extraction_ms=extraction_ms,
+                dataset="built-in default, not measured here",
+            )
+            for features, extraction_ms, lookup_ms, recall in _DEFAULT_TABLE
+        )
+    )

@@ -1,0 +1,201 @@
+"""What a device holds ready: how many objects, and how many features it extracts (sections 4.4 to 4.6).
+
+Fewer features are faster to extract and to look up, and worse at telling many objects apart. So the number
+of features and the number of objects are chosen together: one equation 4.1 per number of features, each
+minimised exactly, and the least of the minima.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.expected_latency import ExpectedLatency, FloatArray, LatencyTerms
+from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.profile import CacheProfile
+
+Choice = tuple[int, int]
+"""(k, number of features)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtractionCurves:
+    """A device's costs with one number of features: one row of table 4.1.
+
+    Attributes
+    ----------
+    query_features : int
+        Features that are extracted from a photo.
+    lookup_ms : ndarray, (K + 1,) float64
+        f_D(k) with the extraction. f_D(0) is what a device without a cache spends before it offloads: 0 if
+        it sends the image.
+    recall : ndarray, (K + 1,) float64
+        recall_D(k).
+    """
+
+    query_features: int
+    lookup_ms: FloatArray
+    recall: FloatArray
+
+    def __post_init__(self) -> None:
+        if self.lookup_ms.shape != self.recall.shape or self.lookup_ms.ndim != 1 or not len(self.recall):
+            raise InvalidArgument(
+                "lookup_ms and recall must be of one shape (K + 1,), "
+                f"got {self.lookup_ms.shape} and {self.recall.shape}"
+            )
+
+    @classmethod
+    def of_profile(cls, profile: CacheProfile, k_max: int, correction: float = 1.0) -> Self:
+        """From what `nearsight profile` measured with this number of features.
+
+        ``correction`` is how much slower the machine is now.
+        """
+        curves = profile.curves(k_max)
+        lookup_ms = curves.lookup_ms.copy()
+        lookup_ms[1:] += profile.extraction_ms
+        return cls(profile.query_features, lookup_ms * correction, curves.recall)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchDecision:
+    """What a device should hold and extract, and what speaks for it.
+
+    Attributes
+    ----------
+    k : int
+        Objects in the cache, the current one among them; 0: offload every photo.
+    query_features : int
+        Features to extract for a lookup. With ``k`` = 0 nothing is looked up, and it means nothing.
+    terms : LatencyTerms
+        Equation 4.1 at this choice.
+    object_ids : tuple of str, length k
+        The current object, then the others, the most probable first.
+    alternatives : mapping of (k, features) to LatencyTerms
+        No cache, one object less and one more, and the best size with every other number of features.
+    why : str
+        The decision in one line, for a person.
+    """
+
+    k: int
+    query_features: int
+    terms: LatencyTerms
+    object_ids: tuple[str, ...] = ()
+    alternatives: Mapping[Choice, LatencyTerms] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchFacts:
+    """What a decision rests on besides the device's curves.
+
+    Attributes
+    ----------
+    following : NextObjects
+        The edge's prediction.
+    miss_ms : float
+        L_Net + L_Edge: the time of an answer that a hit would save.
+    current : str, optional
+        The object that the device looks at. It stays in any cache that is not empty, as it will be on the
+        next photos, too.
+    stays : float
+        Probability that the next photo is of the current object again. 0 is the dissertation's view, which
+        counts only steps to other objects; with the true value k is what is best per photo.
+    """
+
+    following: NextObjects
+    miss_ms: float
+    current: str | None = None
+    stays: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.stays <= 1:
+            raise InvalidArgument(f"the probability of staying must be in [0, 1], got {self.stays}")
+
+    def candidates(self, k_max: int) -> tuple[tuple[str, ...], FloatArray]:
+        """Objects in the order in which they enter, and P_cached of the first k, from k = 0 on."""
+        pairs = zip(self.following.object_ids, self.following.probabilities.tolist(), strict=True)
+        others = [(name, p) for name, p in pairs if name != self.current]
+        if self.current is None:
+            entering = others[:k_max]
+        else:
+            moves = 1.0 - self.stays
+            entering = [(self.current, self.stays), *((name, moves * p) for name, p in others)][:k_max]
+        cached = np.zeros(len(entering) + 1)
+        np.cumsum([p for _, p in entering], out=cached[1:])
+        return tuple(name for name, _ in entering), np.minimum(cached, 1.0)
+
+
+class PrefetchOptimizer:
+    """Minimises E[L_D] over (k, number of features).
+
+    Parameters
+    ----------
+    curves : sequence of ExtractionCurves
+        One per number of features, all different.
+
+    Raises
+    ------
+    InvalidArgument
+        If there are none, or two of the same number.
+
+    Notes
+    -----
+    Source: Cachier dissertation, eq. 4.1 and section 4.5.3.
+    """
+
+    def __init__(self, curves: Sequence[ExtractionCurves]) -> None:
+        numbers = [one.query_features for one in curves]
+        if not numbers or len(set(numbers)) != len(numbers):
+            raise InvalidArgument(f"curves are needed for different numbers of features, got {numbers}")
+        self._curves = sorted(curves, key=lambda one: one.query_features)
+
+    def decide(self, facts: PrefetchFacts, k_max: int | None = None) -> PrefetchDecision:
+        """Choose; of equally good choices the smaller k, then the fewer features.
+
+        Parameters
+        ----------
+        facts : PrefetchFacts
+            The world as it is.
+        k_max : int, optional
+            Most objects, such as what fits into memory.
+        """
+        described = max(len(one.lookup_ms) for one in self._curves) - 1
+        limit = described if k_max is None else max(0, min(k_max, described))
+        names, cached = facts.candidates(limit)
+        equations = {one.query_features: _equation(one, cached, facts.miss_ms) for one in self._curves}
+        latencies = {features: equation.evaluate() for features, equation in equations.items()}
+        best = {features: int(np.argmin(latency)) for features, latency in latencies.items()}
+        features = min(best, key=lambda number: (latencies[number][best[number]], best[number], number))
+        k = best[features]
+        choices = [(number, best[number]) for number in best]
+        choices += [(features, near) for near in (0, k - 1, k + 1) if 0 <= near < len(latencies[features])]
+        alternatives = {
+            (size, number): equations[number].terms(size, latencies[number], number)
+            for number, size in sorted(choices)
+            if (number, size) != (features, k)
+        }
+        terms = equations[features].terms(k, latencies[features], features)
+        why = _why(terms, features, alternatives)
+        return PrefetchDecision(k, features, terms, names[:k], alternatives, why)
+
+
+def _equation(curves: ExtractionCurves, cached: FloatArray, miss_ms: float) -> ExpectedLatency:
+    sizes = min(len(curves.lookup_ms), len(cached))
+    return ExpectedLatency(curves.lookup_ms[:sizes], curves.recall[:sizes], cached[:sizes], miss_ms)
+
+
+def _why(terms: LatencyTerms, features: int, alternatives: Mapping[Choice, LatencyTerms]) -> str:
+    others = ", ".join(
+        f"k={size} with {number} features: {other.expected_ms:.2f} ms"
+        for (size, number), other in alternatives.items()
+    )
+    sum_of_terms = (
+        f"{terms.lookup_ms:.2f} ms extraction and lookup + (1 - {terms.recall:.3f} recall x "
+        f"{terms.cached_probability:.3f} cached) x {terms.miss_ms:.1f} ms miss"
+    )
+    line = f"k={terms.k} with {features} features: {terms.expected_ms:.2f} ms = {sum_of_terms}"
+    return f"{line}; {others}" if others else line

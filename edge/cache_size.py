@@ -1,0 +1,118 @@
+"""Choosing the cache size: the exact minimum of the expected latency, and why it was chosen.
+
+The dissertation searches by "gradient descent". Evaluating every size at once is cheaper than the bugs of a
+search: it takes well below a millisecond for 10,000 objects, and a local minimum cannot trap it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.expected_latency import ExpectedLatency, FloatArray, LatencyTerms
+from nearsight.edge.request_distribution import Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSizeDecision:
+    """A cache size, and what speaks for it.
+
+    Attributes
+    ----------
+    k : int
+        The chosen size.
+    k_max : int
+        The largest size that was allowed.
+    terms : LatencyTerms
+        Equation 2.3 at the chosen size.
+    alternatives : mapping of int to LatencyTerms
+        The same for no cache (0), one object less, one more and ``k_max``, where these exist.
+    object_ids : tuple of str, length k
+        What belongs into the cache, most probable first.
+    why : str
+        The decision in one line, for a person.
+    """
+
+    k: int
+    k_max: int
+    terms: LatencyTerms
+    alternatives: Mapping[int, LatencyTerms] = field(default_factory=dict)
+    object_ids: tuple[str, ...] = ()
+    why: str = ""
+
+
+class CacheSizeOptimizer:
+    """Finds the size with the least expected latency for one state of the world.
+
+    Parameters
+    ----------
+    lookup_ms, recall : ndarray, (K + 1,) float64
+        f(k) and recall(k) for k = 0 … K, from a profile, corrected for the machine as it is now.
+
+    Notes
+    -----
+    With linear f and constant recall the minimum is the threshold rule "cache i iff recall · p_i · L_miss >
+    b", b being the slope of f: the tests hold it to that.
+    """
+
+    def __init__(self, lookup_ms: FloatArray, recall: FloatArray) -> None:
+        if lookup_ms.shape != recall.shape or lookup_ms.ndim != 1 or not len(lookup_ms):
+            raise InvalidArgument(
+                f"lookup_ms and recall must be of one shape (K + 1,), got {lookup_ms.shape}, {recall.shape}"
+            )
+        self._lookup_ms = lookup_ms
+        self._recall = recall
+
+    def decide(self, ranking: Ranking, miss_ms: float, k_max: int | None = None) -> CacheSizeDecision:
+        """Choose k in 0 … min(k_max, K, N); of equally good sizes the smallest.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            The estimated request distribution.
+        miss_ms : float
+            L_miss.
+        k_max : int, optional
+            Upper bound, such as the objects that were asked for at all.
+        """
+        largest = min(len(self._lookup_ms) - 1, len(ranking))
+        if k_max is not None:
+            largest = max(0, min(largest, k_max))
+        expected = ExpectedLatency(
+            self._lookup_ms[: largest + 1],
+            self._recall[: largest + 1],
+            ranking.cumulative[: largest + 1],
+            miss_ms,
+        )
+        latency_ms = expected.evaluate()
+        k = int(np.argmin(latency_ms))
+        sizes = {0, k - 1, k + 1, largest} - {k}
+        alternatives = {
+            size: expected.terms(size, latency_ms) for size in sorted(sizes) if 0 <= size <= largest
+        }
+        terms = expected.terms(k, latency_ms)
+        return CacheSizeDecision(
+            k, largest, terms, alternatives, ranking.top(k), _why(terms, alternatives, largest)
+        )
+
+    def latency_of(self, object_ids: Iterable[str], ranking: Ranking, miss_ms: float) -> float:
+        """E[L] in ms of a cache that holds exactly these objects, the most probable or not."""
+        held = frozenset(object_ids)
+        # A cache larger than the profile describes is charged as the largest one.
+        k = min(len(held), len(self._lookup_ms) - 1)
+        hit_ratio = float(self._recall[k]) * min(1.0, ranking.probability_of(held))
+        return float(self._lookup_ms[k]) + (1.0 - hit_ratio) * miss_ms
+
+
+def _why(terms: LatencyTerms, alternatives: Mapping[int, LatencyTerms], k_max: int) -> str:
+    others = ", ".join(f"k={size}: {other.expected_ms:.2f} ms" for size, other in alternatives.items())
+    sum_of_terms = (
+        f"{terms.lookup_ms:.2f} ms lookup + (1 - {terms.recall:.3f} recall x "
+        f"{terms.cached_probability:.3f} cached) x {terms.miss_ms:.1f} ms miss"
+    )
+    bound = " (the largest size allowed)" if terms.k == k_max else ""
+    line = f"k={terms.k}{bound}: {terms.expected_ms:.2f} ms = {sum_of_terms}"
+    return f"{line}; {others}" if others else line

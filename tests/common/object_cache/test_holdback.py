@@ -1,0 +1,134 @@
+"""One request in flight per object, and no object in another one's way."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from nearsight.common.object_cache.holdback import Backoff, HoldbackQueue
+
+BACKOFF = Backoff(first_s=1.0, longest_s=8.0)
+
+
+def test_an_object_in_flight_is_not_asked_for_again() -> None:
+    queue = HoldbackQueue()
+    assert queue.take(["a", "b"], 0.0, 10) == ("a", "b")
+    assert queue.take(["a", "b", "c"], 1.0, 10) == ("c",)
+
+
+def test_an_object_that_came_may_be_asked_for_again() -> None:
+    queue = HoldbackQueue()
+    queue.take(["a"], 0.0, 1)
+    queue.succeeded(["a"])
+    assert queue.take(["a"], 0.0, 1) == ("a",)
+
+
+def test_a_failing_object_waits_longer_each_time_up_to_a_limit() -> None:
+    queue = HoldbackQueue(backoff=BACKOFF)
+    now = 0.0
+    assert queue.take(["a"], now, 1) == ("a",)
+    for wait in (1.0, 2.0, 4.0, 8.0, 8.0):
+        queue.failed(["a"], now)
+        assert queue.next_retry_s(now) == pytest.approx(wait)
+        assert queue.take_retry(["a"], now + wait - 0.01) is None
+        assert queue.take(["a"], now + wait, 1) == (), "with others only while it has not failed"
+        now += wait
+        assert queue.take_retry(["a"], now) == "a"
+        assert queue.take_retry(["a"], now) is None, "in flight"
+
+
+def test_a_missing_object_never_blocks_the_rest() -> None:
+    queue = HoldbackQueue(backoff=BACKOFF)
+    queue.take(["missing"], 0.0, 1)
+    queue.failed(["missing"], 0.0)
+    assert queue.take(["missing", "a", "b"], 0.0, 1) == ("a",)
+    assert queue.take(["missing", "a", "b"], 0.0, 1) == ("b",)
+
+
+def test_who_failed_least_often_is_tried_again_first() -> None:
+    queue = HoldbackQueue(backoff=BACKOFF)
+    queue.take(["silent", "a"], 0.0, 2)
+    queue.failed(["silent"], 0.0)
+    assert queue.take_retry(["silent", "a"], 1.0) == "silent"
+    queue.failed(["silent", "a"], 2.0)
+    assert queue.take_retry(["silent", "a"], 10.0) == "a"
+    assert queue.take_retry(["silent", "a"], 10.0) == "silent"
+
+
+def test_an_answer_that_never_comes_does_not_hold_its_object_back_for_ever() -> None:
+    queue = HoldbackQueue(answer_within_s=5.0, backoff=BACKOFF)
+    queue.take(["a"], 0.0, 1)
+    assert queue.take(["a"], 4.9, 1) == ()
+    assert queue.take_retry(["a"], 5.0) is None, "failed now: backs off first"
+    assert queue.take_retry(["a"], 6.0) == "a"
+
+
+def test_failures_of_objects_that_nobody_wants_any_more_are_forgotten() -> None:
+    queue = HoldbackQueue(backoff=BACKOFF)
+    queue.take(["a", "b"], 0.0, 2)
+    queue.failed(["a"], 0.0)
+    queue.retain(["c"])
+    assert queue.take(["a"], 0.0, 1) == ("a",)
+    assert queue.take(["b"], 0.0, 1) == (), "still in flight"
+
+
+def test_nothing_to_retry_when_nothing_waits() -> None:
+    assert HoldbackQueue().next_retry_s(0.0) is None
+
+
+class HoldbackMachine(RuleBasedStateMachine):
+    """Whatever happens in whatever order, an object is asked for only while no request for it is open."""
+
+    names = st.lists(st.sampled_from("abcde"), unique=True, max_size=5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = HoldbackQueue(answer_within_s=10.0, backoff=BACKOFF)
+        self.now = 0.0
+        self.open: dict[str, float] = {}
+
+    @rule(objects=names, limit=st.integers(0, 5))
+    def take(self, objects: list[str], limit: int) -> None:
+        chosen = self.queue.take(objects, self.now, limit)
+        assert len(chosen) <= limit
+        for name in chosen:
+            assert name in objects
+            assert self.open.get(name, -1.0) <= self.now
+            self.open[name] = self.now + 10.0
+
+    @rule(objects=names)
+    def take_retry(self, objects: list[str]) -> None:
+        name = self.queue.take_retry(objects, self.now)
+        if name is not None:
+            assert name in objects
+            assert self.open.get(name, -1.0) <= self.now
+            self.open[name] = self.now + 10.0
+
+    @rule(objects=names)
+    def succeed(self, objects: list[str]) -> None:
+        self.queue.succeeded(objects)
+        for name in objects:
+            self.open.pop(name, None)
+
+    @rule(objects=names)
+    def fail(self, objects: list[str]) -> None:
+        self.queue.failed(objects, self.now)
+        for name in objects:
+            self.open.pop(name, None)
+
+    @rule(seconds=st.floats(0, 20))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(objects=names)
+    def retain(self, objects: list[str]) -> None:
+        self.queue.retain(objects)
+
+    @invariant()
+    def everything_may_be_asked_for_in_the_end(self) -> None:
+        retry = self.queue.next_retry_s(self.now)
+        assert retry is None or 0 <= retry <= 10.0 + 1e-6
+
+
+HoldbackMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestHoldbackMachine = HoldbackMachine.TestCase

@@ -1,0 +1,160 @@
+"""What a device prefetches is the true minimum over sizes and numbers of features, and says why."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.device.prefetch_decision import (
+    ExtractionCurves,
+    PrefetchDecision,
+    PrefetchFacts,
+    PrefetchOptimizer,
+)
+
+TABLE_4_1 = {
+    200: ((170.34, 0.70), (0.81, -0.00619)),
+    400: ((221.24, 1.13), (0.87, -0.00324)),
+    600: ((265.01, 1.74), (0.88, -0.00119)),
+    800: ((310.99, 2.05), (0.87, -0.00146)),
+}
+
+
+def curves_of_table_4_1(k_max: int = 100) -> list[ExtractionCurves]:
+    k = np.arange(k_max + 1.0)
+    curves = []
+    for features, ((a, b), (c, d)) in TABLE_4_1.items():
+        lookup_ms = a + b * k
+        lookup_ms[0] = 0.0
+        curves.append(ExtractionCurves(features, lookup_ms, np.clip(c + d * k, 0, 1)))
+    return curves
+
+
+def following(probabilities: list[float]) -> NextObjects:
+    p = np.sort(np.array(probabilities))[::-1]
+    return NextObjects(tuple(f"next-{rank}" for rank in range(len(p))), p, max(0.0, 1 - float(p.sum())))
+
+
+def zipf(count: int, exponent: float) -> list[float]:
+    weights = np.arange(1, count + 1, dtype=float) ** -exponent
+    return list(weights / weights.sum())
+
+
+@given(
+    weights=st.lists(st.floats(0.001, 1), max_size=30),
+    mass=st.floats(0.1, 1),
+    miss_ms=st.floats(0, 5000),
+    stays=st.floats(0, 1),
+    current=st.booleans(),
+    k_max=st.none() | st.integers(0, 40),
+)
+def test_no_choice_of_table_4_1_is_better_than_the_chosen_one(
+    weights: list[float], mass: float, miss_ms: float, stays: float, current: bool, k_max: int | None
+) -> None:
+    p = sorted((mass * weight / sum(weights) for weight in weights), reverse=True)
+    facts = PrefetchFacts(following(p), miss_ms, "now" if current else None, stays)
+    decision = PrefetchOptimizer(curves_of_table_4_1()).decide(facts, k_max)
+    gains = [stays, *((1 - stays) * one for one in p)] if current else p
+    brute = {}
+    for features, ((a, b), (c, d)) in TABLE_4_1.items():
+        for k in range(min(len(gains), 100 if k_max is None else k_max) + 1):
+            lookup_ms = a + b * k if k else 0.0
+            brute[k, features] = lookup_ms + (1 - max(0.0, c + d * k) * min(1.0, sum(gains[:k]))) * miss_ms
+    assert decision.terms.expected_ms == pytest.approx(min(brute.values()))
+    assert brute[decision.k, decision.query_features] == pytest.approx(min(brute.values()))
+    assert len(decision.object_ids) == decision.k == decision.terms.k
+    if current and decision.k:
+        assert decision.object_ids[0] == "now"
+
+
+def decide(miss_ms: float, probabilities: list[float], stays: float = 0.0) -> PrefetchDecision:
+    facts = PrefetchFacts(following(probabilities), miss_ms, "now", stays)
+    return PrefetchOptimizer(curves_of_table_4_1()).decide(facts)
+
+
+def test_few_likely_objects_need_few_features_and_many_need_more() -> None:
+    """Section 4.5.2: recall with 200 features falls fast as k grows."""
+    few = decide(400.0, [0.9, 0.05, 0.05])
+    many = decide(3000.0, zipf(60, 0.1))
+    assert few.query_features == 200
+    assert many.query_features == 600
+    assert few.k < many.k
+
+
+def test_a_fast_edge_makes_plain_offloading_best() -> None:
+    decision = decide(100.0, [0.9, 0.1])
+    assert (decision.k, decision.object_ids, decision.terms.expected_ms) == (0, (), 100.0)
+
+
+def test_of_equally_good_choices_the_smaller_is_taken() -> None:
+    flat = [ExtractionCurves(features, np.zeros(4), np.zeros(4)) for features in (800, 200, 400)]
+    decision = PrefetchOptimizer(flat).decide(PrefetchFacts(following([0.5, 0.5]), 10.0, "now"))
+    assert (decision.k, decision.query_features) == (0, 200)
+
+
+def test_the_current_object_is_not_held_twice() -> None:
+    facts = PrefetchFacts(following([0.6, 0.4]), 5000.0, "next-0")
+    decision = PrefetchOptimizer(curves_of_table_4_1()).decide(facts)
+    assert decision.object_ids == ("next-0", "next-1")
+    assert decision.terms.cached_probability == pytest.approx(0.4)
+
+
+def test_without_a_prediction_and_with_a_visitor_who_stays_only_the_current_object_is_held() -> None:
+    facts = PrefetchFacts(NextObjects.nothing(), 1000.0, "now", stays=0.9)
+    decision = PrefetchOptimizer(curves_of_table_4_1()).decide(facts)
+    assert decision.object_ids == ("now",)
+
+
+def test_nothing_known_at_all_means_offloading() -> None:
+    facts = PrefetchFacts(NextObjects.nothing(), 1000.0)
+    assert PrefetchOptimizer(curves_of_table_4_1()).decide(facts).k == 0
+
+
+def test_curves_of_different_lengths_are_each_used_as_far_as_they_go() -> None:
+    short = ExtractionCurves(200, np.array([0.0, 1.0]), np.array([1.0, 1.0]))
+    long = ExtractionCurves(400, np.array([0.0, 2.0, 2.0, 2.0]), np.ones(4))
+    decision = PrefetchOptimizer([short, long]).decide(PrefetchFacts(following([0.4, 0.3, 0.3]), 1000.0))
+    assert (decision.k, decision.query_features) == (3, 400)
+
+
+def test_a_decision_says_what_the_alternatives_would_have_cost() -> None:
+    decision = decide(1000.0, zipf(80, 1.0))
+    k, features = decision.k, decision.query_features
+    assert {(0, features), (k - 1, features), (k + 1, features)} <= set(decision.alternatives)
+    assert {number for _, number in decision.alternatives} == set(TABLE_4_1)
+    assert all(other.expected_ms >= decision.terms.expected_ms for other in decision.alternatives.values())
+    assert f"k={k} with {features} features" in decision.why
+    assert f"k=0 with {features} features: 1000.00 ms" in decision.why
+
+
+def test_a_measured_profile_counts_its_extraction_only_for_photos_that_are_looked_up() -> None:
+    profile = CacheProfile(
+        backend="auto",
+        query_features=400,
+        largest_k=50,
+        lookup_ms=(2.0, 0.1),
+        recall=(0.9,),
+        extraction_ms=6.0,
+    )
+    curves = ExtractionCurves.of_profile(profile, 10, correction=2.0)
+    assert curves.query_features == 400
+    assert curves.lookup_ms[:3] == pytest.approx([0.0, 2 * 8.1, 2 * 8.2])
+
+
+@pytest.mark.parametrize("numbers", [[], [200, 200]])
+def test_curves_that_are_missing_or_double_are_refused(numbers: list[int]) -> None:
+    with pytest.raises(InvalidArgument):
+        PrefetchOptimizer([ExtractionCurves(number, np.zeros(2), np.zeros(2)) for number in numbers])
+
+
+def test_curves_of_different_shapes_are_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        ExtractionCurves(200, np.zeros(3), np.zeros(2))
+
+
+def test_a_probability_of_staying_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        PrefetchFacts(NextObjects.nothing(), 1.0, stays=1.5)

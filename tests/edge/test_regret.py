@@ -1,0 +1,89 @@
+"""Regret agrees with playing every size back, one request at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.edge.regret import CacheOutcome, Regret
+from support.caching import profile_of_table_3_2
+
+LOOKUP_MS = np.array([0.0, 10.0, 12.0, 15.0, 30.0])
+RECALL = np.array([0.0, 0.9, 0.9, 0.8, 0.8])
+
+
+@given(
+    requests=st.lists(
+        st.tuples(st.none() | st.integers(0, 6), st.integers(0, 4), st.floats(0, 500)), max_size=40
+    ),
+    window=st.integers(1, 20),
+)
+def test_every_size_costs_what_playing_it_back_costs(
+    requests: list[tuple[int | None, int, float]], window: int
+) -> None:
+    regret = Regret(4, window)
+    for rank, k, miss_ms in requests:
+        outcome = CacheOutcome(rank, k, held=rank is not None and rank < k)
+        regret.observe(outcome, LOOKUP_MS, RECALL, miss_ms)
+    last = requests[-window:]
+
+    def cost_ms(k: int, rank: int | None, miss_ms: float) -> float:
+        found = RECALL[k] if rank is not None and rank < k else 0.0
+        return float(LOOKUP_MS[k] + (1 - found) * miss_ms)
+
+    report = regret.report()
+    assert report.requests == len(last)
+    if last:
+        fixed = [np.mean([cost_ms(k, rank, miss) for rank, _, miss in last]) for k in range(5)]
+        chosen = np.mean([cost_ms(k, rank, miss) for rank, k, miss in last])
+        assert regret.costs_ms() == pytest.approx(fixed)
+        assert report.mean_ms == pytest.approx(chosen)
+        assert report.best_ms == pytest.approx(min(fixed))
+        assert report.regret_ms == pytest.approx(chosen - min(fixed))
+
+
+def test_always_choosing_the_best_size_leaves_no_regret() -> None:
+    regret = Regret(4)
+    for rank in (0, 1, 0, 1):
+        regret.observe(CacheOutcome(rank, 2, held=True), LOOKUP_MS, RECALL, 200.0)
+    report = regret.report()
+    assert (report.best_k, report.regret_ms) == (2, 0.0)
+    assert "always k=2" in report.why
+
+
+def test_an_object_that_belongs_into_the_cache_but_is_not_there_yet_is_regretted() -> None:
+    regret = Regret(4)
+    regret.observe(CacheOutcome(0, 1, held=False), LOOKUP_MS, RECALL, 200.0)
+    assert regret.report().regret_ms == pytest.approx(0.9 * 200)
+    assert regret.report().share == pytest.approx(180 / 30)
+
+
+def test_changing_the_size_at_the_right_time_can_beat_every_fixed_one() -> None:
+    regret = Regret(4)
+    for rank, k in [(None, 0)] * 5 + [(2, 3)] * 5:
+        regret.observe(CacheOutcome(rank, k, held=k > 0), LOOKUP_MS, RECALL, 200.0)
+    assert regret.report().regret_ms < 0
+
+
+def test_memory_does_not_grow_with_the_catalogue() -> None:
+    regret = Regret(10_000, window=100, resolution=64)
+    assert regret.sizes[0] == 0
+    assert regret.sizes[-1] == 10_000
+    assert 40 <= len(regret.sizes) <= 64
+    curves = profile_of_table_3_2().curves(10_000)
+    for rank in range(300):
+        regret.observe(CacheOutcome(rank, 50, held=rank < 50), curves.lookup_ms, curves.recall, 300.0)
+    assert regret.report().requests == 100
+
+
+def test_before_the_first_request_there_is_nothing_to_regret() -> None:
+    report = Regret(10).report()
+    assert (report.requests, report.regret_ms, report.share) == (0, 0.0, 0.0)
+    assert report.why == "no request yet"
+
+
+@pytest.mark.parametrize("wrong", [(-1, 10, 10), (10, 0, 10), (10, 10, 1)])
+def test_sizes_that_cannot_work_are_refused(wrong: tuple[int, int, int]) -> None:
+    with pytest.raises(InvalidArgument):
+        Regret(*wrong)
