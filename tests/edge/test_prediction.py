@@ -145,5 +145,5 @@ def test_the_edge_explains_its_decision(edge: EdgeDaemon, device: EdgeClient) ->
     (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
     (decision,) = answer.decisions
     assert (decision.catalogue, decision.chosen.k, decision.object_ids) == ("museum", 1, ("00",))
-    assert [one.terms.k for one in decision.alternatives] == [0]
+    assert [one.k for one in decision.alternatives] == [0]
     assert dict(decision.facts)["cached objects"].startswith("1 of 6")
