@@ -18,7 +18,7 @@ from nearsight.common.status import format_bytes
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.cooperation import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
-from nearsight.device.peers.peers_report import PeerReportsService, PeersReport
+from nearsight.device.peers.report import PeerReportsService, PeersReport
 from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.service import DeviceRecognitionService

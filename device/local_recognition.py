@@ -15,13 +15,13 @@ from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.cooperation.cooperation import Cooperation
 from nearsight.device.device_profile import DeviceProfile, default_device_profile
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
+from nearsight.device.model_providers import ModelProviders
 from nearsight.device.offloading import Offloading
 from nearsight.device.prefetcher import Prefetcher, PrefetchState
 from nearsight.device.preparation import Preparation
 from nearsight.device.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.device.remote_tier import TierReply
-from nearsight.device.sourcing import Sourcing
 
 EDGE = "edge"
 
@@ -35,7 +35,7 @@ class LocalRecognition:
         Whose objects.
     tiers : sequence of str
         Names of the tiers that can be asked.
-    sourcing : Sourcing
+    providers : ModelProviders
         Where models and predictions come from. Owned: started and closed with this.
     settings : RecognizerSettings
         Of the SDK.
@@ -58,7 +58,7 @@ class LocalRecognition:
         self,
         catalogue: str,
         tiers: Sequence[str],
-        sourcing: Sourcing,
+        providers: ModelProviders,
         settings: RecognizerSettings,
         clock: Clock,
         next_tier: Callable[[], str],
@@ -68,15 +68,15 @@ class LocalRecognition:
         profile = _profile(prefetch)
         extractor = OrbExtractor(recognition.fast_threshold)
         empty = LocalSnapshot(ObjectRecognizer.build((), recognition), profile.feature_counts[-1])
-        cooperation = sourcing.cooperation
+        cooperation = providers.cooperation
         adapter = cooperation.adapter if cooperation is not None else None
         cache = LocalCache(empty, adapter.second_look if adapter is not None else None)
         miss_latency = AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window)
         self._profiler = DeviceProfiler(profile, miss_latency)
         self._offloading = Offloading(tiers, extractor, recognition, clock)
-        self._sourcing = sourcing
+        self._providers = providers
         self._prefetcher = Prefetcher(
-            catalogue, cache, self._profiler, sourcing.held, sourcing.sources(), prefetch, clock
+            catalogue, cache, self._profiler, providers.held, providers.sources(), prefetch, clock
         )
         self.prepare = Preparation(
             cache,
@@ -91,7 +91,7 @@ class LocalRecognition:
         )
         with ExitStack() as undo:
             undo.callback(self.close)
-            sourcing.start()
+            providers.start()
             undo.pop_all()
 
     @property
@@ -102,7 +102,7 @@ class LocalRecognition:
     @property
     def cooperation(self) -> Cooperation | None:
         """What the device does together with those nearby; None if it does not."""
-        return self._sourcing.cooperation
+        return self._providers.cooperation
 
     def tier_replied(self, reply: TierReply) -> None:
         """A tier answered; called on the thread of its channel."""
@@ -137,7 +137,7 @@ class LocalRecognition:
     def close(self) -> None:
         """Stop prefetching; hand over to the devices nearby."""
         self._prefetcher.close()
-        self._sourcing.close()
+        self._providers.close()
 
 
 def _profile(settings: PrefetchSettings) -> DeviceProfile:

@@ -62,8 +62,8 @@ def peers(
 
 
 def _print(answers: Sequence[DevicePeers]) -> None:
-    from nearsight.device.peers.node_id import shown
-    from nearsight.device.peers.peers_report import HOLDS
+    from nearsight.device.peers.presence.identity import shown
+    from nearsight.device.peers.report import HOLDS
     from nearsight.device.peers_inquiry import TABLE_COLUMNS, lines_of, table_of
 
     for answer in answers:

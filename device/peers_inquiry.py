@@ -9,8 +9,8 @@ from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.inquiry import Inquiry, ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.status import format_bytes, format_duration
-from nearsight.device.peers.node_id import shown
-from nearsight.device.peers.peers_report import PeersReport, PeerStatus, report_from_proto
+from nearsight.device.peers.presence.identity import shown
+from nearsight.device.peers.report import PeersReport, PeerStatus, report_from_proto
 from nearsight.protos import peers_pb2
 
 CLIENT_ID = "nearsight-peers"

@@ -35,13 +35,13 @@ from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, 
 from nearsight.device.handle import RequestHandle
 from nearsight.device.held_models import HeldModels
 from nearsight.device.local_recognition import LocalRecognition
-from nearsight.device.peers.peers_report import PeersReport
+from nearsight.device.model_providers import ModelProviders
+from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.query import Query, QuerySource, prepare_query, snapshot
 from nearsight.device.recognition import Recognition, TierAnswer
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.remote_tier import RemoteTier
-from nearsight.device.sourcing import Sourcing
 
 LONGEST_TIMEOUT_S = 86_400.0
 CLOSE_TIMEOUT_S = 5.0
@@ -132,10 +132,10 @@ class Recognizer:
         prepare = partial(prepare_query, settings=self.settings.upload)
         with ExitStack() as undo:
             if self._recognizes_itself(edge):
-                sourcing = self._sourcing(tuple(used), connect, clock)
-                undo.callback(sourcing.close)
+                providers = self._providers(tuple(used), connect, clock)
+                undo.callback(providers.close)
                 self._local = LocalRecognition(
-                    catalogue, tuple(used), sourcing, self.settings, clock, self._next_tier
+                    catalogue, tuple(used), providers, self.settings, clock, self._next_tier
                 )
                 undo.callback(self._local.close)
                 prepare = self._local.prepare
@@ -295,7 +295,9 @@ class Recognizer:
             return False
         return bool(edge) or peers.enabled
 
-    def _sourcing(self, tiers: Sequence[str], connect: Callable[[str], Channel], clock: Clock) -> Sourcing:
+    def _providers(
+        self, tiers: Sequence[str], connect: Callable[[str], Channel], clock: Clock
+    ) -> ModelProviders:
         """Whom to ask for models: the edge; all tiers and the devices nearby where they share."""
         settings = self.settings
         clients: dict[str, CatalogueClient] = {}
@@ -309,12 +311,12 @@ class Recognizer:
                     continue
                 undo.callback(clients[name].close)
             held = HeldModels(settings.prefetch.memory_bytes)
-            sourcing = Sourcing(self.catalogue, clients, held, clock)
+            providers = ModelProviders(self.catalogue, clients, held, clock)
             if settings.peers.enabled:
                 recognition = settings.prefetch.recognition
-                sourcing.cooperate(self.device_id, settings.peers, recognition, random.Random())
+                providers.cooperate(self.device_id, settings.peers, recognition, random.Random())
             undo.pop_all()
-        return sourcing
+        return providers
 
     def _next_tier(self) -> str:
         """The tier that is asked first at the moment."""

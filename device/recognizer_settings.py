@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.settings import PeerSettings
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

@@ -55,14 +55,14 @@ class ReadRequest(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[str]] = ..., claim: _Optional[bool] = ..., view: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
-    __slots__ = ("entries", "settled", "claims")
+    __slots__ = ("entries", "synchronised", "claims")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
-    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    SYNCHRONISED_FIELD_NUMBER: _ClassVar[int]
     CLAIMS_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[EntryMessage]
-    settled: bool
+    synchronised: bool
     claims: _containers.RepeatedCompositeFieldContainer[ClaimMessage]
-    def __init__(self, entries: _Optional[_Iterable[_Union[EntryMessage, _Mapping]]] = ..., settled: _Optional[bool] = ..., claims: _Optional[_Iterable[_Union[ClaimMessage, _Mapping]]] = ...) -> None: ...
+    def __init__(self, entries: _Optional[_Iterable[_Union[EntryMessage, _Mapping]]] = ..., synchronised: _Optional[bool] = ..., claims: _Optional[_Iterable[_Union[ClaimMessage, _Mapping]]] = ...) -> None: ...
 
 class ClaimMessage(_message.Message):
     __slots__ = ("key", "wait_ms")

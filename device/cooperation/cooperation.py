@@ -30,20 +30,17 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.status import format_bytes
 from nearsight.device.adaptation.adapter import AdaptationCounts, Adapter
 from nearsight.device.cooperation.account import Accountant, CooperationAccount
-from nearsight.device.cooperation.keys import adapt_key
-from nearsight.device.cooperation.model_service import PeerModelService
+from nearsight.device.cooperation.analytics import PeerForecasts, StepCounts
 from nearsight.device.cooperation.model_source import CooperativeModelSource
-from nearsight.device.cooperation.peer_forecasts import PeerForecasts
-from nearsight.device.cooperation.rules import CooperationRules
-from nearsight.device.cooperation.sharing import ModelSharing
-from nearsight.device.cooperation.step_counts import StepCounts
-from nearsight.device.cooperation.vouchers import Vouchers
+from nearsight.device.cooperation.protocol import CooperationRules, adapt_key
+from nearsight.device.cooperation.sharing import ModelSharing, PeerModelService
+from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.held_models import HeldModels
-from nearsight.device.peers.kvstore import ItemsRead
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.peers_report import PeersReport
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.report import PeersReport
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.kvstore import ItemsRead
 
 _DEFAULT_RULES = CooperationRules()
 _LAST_STEPS_S = 0.5
@@ -144,7 +141,7 @@ class Cooperation:
         self._held_models = held
         self._background = BackgroundWorker(clock, "nearsight-cooperation")
         self._accountant = Accountant()
-        self._vouchers = Vouchers()
+        self._digests = ModelDigests()
         self._adapter = Adapter(recognition, rng) if settings.adapt else None
         shares = settings.share != "off"
         self._node = PeerNode(
@@ -162,7 +159,7 @@ class Cooperation:
             self._node.route,
             self._neighbours if shares else tuple,
             upstream,
-            self._vouchers,
+            self._digests,
             self._accountant,
             background,
             rules,
@@ -181,7 +178,7 @@ class Cooperation:
                 rules,
             )
         self._steps = StepCounts(catalogue, store, self._accountant, background, rules)
-        self._forecasts = PeerForecasts(catalogue, store, self._vouchers, background, rules, clock)
+        self._forecasts = PeerForecasts(catalogue, store, self._digests, background, rules, clock)
         held.observe(self)
 
     @property
@@ -277,7 +274,7 @@ class Cooperation:
     def listed(self, listing: Listing) -> None:
         """A tier listed the catalogue."""
         self._accountant.add(lists=1, list_bytes=listing.size_bytes)
-        self._vouchers.update(listing)
+        self._digests.update(listing)
         self._source.listed()
 
     def serving(self, models: Sequence[ObjectModel]) -> None:

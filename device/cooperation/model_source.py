@@ -30,14 +30,24 @@ from nearsight.common.model_fetcher import ModelSource
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.client import Reply
 from nearsight.device.cooperation.account import Accountant
-from nearsight.device.cooperation.judgement import Verdict, judge, stored_model
-from nearsight.device.cooperation.keys import holder_of, model_in, model_key
-from nearsight.device.cooperation.ports import PeerCalls, SharedStore
-from nearsight.device.cooperation.rules import CooperationRules
-from nearsight.device.cooperation.standing import PeerStanding
-from nearsight.device.cooperation.vouchers import Voucher, Vouchers
-from nearsight.device.peers.kvstore import ItemsRead
-from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.cooperation.protocol import (
+    CooperationRules,
+    PeerCalls,
+    SharedStore,
+    holder_of,
+    model_in,
+    model_key,
+)
+from nearsight.device.cooperation.trust import (
+    ModelDigest,
+    ModelDigests,
+    PeerReputation,
+    Verdict,
+    judge,
+    stored_model,
+)
+from nearsight.device.peers.presence.identity import NodeId, shown
+from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 
@@ -58,7 +68,7 @@ class _Search:
     result: Future[Reply]
     deadline_s: float
     patient_until_s: float
-    voucher: Voucher | None = None
+    voucher: ModelDigest | None = None
     key: str = ""
     holders: set[NodeId] = field(default_factory=set)
     asked: set[NodeId] = field(default_factory=set)
@@ -81,7 +91,7 @@ class CooperativeModelSource:
         Ids of the peers that are there, this device not among them.
     upstream : ModelSource
         Edge and cloud.
-    vouchers : Vouchers
+    vouchers : ModelDigests
         Which models are the right ones.
     accountant : Accountant
         Where models came from.
@@ -102,7 +112,7 @@ class CooperativeModelSource:
         calls: PeerCalls,
         neighbours: Callable[[], Collection[NodeId]],
         upstream: ModelSource,
-        vouchers: Vouchers,
+        vouchers: ModelDigests,
         accountant: Accountant,
         background: BackgroundWorker,
         rules: CooperationRules,
@@ -114,14 +124,14 @@ class CooperativeModelSource:
         self._calls = calls
         self._neighbours = neighbours
         self._upstream = upstream
-        self._vouchers = vouchers
+        self._digests = vouchers
         self._accountant = accountant
         self._background = background
         self._rules = rules
         self._clock = clock
         self._rng = rng
-        self._standing = PeerStanding(rules)
-        self._promises = PeerStanding(rules)
+        self._reputation = PeerReputation(rules)
+        self._promises = PeerReputation(rules)
         self._open: dict[str, Future[Reply]] = {}
         self._from_tier: set[str] = set()
         self._log = get_logger("device.cooperation").bind(catalogue=catalogue)
@@ -129,7 +139,7 @@ class CooperativeModelSource:
     @property
     def liars(self) -> tuple[NodeId, ...]:
         """Peers that handed out a wrong model."""
-        return self._standing.liars
+        return self._reputation.liars
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
         """Models, as a Catalogue service answers. Peers are asked for single objects of the own catalogue."""
@@ -149,12 +159,12 @@ class CooperativeModelSource:
 
     def listed(self) -> None:
         """The vouchers have changed: forgive the peers whose model was wrong only by the old ones."""
-        self._background.submit(lambda: self._standing.forgive(self._was_mistaken))
+        self._background.submit(lambda: self._reputation.forgive(self._was_mistaken))
 
     # In the background thread
 
     def _was_mistaken(self, object_id: str, digest: bytes) -> bool:
-        voucher = self._vouchers.of(object_id)
+        voucher = self._digests.of(object_id)
         return voucher is None or voucher.digest != digest
 
     def _join_or_begin(self, search: _Search) -> None:
@@ -173,10 +183,10 @@ class CooperativeModelSource:
     def _begin(self, search: _Search) -> None:
         if not self._neighbours():
             self._give_up(search)
-        elif not self._vouchers.listed and self._is_patient(search):
+        elif not self._digests.listed and self._is_patient(search):
             self._background.submit(lambda: self._begin(search), after_s=self._rules.poll_s)
         else:
-            search.voucher = self._vouchers.of(search.object_id)
+            search.voucher = self._digests.of(search.object_id)
             self._look_up(search)
 
     def _look_up(self, search: _Search) -> None:
@@ -246,7 +256,7 @@ class CooperativeModelSource:
         """Ask one of those who have the model, a tier if there is no other."""
         here, now_s = frozenset(self._neighbours()), self._clock.monotonic()
         named = search.holders & here - search.asked
-        holders = sorted(node for node in named if self._standing.may_be_asked(node, now_s))
+        holders = sorted(node for node in named if self._reputation.may_be_asked(node, now_s))
         if not holders or len(search.asked) >= self._rules.holders_asked:
             self._give_up(search)
             return
@@ -262,13 +272,13 @@ class CooperativeModelSource:
     def _peer_answered(self, search: _Search, node: NodeId, outcome: Reply | NearsightError) -> None:
         if isinstance(outcome, NearsightError) or search.voucher is None:
             self._accountant.add(silent_peers=1)
-            self._standing.failed(node, self._clock.monotonic())
+            self._reputation.failed(node, self._clock.monotonic())
             self._log.debug("no model from a peer", peer=shown(node), reason=str(outcome))
         else:
             limit_bytes = self._rules.largest_answer_bytes
             verdict = judge(outcome, search.object_id, search.voucher, limit_bytes)
             if verdict is Verdict.RIGHT:
-                self._standing.answered(node)
+                self._reputation.answered(node)
                 self._take(search, outcome)
                 return
             if verdict is not Verdict.MISSING:
@@ -276,13 +286,13 @@ class CooperativeModelSource:
         self._ask_holder(search)
 
     def _reject(
-        self, search: _Search, node: NodeId, voucher: Voucher, reply: Reply, verdict: Verdict
+        self, search: _Search, node: NodeId, voucher: ModelDigest, reply: Reply, verdict: Verdict
     ) -> None:
         self._accountant.add(rejected_models=1, rejected_bytes=reply.received_bytes)
         if verdict is Verdict.OUTDATED:  # that happens to the honest
-            self._standing.failed(node, self._clock.monotonic())
+            self._reputation.failed(node, self._clock.monotonic())
             return
-        self._standing.lied(node, search.object_id, voucher.digest)
+        self._reputation.lied(node, search.object_id, voucher.digest)
         self._log.warning(
             "a peer handed out a wrong model and is not asked again",
             peer=shown(node),
@@ -292,7 +302,7 @@ class CooperativeModelSource:
     def _take(self, search: _Search, reply: Reply) -> None:
         """The search is over. Of the answer goes on the model alone, not what the peer says besides."""
         if isinstance(reply.message, GetObjectModelsResponse):
-            reply.message.revision = self._vouchers.revision
+            reply.message.revision = self._digests.revision
             del reply.message.missing[:], reply.message.left_out[:]
         self._accountant.add(peer_models=1, peer_bytes=reply.received_bytes)
         self._from_tier.discard(search.object_id)

@@ -16,25 +16,34 @@ from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.security import KeyPair, ServerSecurity, read_secret_key
 from nearsight.common.rpc.server import RpcServer, ServerObserver, ServerSettings
 from nearsight.common.rpc.service import Service
-from nearsight.device.peers.addresses import own_endpoint
-from nearsight.device.peers.allowed import AllowedPeers
-from nearsight.device.peers.discovery import BeaconCounts, Discovery, DiscoveryHooks, OwnNode
-from nearsight.device.peers.handover_worker import HandoverWorker
-from nearsight.device.peers.kroute import Delivery, KRoute, OwnServices
-from nearsight.device.peers.kvstore import KVStore
-from nearsight.device.peers.links import LinkEvents, Links, Traffic, max_message_bytes
-from nearsight.device.peers.local_store import Place
-from nearsight.device.peers.node_id import NodeId, is_node_id, node_id_of_key, random_node_id
-from nearsight.device.peers.peer import Peer, PingReply
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.peers_report import PeersReport, PeerStatus
-from nearsight.device.peers.presence_service import PeersService, PresenceEvents
-from nearsight.device.peers.report_facts import NodeCounts, facts_of
-from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.store_calls import Own
-from nearsight.device.peers.store_client import StoreClient
-from nearsight.device.peers.store_service import StoreEvents, StoreService
-from nearsight.device.peers.view import Standing, View
+from nearsight.device.peers.presence.addresses import own_endpoint
+from nearsight.device.peers.presence.discovery import (
+    BeaconCounts,
+    Discovery,
+    DiscoveryHooks,
+    OwnNode,
+    PeersService,
+    PresenceEvents,
+)
+from nearsight.device.peers.presence.identity import (
+    AllowedPeers,
+    NodeId,
+    is_node_id,
+    node_id_of_key,
+    random_node_id,
+)
+from nearsight.device.peers.presence.peer import Peer, PingReply
+from nearsight.device.peers.report import NodeCounts, PeersReport, PeerStatus, facts_of
+from nearsight.device.peers.routing.cluster_view import ClusterView, View
+from nearsight.device.peers.routing.connections import LinkEvents, PeerConnections, Traffic, max_message_bytes
+from nearsight.device.peers.routing.kroute import Delivery, KRoute, OwnServices
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.handover import HandoverWorker
+from nearsight.device.peers.store.kvstore import KVStore, StoreClient
+from nearsight.device.peers.store.local_store import Place
+from nearsight.device.peers.store.replica_calls import Own
+from nearsight.device.peers.store.service import StoreEvents, StoreService
+from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.protos.peers_pb2 import DESCRIPTOR, LeaveRequest, PingRequest, PingResponse
 
 _PEERS = DESCRIPTOR.services_by_name["Peers"]
@@ -135,18 +144,18 @@ class PeerNode:
         self._refreshed_s = float("-inf")
         self._started = False
         self._stopped = False
-        self._standing = Standing(self.node_id, View.of(self.node_id, self.incarnation, ()))
+        self._cluster = ClusterView(self.node_id, View.of(self.node_id, self.incarnation, ()))
         key_of = self._allowed.public_key if self._allowed is not None else lambda _: None
-        self._links = Links(
+        self._links = PeerConnections(
             self.node_id, settings, clock, key_of, LinkEvents(self._heard_of, self._failed_to_reach)
         )
         self._shared = SharedStore(settings, self.incarnation, clock)
         self._handover = HandoverWorker(
-            self.node_id, self._shared, self._standing, self._links, settings, clock
+            self.node_id, self._shared, self._cluster, self._links, settings, clock
         )
         self._service = StoreService(
             self._shared,
-            self._standing,
+            self._cluster,
             self._belongs_here,
             StoreEvents(self._handover.misplaced, self._handover.asked, self._links.count_served),
         )
@@ -155,14 +164,14 @@ class PeerNode:
         public_key = identity.keys.public if identity.keys is not None else None
         self.route = KRoute(
             self.node_id,
-            self._standing,
+            self._cluster,
             Delivery(self._links, OwnServices(all_services, self.node_id, public_key, clock)),
         )
         self._timers = BackgroundWorker(clock, "peers-timers")
         self._client = StoreClient(
             self.route,
             self._links,
-            Own(self._shared, self._service, self._standing),
+            Own(self._shared, self._service, self._cluster),
             settings,
             clock,
             self._timers,
@@ -245,9 +254,9 @@ class PeerNode:
         """Have ``changed`` called, on a thread of presence, whenever peers came or went; it must not wait."""
         self._watchers.append(changed)
 
-    def settled(self) -> bool:
+    def synchronised(self) -> bool:
         """Whether all peers have handed over what belongs here, given who is there."""
-        return self._standing.settled(self._standing.view.digest)
+        return self._cluster.synchronised(self._cluster.view.digest)
 
     def held_keys(self) -> tuple[str, ...]:
         """The keys of all entries that are here, deleted ones included."""
@@ -289,7 +298,7 @@ class PeerNode:
             self.device_id,
             self.endpoint,
             [_status(peer, traffic.get(peer.node_id, Traffic()), since) for peer in known],
-            facts_of(counts, len(self._shared), self._shared.size_bytes, settled=self.settled()),
+            facts_of(counts, len(self._shared), self._shared.size_bytes, synchronised=self.synchronised()),
         )
 
     def _describe(self) -> PingResponse:
@@ -315,11 +324,11 @@ class PeerNode:
 
     def _peers_changed(self, peers: tuple[Peer, ...]) -> None:
         """On the thread of presence."""
-        before = self._standing.view
+        before = self._cluster.view
         view = View.of(self.node_id, self.incarnation, ((peer.node_id, peer.incarnation) for peer in peers))
         dropped = self._links.update((peer.node_id, peer.endpoint) for peer in peers)
         if view.digest != before.digest:
-            self._standing.update(view)
+            self._cluster.update(view)
             self._shared.place_by(self._place)
             for node in before.nodes - view.nodes:
                 self._shared.claimant_gone(node)
@@ -331,7 +340,7 @@ class PeerNode:
 
     def _slept(self) -> None:
         self._links.doubt_all()
-        self._standing.forget()
+        self._cluster.forget()
         self._handover.resynchronise()
 
     def _introduced(self, node: NodeId, endpoint: str, incarnation: int) -> None:

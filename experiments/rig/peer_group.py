@@ -22,7 +22,7 @@ from typing import Any
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.security import generate_keys
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.links.namespaces import NamespaceNetwork, Rate, namespaces_allowed
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork

@@ -46,8 +46,8 @@ from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.daemon import write_announcement
 from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.node_id import shown
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence.identity import shown
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.rig.wire import read_wire
 from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
 
@@ -203,7 +203,7 @@ class PeerProcess:
     def _holds(self, key: str) -> bool:
         """Whether ``get`` answers from what this node stores itself, without a message."""
         replicas = self._node.route.nodes_for(key, self._node.settings.replicas)
-        return self._node.node_id in replicas and self._node.settled()
+        return self._node.node_id in replicas and self._node.synchronised()
 
     def _fill(self, command: Command) -> Answer:
         size = int(command["value_bytes"])

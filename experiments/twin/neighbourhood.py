@@ -28,16 +28,15 @@ from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.device.cooperation.account import Accountant
 from nearsight.device.cooperation.model_source import CooperativeModelSource
-from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.cooperation.sharing import ModelSharing
-from nearsight.device.cooperation.vouchers import Vouchers
+from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.held_models import HeldModels
-from nearsight.device.peers.claims import Claims
-from nearsight.device.peers.kvstore import ItemsRead
-from nearsight.device.peers.node_id import NodeId, random_node_id
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.rendezvous import RendezvousRouter
-from nearsight.device.peers.shared_store import CLAIM_LEASE_S
+from nearsight.device.peers.presence.identity import NodeId, random_node_id
+from nearsight.device.peers.routing.kroute import RendezvousRouter
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.kvstore import ItemsRead
+from nearsight.device.peers.store.shared_store import CLAIM_LEASE_S, Claims
 from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.experiments.twin.cost_model import (
     ANSWER_BYTES,
@@ -135,7 +134,7 @@ class TwinPeer:
         self._held = held
         self._upstream = upstream
         self.node_id = random_node_id(rng)
-        self._vouchers = Vouchers()
+        self._digests = ModelDigests()
         self._accountant = Accountant()
         worker = VirtualWorker(events, processor)
         self._source = CooperativeModelSource(
@@ -144,7 +143,7 @@ class TwinPeer:
             self,
             lambda: [node for node in neighbourhood.peers if node != self.node_id],
             _Upstream(upstream),
-            self._vouchers,
+            self._digests,
             self._accountant,
             worker,
             _RULES,
@@ -194,7 +193,7 @@ class TwinPeer:
 
     def listed(self, listing: Listing) -> None:
         """The catalogue is this."""
-        self._vouchers.update(listing)
+        self._digests.update(listing)
         self._source.listed()
 
     def serving(self, models: Sequence[ObjectModel]) -> None:

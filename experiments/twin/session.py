@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.links.link import LinkShape

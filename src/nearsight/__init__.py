@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
     from nearsight.device.handle import RequestHandle
-    from nearsight.device.peers.peer_settings import PeerSettings
+    from nearsight.device.peers.settings import PeerSettings
     from nearsight.device.recognition import Attempt, Recognition
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
@@ -74,7 +74,7 @@ _ELSEWHERE = MappingProxyType(
         "Attempt": "nearsight.device.recognition",
         "ClientSecurity": "nearsight.common.rpc.security",
         "Hop": "nearsight.common.rpc.client",
-        "PeerSettings": "nearsight.device.peers.peer_settings",
+        "PeerSettings": "nearsight.device.peers.settings",
         "PrefetchSettings": "nearsight.device.recognizer_settings",
         "Recognition": "nearsight.device.recognition",
         "RecognizedObject": "nearsight.common.recognition.results",

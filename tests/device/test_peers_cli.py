@@ -13,8 +13,8 @@ from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peers_report import PeerReportsService, PeersReport, PeerStatus
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.report import PeerReportsService, PeersReport, PeerStatus
 from nearsight.device.peers_inquiry import ask_peers, table_of
 
 ANNA = PeerStatus(

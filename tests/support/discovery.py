@@ -7,12 +7,11 @@ from types import TracebackType
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import Unavailable
-from nearsight.device.peers.allowed import AllowedPeers
-from nearsight.device.peers.beacon_socket import BeaconSocket, Datagram
-from nearsight.device.peers.discovery import Discovery, DiscoveryHooks, OwnNode
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer import Peer, PingReply
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence.beacons import BeaconSocket, Datagram
+from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks, OwnNode
+from nearsight.device.peers.presence.identity import AllowedPeers, NodeId
+from nearsight.device.peers.presence.peer import Peer, PingReply
+from nearsight.device.peers.settings import PeerSettings
 from support.waiting import wait_until
 
 

@@ -2,14 +2,11 @@
 
 import random
 
-from nearsight.device.peers.membership import Membership
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer import PeerState, PingReply
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.presence_actions import (
-    Action,
-    Ping,
-)
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.presence.membership import Action, Membership
+from nearsight.device.peers.presence.peer import PeerState, PingReply
+from nearsight.device.peers.presence.pings import Ping
+from nearsight.device.peers.settings import PeerSettings
 
 OWN, OTHER, THIRD = NodeId(1), NodeId(2), NodeId(3)
 HERE, THERE, ELSEWHERE = "tcp://10.0.0.1:7000", "tcp://10.0.0.2:7000", "tcp://10.0.0.3:7000"

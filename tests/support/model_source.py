@@ -19,12 +19,11 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Hop, Reply
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.device.cooperation.account import Accountant
-from nearsight.device.cooperation.keys import holder_item, model_key
 from nearsight.device.cooperation.model_source import CooperativeModelSource
-from nearsight.device.cooperation.rules import CooperationRules
-from nearsight.device.cooperation.vouchers import Vouchers
-from nearsight.device.peers.kvstore import ItemsRead
-from nearsight.device.peers.node_id import NodeId
+from nearsight.device.cooperation.protocol import CooperationRules, holder_item, model_key
+from nearsight.device.cooperation.trust import ModelDigests
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
 from support.manual_background import ManualBackground
 from support.objects import random_model
@@ -57,7 +56,7 @@ class Scene:
     def __init__(self, *, listed: bool = True) -> None:
         self.clock = ManualClock()
         self.background = ManualBackground(self.clock)
-        self.vouchers = Vouchers()
+        self.vouchers = ModelDigests()
         if listed:
             self.vouchers.update(listing(RIGHT))
         self.accountant = Accountant()

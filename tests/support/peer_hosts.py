@@ -7,8 +7,8 @@ from typing import Any
 
 from nearsight.common.rpc.security import KeyFiles, allow_client, generate_keys
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork
 from support.namespaces import on
 from support.waiting import wait_until

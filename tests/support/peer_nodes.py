@@ -16,8 +16,8 @@ from nearsight.common.errors import DeadlineExceeded, Unavailable
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import Service
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.settings import PeerSettings
 from support.waiting import wait_until
 
 WAIT_S = 10.0
@@ -120,13 +120,13 @@ def wait_settled(nodes: Sequence[PeerNode]) -> None:
     """Wait until these nodes see each other, nobody else, and have handed over."""
     ids = {node.node_id for node in nodes}
 
-    def settled() -> bool:
+    def synchronised() -> bool:
         return all(
-            {peer.node_id for peer in node.peers()} == ids - {node.node_id} and node.settled()
+            {peer.node_id for peer in node.peers()} == ids - {node.node_id} and node.synchronised()
             for node in nodes
         )
 
-    wait_until(settled, timeout_s=WAIT_S, what="the group settled")
+    wait_until(synchronised, timeout_s=WAIT_S, what="the group synchronised")
 
 
 class Wire:

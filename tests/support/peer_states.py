@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from nearsight.device.peers.stamps import NEVER, Stamp
-from nearsight.device.peers.values import (
+from nearsight.device.peers.store.stamps import NEVER, Stamp
+from nearsight.device.peers.store.values import (
     Contribution,
     Entry,
     ListItem,

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nearsight.device.peers.membership import Membership
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer import PingReply
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.presence_actions import Actions, Announce, Gone, Joined, Ping
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.presence.membership import Actions, Announce, Gone, Joined, Membership
+from nearsight.device.peers.presence.peer import PingReply
+from nearsight.device.peers.presence.pings import Ping
+from nearsight.device.peers.settings import PeerSettings
 
 DELAY_S = 0.002
 

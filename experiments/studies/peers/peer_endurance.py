@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from nearsight.common.errors import Unavailable
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup, ask_all
 from nearsight.experiments.rig.peer_process import MISSING, WRONG

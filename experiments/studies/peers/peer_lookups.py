@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork

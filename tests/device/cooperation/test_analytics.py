@@ -13,11 +13,9 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.common.object_cache.markov import MarkovModel
 from nearsight.device.cooperation.account import Accountant
-from nearsight.device.cooperation.keys import next_key, popularity_key
-from nearsight.device.cooperation.peer_forecasts import PeerForecasts
-from nearsight.device.cooperation.rules import CooperationRules
-from nearsight.device.cooperation.step_counts import StepCounts
-from nearsight.device.cooperation.vouchers import Vouchers
+from nearsight.device.cooperation.analytics import PeerForecasts, StepCounts
+from nearsight.device.cooperation.protocol import CooperationRules, next_key, popularity_key
+from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.predictions import Prediction
 from support.manual_background import ManualBackground
 
@@ -64,7 +62,7 @@ class Scene:
         self.background = ManualBackground(self.clock)
         self.store = Store()
         self.accountant = Accountant()
-        self.vouchers = Vouchers()
+        self.vouchers = ModelDigests()
         self.vouchers.update(Listing(dict.fromkeys(OBJECTS, 1), 5))
         self.steps = StepCounts("museum", self.store, self.accountant, self.background, RULES)
         self.forecasts = PeerForecasts(

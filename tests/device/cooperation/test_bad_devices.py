@@ -14,7 +14,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.device.cooperation.keys import holder_item, model_key
+from nearsight.device.cooperation.protocol import holder_item, model_key
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 from support.gallery import exhibit_model, photo_features

@@ -17,9 +17,9 @@ from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import ClientSecurity, generate_keys, read_secret_key
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.device.daemon import DeviceDaemon
-from nearsight.device.peers.node_id import node_id_of_key
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.peers_report import PeersReport, report_from_proto
+from nearsight.device.peers.presence.identity import node_id_of_key
+from nearsight.device.peers.report import PeersReport, report_from_proto
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.device.settings import DeviceSettings, TierSettings
 from nearsight.protos import peers_pb2, recognition_pb2

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from nearsight import Recognizer
-from nearsight.device.cooperation.keys import model_key, next_key, popularity_key
-from nearsight.device.peers.shared_store import CLAIM_LEASE_S
+from nearsight.device.cooperation.protocol import model_key, next_key, popularity_key
+from nearsight.device.peers.store.shared_store import CLAIM_LEASE_S
 from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.sharing_devices import Scene, account, holds, name
 from support.waiting import wait_until

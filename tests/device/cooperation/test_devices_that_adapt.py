@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nearsight import Recognizer
 from nearsight.device.adaptation.adapter import AdaptationCounts
-from nearsight.device.cooperation.keys import adapt_key
+from nearsight.device.cooperation.protocol import adapt_key
 from support.gallery import photo_features
 from support.sharing_devices import Scene, holds, name
 from support.waiting import wait_until

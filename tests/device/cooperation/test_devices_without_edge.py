@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nearsight.device.cooperation.keys import next_key
+from nearsight.device.cooperation.protocol import next_key
 from support.gallery import photo_features
 from support.sharing_devices import Scene, account, holds, name
 from support.waiting import wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.device.cooperation.keys import (
+from nearsight.device.cooperation.protocol import (
     adapt_key,
     holder_item,
     holder_of,
@@ -15,7 +15,7 @@ from nearsight.device.cooperation.keys import (
     next_key,
     popularity_key,
 )
-from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.presence.identity import NodeId
 
 NAMES = st.text(alphabet="ab/% ", min_size=1, max_size=4)
 

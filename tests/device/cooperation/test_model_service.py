@@ -14,11 +14,10 @@ from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.service import CallContext
 from nearsight.device.cooperation.account import Accountant
-from nearsight.device.cooperation.judgement import Verdict, judge
-from nearsight.device.cooperation.model_service import MOST_MODELS, PeerModelService
-from nearsight.device.cooperation.vouchers import Voucher
+from nearsight.device.cooperation.sharing import MOST_MODELS, PeerModelService
+from nearsight.device.cooperation.trust import ModelDigest, Verdict, judge
 from nearsight.device.held_models import HeldModels
-from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.protos.catalogue_pb2 import (
     AddObjectsRequest,
     GetObjectModelsRequest,
@@ -80,11 +79,11 @@ def test_what_is_handed_out_is_traffic_with_the_one_who_asked(scene: Scene) -> N
 
 
 def test_what_is_handed_out_passes_the_judgement_of_others(scene: Scene) -> None:
-    right = Voucher(1, model_digest(MODELS["a"]))
+    right = ModelDigest(1, model_digest(MODELS["a"]))
     assert judge(scene.ask("a"), "a", right, 10**6) is Verdict.RIGHT
     assert judge(scene.ask("x"), "x", right, 10**6) is Verdict.MISSING
     assert judge(scene.ask("b"), "b", right, 10**6) is Verdict.WRONG
-    assert judge(scene.ask("a"), "a", Voucher(2, right.digest), 10**6) is Verdict.OUTDATED
+    assert judge(scene.ask("a"), "a", ModelDigest(2, right.digest), 10**6) is Verdict.OUTDATED
     assert judge(scene.ask("a"), "a", right, 99) is Verdict.WRONG
 
 

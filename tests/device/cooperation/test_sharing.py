@@ -11,11 +11,10 @@ import pytest
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument, Unavailable
 from nearsight.common.recognition.codec import object_model_to_bytes
-from nearsight.device.cooperation.keys import holder_item, model_item, model_key
-from nearsight.device.cooperation.rules import CooperationRules
+from nearsight.device.cooperation.protocol import CooperationRules, holder_item, model_item, model_key
 from nearsight.device.cooperation.sharing import ModelSharing
 from nearsight.device.held_models import HeldModels
-from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.presence.identity import NodeId
 from support.manual_background import ManualBackground
 from support.objects import random_model
 

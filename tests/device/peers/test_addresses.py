@@ -3,14 +3,14 @@ import subprocess
 import pytest
 
 from nearsight.common.errors import InvalidArgument, Unavailable
-from nearsight.device.peers.addresses import (
+from nearsight.device.peers.presence.addresses import (
+    OwnAddresses,
     broadcast_targets,
     host_and_port,
     is_loopback,
     is_own_address,
     own_endpoint,
 )
-from nearsight.device.peers.own_addresses import OwnAddresses
 from nearsight.experiments.links.namespaces import NamespaceNetwork
 from support.namespaces import entered, need_namespaces, on
 

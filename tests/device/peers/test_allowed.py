@@ -4,8 +4,7 @@ import pytest
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.rpc.security import allow_client, forbid_client, generate_keys
-from nearsight.device.peers.allowed import AllowedPeers
-from nearsight.device.peers.node_id import NodeId, node_id_of_key
+from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, node_id_of_key
 
 
 def test_a_node_id_selects_the_key_that_must_be_proved(tmp_path: Path) -> None:

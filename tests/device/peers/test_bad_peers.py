@@ -19,8 +19,8 @@ from nearsight.common.errors import (
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.values import Entry, Register
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store.values import Entry, Register
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import (
     ClaimMessage,
@@ -89,7 +89,7 @@ class _LyingStore(Service):
         self.refuses = False
 
     def read(self, request: ReadRequest, context: CallContext) -> ReadResponse:
-        return self.lie or ReadResponse(settled=True)
+        return self.lie or ReadResponse(synchronised=True)
 
     def write(self, request: WriteRequest, context: CallContext) -> WriteResponse:
         refused = [peers_pb2.RefusalMessage(key=entry.key, reason="too large") for entry in request.entries]
@@ -203,23 +203,23 @@ def _register(key: str, stamp: StampMessage) -> EntryMessage:
 
 
 LIES: dict[str, Callable[[str], ReadResponse]] = {
-    "another key": lambda _: ReadResponse(entries=[_register("another", STAMP)], settled=True),
+    "another key": lambda _: ReadResponse(entries=[_register("another", STAMP)], synchronised=True),
     "two keys": lambda key: ReadResponse(
-        entries=[_register(key, STAMP), _register(key, STAMP)], settled=True
+        entries=[_register(key, STAMP), _register(key, STAMP)], synchronised=True
     ),
     "a claim on another key": lambda _: ReadResponse(
-        claims=[ClaimMessage(key="another", wait_ms=10**6)], settled=True
+        claims=[ClaimMessage(key="another", wait_ms=10**6)], synchronised=True
     ),
-    "a stamp far ahead": lambda key: ReadResponse(entries=[_register(key, ABSURD)], settled=True),
-    "a stamp over the end": lambda key: ReadResponse(entries=[_register(key, OVER)], settled=True),
+    "a stamp far ahead": lambda key: ReadResponse(entries=[_register(key, ABSURD)], synchronised=True),
+    "a stamp over the end": lambda key: ReadResponse(entries=[_register(key, OVER)], synchronised=True),
     "deleted for ever": lambda key: ReadResponse(
-        entries=[EntryMessage(key=key, cleared=ABSURD)], settled=True
+        entries=[EntryMessage(key=key, cleared=ABSURD)], synchronised=True
     ),
     "an absurd list": lambda key: ReadResponse(
         entries=[
             EntryMessage(key=key, list=ListMessage(items=[ListItemMessage(value=b"lie", stamp=ABSURD)]))
         ],
-        settled=True,
+        synchronised=True,
     ),
     "an absurd count": lambda key: ReadResponse(
         entries=[
@@ -230,9 +230,9 @@ LIES: dict[str, Callable[[str], ReadResponse]] = {
                 ),
             )
         ],
-        settled=True,
+        synchronised=True,
     ),
-    "nothing at all": lambda _: ReadResponse(entries=[EntryMessage()], settled=True),
+    "nothing at all": lambda _: ReadResponse(entries=[EntryMessage()], synchronised=True),
 }
 
 
@@ -289,7 +289,7 @@ def test_a_lie_that_could_be_true_wins_until_the_next_write_and_no_longer() -> N
         with Channel(node.endpoint, client_id="0000000000000005") as channel:
             request = WriteRequest(entries=[_register(other, stamp)], view=1)
             assert not Stub(channel, STORE).write(request, timeout_s=S).message.refused
-        store.lie = ReadResponse(entries=[_register(key, stamp)], settled=True)
+        store.lie = ReadResponse(entries=[_register(key, stamp)], synchronised=True)
         assert node.store.get_now(key) == b"lie"
         store.lie = None
         wait_until(lambda: nodes.nodes[1].store.get_now(other) == b"lie", what="the lie is handed on")
@@ -303,7 +303,7 @@ def test_nobody_is_made_to_wait_for_long() -> None:
     with group_with(bad) as nodes:
         node = nodes.nodes[0]
         key = next(key_with_first(nodes, bad.node_id))
-        store.lie = ReadResponse(claims=[ClaimMessage(key=key, wait_ms=2**32 - 1)], settled=True)
+        store.lie = ReadResponse(claims=[ClaimMessage(key=key, wait_ms=2**32 - 1)], synchronised=True)
         assert node.store.items_now(key, claim=True).wait_ms <= 2000
 
 

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidMessage
-from nearsight.device.peers.beacon import BEACON_BYTES, Beacon, decode_beacon, encode_beacon
-from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.presence.beacons import BEACON_BYTES, Beacon, decode_beacon, encode_beacon
+from nearsight.device.peers.presence.identity import NodeId
 
 
 @given(st.integers(1, 2**64 - 1), st.integers(0, 65_535))

@@ -3,8 +3,8 @@
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.device.peers.claims import Claims
-from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store.shared_store import Claims
 
 A, B, C = map(NodeId, (1, 2, 3))
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import Overloaded
-from nearsight.device.peers.contributions import Contributions
-from nearsight.device.peers.stamps import LamportClock, Stamp
-from nearsight.device.peers.values import Counters, Entry, merged
+from nearsight.device.peers.store.pending_increments import PendingIncrements
+from nearsight.device.peers.store.stamps import LamportClock, Stamp
+from nearsight.device.peers.store.values import Counters, Entry, merged
 
 
-def make(limit: int = 10) -> tuple[Contributions, LamportClock]:
+def make(limit: int = 10) -> tuple[PendingIncrements, LamportClock]:
     clock = LamportClock(7)
-    return Contributions(clock, random.Random(1), limit), clock
+    return PendingIncrements(clock, random.Random(1), limit), clock
 
 
 def totals(entry: Entry | None) -> dict[str, int]:
@@ -48,7 +48,7 @@ def test_what_nobody_acknowledged_is_known() -> None:
 
 def test_what_others_contributed_acknowledges_nothing_here() -> None:
     mine, _ = make()
-    others = Contributions(LamportClock(8), random.Random(2), 10)
+    others = PendingIncrements(LamportClock(8), random.Random(2), 10)
     mine.add("k", {"x": 1}, None, 0)
     mine.acknowledged("k", others.add("k", {"x": 5}, None, 0))
     assert mine.unacknowledged() == ("k",)

@@ -14,12 +14,16 @@ from structlog.testing import capture_logs
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import AddressInUse, ConfigurationError, InvalidArgument, Unauthenticated
 from nearsight.common.rpc.security import allow_client, generate_keys
-from nearsight.device.peers.allowed import AllowedPeers
-from nearsight.device.peers.beacon import UDP_IP_HEADER_BYTES, Beacon, encode_beacon
-from nearsight.device.peers.beacon_socket import BeaconSocket, Datagram
-from nearsight.device.peers.discovery import Discovery, DiscoveryHooks, OwnNode
-from nearsight.device.peers.node_id import NodeId, node_id_of_key
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence.beacons import (
+    UDP_IP_HEADER_BYTES,
+    Beacon,
+    BeaconSocket,
+    Datagram,
+    encode_beacon,
+)
+from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks, OwnNode
+from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, node_id_of_key
+from nearsight.device.peers.settings import PeerSettings
 from support.discovery import LossySocket, Neighbourhood, free_udp_port, shout
 from support.waiting import wait_until
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nearsight.common.rpc.client import Reply
-from nearsight.device.peers.handover_worker import SWEEP_TURNS
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.values import Entry, Register
-from nearsight.device.peers.view import View
+from nearsight.device.peers.routing.cluster_view import View
+from nearsight.device.peers.store.handover import SWEEP_TURNS
+from nearsight.device.peers.store.values import Entry, Register
 from support.peer_nodes import group
 
 
@@ -55,7 +55,7 @@ def test_a_copy_is_kept_if_its_replica_went_meanwhile(monkeypatch: pytest.Monkey
 
         def call_and_lose(*args: Any, **kwargs: Any) -> Future[Reply]:
             answer = call(*args, **kwargs)
-            stays._standing.update(View.of(stays.node_id, stays.incarnation, ()))
+            stays._cluster.update(View.of(stays.node_id, stays.incarnation, ()))
             return answer
 
         monkeypatch.setattr(stays._links, "call", call_and_lose)

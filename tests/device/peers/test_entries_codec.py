@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidMessage
-from nearsight.device.peers import values
-from nearsight.device.peers.entries_codec import (
+from nearsight.device.peers.store import values
+from nearsight.device.peers.store.codec import (
     MAX_COUNTER,
     MAX_TIME_TO_LIVE_S,
     entry_from_proto,
     entry_to_proto,
 )
-from nearsight.device.peers.stamps import NEVER, Stamp
-from nearsight.device.peers.values import Entry, Register, canonical, digest, merged, size_bytes
+from nearsight.device.peers.store.stamps import NEVER, Stamp
+from nearsight.device.peers.store.values import Entry, Register, canonical, digest, merged, size_bytes
 from nearsight.protos.peers_pb2 import EntryMessage, StampMessage
 from support.peer_states import ENTRIES, KEY
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.device.peers.handover import HandoverPlan, Placement
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.rendezvous import RendezvousRouter
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.routing.kroute import RendezvousRouter
+from nearsight.device.peers.store.handover_plan import HandoverPlan, Placement
 
 ROUTER = RendezvousRouter()
 OWN = NodeId(1)

@@ -10,17 +10,17 @@ import pytest
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import DeadlineExceeded
 from nearsight.common.rpc.client import Reply
-from nearsight.device.peers.handover_worker import (
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.routing.cluster_view import ClusterView, View
+from nearsight.device.peers.routing.connections import PeerConnections
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.handover import (
     CALM_AFTER_S,
     PAUSE_PER_NODE_S,
     SETTLE_AFTER_S,
     HandoverWorker,
 )
-from nearsight.device.peers.links import Links
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.view import Standing, View
+from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.protos.peers_pb2 import OfferResponse
 
 OWN = NodeId(1)
@@ -51,17 +51,17 @@ class _Device:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.links = _Links()
-        self.standing = Standing(OWN, View.of(OWN, 1, ()))
+        self.cluster = ClusterView(OWN, View.of(OWN, 1, ()))
         shared = SharedStore(SETTINGS, 1, self.clock)
         self.worker = HandoverWorker(
-            OWN, shared, self.standing, cast(Links, cast(Any, self.links)), SETTINGS, self.clock
+            OWN, shared, self.cluster, cast(PeerConnections, cast(Any, self.links)), SETTINGS, self.clock
         )
 
     def see(self, count: int) -> None:
         """So many others are there now, and are told so."""
-        before = self.standing.view
-        self.standing.update(View.of(OWN, 1, [(NodeId(number), 1) for number in range(2, count + 2)]))
-        self.worker.changed(before, self.standing.view)
+        before = self.cluster.view
+        self.cluster.update(View.of(OWN, 1, [(NodeId(number), 1) for number in range(2, count + 2)]))
+        self.worker.changed(before, self.cluster.view)
         self.worker._run()
 
 
@@ -105,6 +105,6 @@ def test_a_crowd_is_told_less_often_and_the_next_single_node_soon_again(device: 
     assert pauses == sorted(pauses)
     assert pauses[-1] == pytest.approx(PAUSE_PER_NODE_S * 21)
     device.clock.advance(CALM_AFTER_S + 0.1)
-    before = device.standing.view
+    before = device.cluster.view
     device.worker.changed(before, before)
     assert device.worker._pause_s == SETTLE_AFTER_S

@@ -13,8 +13,8 @@ from nearsight.common.errors import (
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import ClientSecurity, allow_client, generate_keys
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.node_id import node_id_of_key, shown
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.presence.identity import node_id_of_key, shown
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import (
     OfferRequest,
@@ -50,7 +50,7 @@ def test_with_keys_ids_follow_from_them_and_strangers_stay_out(identities: Path)
     stranger = PeerNode(with_keys(identities, "stranger", (f"a@{a.endpoint}",)), device_id="s")
     stranger.start()
     try:
-        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
+        wait_until(lambda: bool(a.peers() and b.peers() and a.synchronised() and b.synchronised()))
         a.store.put("k", b"v").result(S)
         assert b.store.get_now("k") == b"v"
         assert [peer.node_id for peer in a.peers()] == [b.node_id]
@@ -68,7 +68,7 @@ def test_a_device_that_restarts_under_the_same_id_is_given_everything_again(iden
     b = PeerNode(with_keys(identities, "b", static), device_id="b")
     b.start()
     try:
-        wait_until(lambda: bool(a.peers() and b.peers() and a.settled() and b.settled()))
+        wait_until(lambda: bool(a.peers() and b.peers() and a.synchronised() and b.synchronised()))
         for number in range(50):
             b.store.put(f"k {number}", b"v").result(S)
         b.store.merge("c", {"x": 5}).result(S)
@@ -78,7 +78,7 @@ def test_a_device_that_restarts_under_the_same_id_is_given_everything_again(iden
         b = PeerNode(again, device_id="b")
         b.start()
         assert b.node_id == node_id and b.incarnation != incarnation
-        wait_until(lambda: len(b.held_keys()) == 51 and b.settled() and a.settled())
+        wait_until(lambda: len(b.held_keys()) == 51 and b.synchronised() and a.synchronised())
         b.store.merge("c", {"x": 1}).result(S)
         a.store.put("k 0", b"later").result(S)
         assert a.store.counts_now("c") == b.store.counts_now("c") == {"x": 6}

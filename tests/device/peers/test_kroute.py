@@ -11,7 +11,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.errors import InternalError, InvalidArgument, Unavailable
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.device.peers.node_id import NodeId, shown
+from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.protos.health_pb2 import DESCRIPTOR, HealthRequest, HealthResponse
 from support.peer_nodes import Group
 

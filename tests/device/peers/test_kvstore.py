@@ -9,7 +9,7 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument, Unavailable
 from nearsight.device.peers import node as node_module
-from nearsight.device.peers.kvstore import ItemsRead
+from nearsight.device.peers.store.kvstore import ItemsRead
 from support.peer_nodes import Group, group
 from support.waiting import wait_until
 

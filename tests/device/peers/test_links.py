@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nearsight.device.peers.links import LinkEvents
-from nearsight.device.peers.node_id import NodeId
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.routing.connections import LinkEvents
 from support.peer_nodes import group
 
 S = 5.0

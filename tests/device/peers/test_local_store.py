@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from nearsight.device.peers.local_store import LocalStore, Place, Refusal, StoreLimits
-from nearsight.device.peers.stamps import NEVER, Stamp
-from nearsight.device.peers.values import (
+from nearsight.device.peers.store.local_store import LocalStore, Place, Refusal, StoreLimits
+from nearsight.device.peers.store.stamps import NEVER, Stamp
+from nearsight.device.peers.store.values import (
     Contribution,
     Counters,
     Entry,

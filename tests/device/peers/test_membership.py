@@ -4,17 +4,11 @@ import itertools
 
 import pytest
 
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer import PeerState, PingReply
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.presence_actions import (
-    Announce,
-    Gone,
-    Joined,
-    Ping,
-    Readdressed,
-    Slept,
-)
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.presence.membership import Announce, Gone, Joined, Readdressed, Slept
+from nearsight.device.peers.presence.peer import PeerState, PingReply
+from nearsight.device.peers.presence.pings import Ping
+from nearsight.device.peers.settings import PeerSettings
 from support.driven_membership import (
     ELSEWHERE,
     HERE,

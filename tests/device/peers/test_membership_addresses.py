@@ -2,15 +2,9 @@
 
 import pytest
 
-from nearsight.device.peers.peer import PeerState, PingReply
-from nearsight.device.peers.ping_ration import ADDRESSES_AT_A_TIME
-from nearsight.device.peers.presence_actions import (
-    Conflict,
-    Gone,
-    Joined,
-    Moved,
-    Ping,
-)
+from nearsight.device.peers.presence.membership import Conflict, Gone, Joined, Moved
+from nearsight.device.peers.presence.peer import PeerState, PingReply
+from nearsight.device.peers.presence.pings import ADDRESSES_AT_A_TIME, Ping
 from support.driven_membership import (
     ELSEWHERE,
     FIRST,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.presence_actions import (
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.presence.membership import (
     Gone,
 )
+from nearsight.device.peers.settings import PeerSettings
 from support.driven_membership import (
     SETTINGS,
 )

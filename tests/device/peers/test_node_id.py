@@ -2,7 +2,7 @@ import random
 
 import zmq
 
-from nearsight.device.peers.node_id import is_node_id, node_id_of_key, random_node_id, shown
+from nearsight.device.peers.presence.identity import is_node_id, node_id_of_key, random_node_id, shown
 
 
 def test_the_id_follows_from_the_key_alone() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nearsight.common.clock import SystemClock
 from nearsight.common.errors import NearsightError
-from nearsight.device.peers import shared_store
+from nearsight.device.peers.store import shared_store
 from support.peer_nodes import Group, Wire, group, split, wait_settled
 from support.waiting import wait_until
 
@@ -97,9 +97,9 @@ def test_after_sleep_nothing_is_believed_missing_before_others_have_said_what_th
     with group(2) as nodes:
         slept = nodes.nodes[0]
         monkeypatch.setattr(slept._handover, "resynchronise", lambda: None)
-        assert slept.settled()
+        assert slept.synchronised()
         slept._slept()
-        assert not slept.settled()
+        assert not slept.synchronised()
 
 
 def test_nobody_waits_for_a_device_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +321,7 @@ def test_a_device_with_another_view_does_not_believe_itself_about_what_is_missin
         a.store.put(key, b"v").result(S)
         b._shared.drop(b._shared.digests([key]))  # as if it had not been handed over yet
         assert b.store.get_now(key) is None  # it is complete, by its own account
-        b._standing.forget()
+        b._cluster.forget()
         assert b.store.get_now(key) == b"v"
         assert b.store.get(key).result(S) == b"v"
 
@@ -332,15 +332,15 @@ def test_what_the_first_replica_lost_is_read_from_the_second() -> None:
         key = nodes.key_of(b, a)
         c.store.append(key, b"v").result(S)
         b._shared.drop(b._shared.digests([key]))
-        assert b.settled()
+        assert b.synchronised()
         assert c.store.items_now(key).items == (b"v",)
         assert c.store.items(key, claim=True).result(S).items == (b"v",)
 
 
 def test_a_device_that_lost_the_news_of_completion_asks_for_it() -> None:
     with group(3) as nodes:
-        nodes.nodes[0]._standing.forget()
-        assert not nodes.nodes[0].settled()
+        nodes.nodes[0]._cluster.forget()
+        assert not nodes.nodes[0].synchronised()
         nodes.nodes[0]._handover.resynchronise()
         nodes.settle()
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from nearsight.device.peers.peer_settings import PeerSettings, StaticPeer
+from nearsight.device.peers.settings import PeerSettings, StaticPeer
 
 
 def test_defaults_are_those_of_the_dissertation_and_share_nothing_unasked() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nearsight.common.errors import InvalidMessage
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peers_report import (
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.report import (
     PeersReport,
     PeerStatus,
     report_from_proto,

@@ -4,10 +4,9 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unauthenticated, Unavailable
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer import PingReply
-from nearsight.device.peers.pinger import STRANGERS_AT_A_TIME, Pinger
-from nearsight.device.peers.presence_actions import Ping
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.presence.peer import PingReply
+from nearsight.device.peers.presence.pings import STRANGERS_AT_A_TIME, Ping, Pinger
 
 
 class Recorded:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.device.peers.beacon import Beacon, encode_beacon
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.peers.node_id import NodeId, node_id_of_key
-from nearsight.device.peers.peer import PeerState
+from nearsight.device.peers.presence.beacons import Beacon, encode_beacon
+from nearsight.device.peers.presence.identity import NodeId, node_id_of_key
+from nearsight.device.peers.presence.peer import PeerState
 from nearsight.experiments.links.namespaces import Namespace
 from support.namespaces import need_namespaces, on
 from support.peer_hosts import PeerHosts, endpoints, sees
@@ -100,7 +100,7 @@ def test_a_host_with_a_new_address_is_the_same_peer(hosts: PeerHosts) -> None:
 def test_a_device_reaches_its_peers_again_after_its_own_address_changed(hosts: PeerHosts) -> None:
     first, _, moving = hosts.start_all()
     hosts.wait_complete()
-    wait_until(lambda: all(node.settled() for node in hosts.nodes))
+    wait_until(lambda: all(node.synchronised() for node in hosts.nodes))
     moving.store.put("before", b"1").result(5.0)
     hosts.network.readdress(hosts.network.nodes[2])
     discovery = moving._discovery

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup
 
 PERIOD_S, DEPARTURE_S = 0.4, 1.2

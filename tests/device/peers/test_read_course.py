@@ -12,11 +12,11 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.rpc.client import Reply
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.read_course import ReadCourse
-from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.store_calls import Own, StoreCalls
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.quorum_read import QuorumRead
+from nearsight.device.peers.store.replica_calls import Own, StoreCalls
+from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.protos.peers_pb2 import ReadResponse
 
 FIRST, SECOND, THIRD = NodeId(1), NodeId(2), NodeId(3)
@@ -43,7 +43,7 @@ class Network:
 
     def misses(self, node: NodeId) -> None:
         """The node answers that its keys are complete, and this one is not among them."""
-        self.asked[node].set_result(Reply(ReadResponse(settled=True), (), (), 0, 0))
+        self.asked[node].set_result(Reply(ReadResponse(synchronised=True), (), (), 0, 0))
 
 
 class Timers:
@@ -87,7 +87,7 @@ class Reading:
         own = Own(SharedStore(settings, OWN, clock), nobody, nobody)
         calls = StoreCalls(route, scripted, own, settings, clock, timers, random.Random(1))
         calls.patience.s = PATIENCE_S
-        self._course = ReadCourse(calls, "key", claim=False)
+        self._course = QuorumRead(calls, "key", claim=False)
         self._course.begin()
 
     def at(self, after_s: float) -> None:

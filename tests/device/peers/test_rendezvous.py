@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.device.peers.node_id import NodeId, random_node_id
-from nearsight.device.peers.rendezvous import RendezvousRouter
+from nearsight.device.peers.presence.identity import NodeId, random_node_id
+from nearsight.device.peers.routing.kroute import RendezvousRouter
 
 ROUTER = RendezvousRouter()
 NODES = st.frozensets(st.integers(1, 2**64 - 1).map(NodeId), min_size=1, max_size=50)

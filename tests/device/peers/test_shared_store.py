@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nearsight.common.clock import ManualClock
-from nearsight.device.peers.local_store import Place, Refusal
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.values import Entry, ItemList, ListItem, Register
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.local_store import Place, Refusal
+from nearsight.device.peers.store.shared_store import SharedStore
+from nearsight.device.peers.store.values import Entry, ItemList, ListItem, Register
 
 PLACES = {"first": Place.FIRST, "copy": Place.REPLICA}
 

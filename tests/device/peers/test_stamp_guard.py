@@ -6,9 +6,9 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidMessage
-from nearsight.device.peers.stamp_guard import LARGEST_COUNT, LEAST_LIMIT, StampGuard
-from nearsight.device.peers.stamps import EPOCH_S, LamportClock, Stamp, date_counter
-from nearsight.device.peers.values import Contribution, Counters, Entry, Register
+from nearsight.device.peers.store.shared_store import LARGEST_COUNT, LEAST_LIMIT, StampGuard
+from nearsight.device.peers.store.stamps import EPOCH_S, LamportClock, Stamp, date_counter
+from nearsight.device.peers.store.values import Contribution, Counters, Entry, Register
 
 YEAR_S = 365 * 86_400.0
 

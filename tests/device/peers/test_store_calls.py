@@ -10,11 +10,11 @@ import pytest
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.rpc.client import Reply
-from nearsight.device.peers.peer_settings import PeerSettings
-from nearsight.device.peers.shared_store import SharedStore
-from nearsight.device.peers.stamps import Stamp
-from nearsight.device.peers.store_calls import Own, StoreCalls
-from nearsight.device.peers.values import Entry
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.replica_calls import Own, StoreCalls
+from nearsight.device.peers.store.shared_store import SharedStore
+from nearsight.device.peers.store.stamps import Stamp
+from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import (
     ClaimMessage,
     EntryMessage,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.device.peers import values
-from nearsight.device.peers.stamps import EPOCH_S, NEVER, LamportClock, Stamp, date_counter
-from nearsight.device.peers.values import (
+from nearsight.device.peers.store import values
+from nearsight.device.peers.store.stamps import EPOCH_S, NEVER, LamportClock, Stamp, date_counter
+from nearsight.device.peers.store.values import (
     Contribution,
     Counters,
     Entry,

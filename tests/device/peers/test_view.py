@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.view import Standing, View
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.routing.cluster_view import ClusterView, View
 
 A, B, C = (NodeId(number) for number in range(1, 4))
 
@@ -26,40 +26,40 @@ def test_views_differ_by_nodes_and_by_restarts() -> None:
 
 def test_a_node_is_settled_once_all_others_are_through_for_its_view() -> None:
     alone, two, three = View.of(A, 1, ()), View.of(A, 1, [(B, 1)]), View.of(A, 1, [(B, 1), (C, 1)])
-    standing = Standing(A, alone)
-    assert standing.settled(alone.digest)
-    standing.update(three)
-    assert not standing.settled(three.digest) and set(standing.missing()) == {B, C}
-    standing.complete(B, three.digest)
-    standing.complete(C, two.digest)
-    assert standing.missing() == (C,)
-    standing.complete(C, three.digest)
-    assert standing.settled(three.digest) and not standing.settled(two.digest)
-    standing.forget()
-    assert not standing.settled(three.digest)
+    cluster = ClusterView(A, alone)
+    assert cluster.synchronised(alone.digest)
+    cluster.update(three)
+    assert not cluster.synchronised(three.digest) and set(cluster.missing()) == {B, C}
+    cluster.complete(B, three.digest)
+    cluster.complete(C, two.digest)
+    assert cluster.missing() == (C,)
+    cluster.complete(C, three.digest)
+    assert cluster.synchronised(three.digest) and not cluster.synchronised(two.digest)
+    cluster.forget()
+    assert not cluster.synchronised(three.digest)
 
 
 def test_a_node_may_be_through_before_it_is_seen() -> None:
     two = View.of(A, 1, [(B, 1)])
-    standing = Standing(A, View.of(A, 1, ()))
-    standing.complete(B, two.digest)
-    standing.update(two)
-    assert standing.settled(two.digest)
+    cluster = ClusterView(A, View.of(A, 1, ()))
+    cluster.complete(B, two.digest)
+    cluster.update(two)
+    assert cluster.synchronised(two.digest)
 
 
 def test_a_node_that_went_has_to_be_through_again_when_it_is_back() -> None:
     alone, two = View.of(A, 1, ()), View.of(A, 1, [(B, 1)])
-    standing = Standing(A, two)
-    standing.complete(B, two.digest)
-    standing.update(alone)
-    standing.update(two)
-    assert not standing.settled(two.digest)
+    cluster = ClusterView(A, two)
+    cluster.complete(B, two.digest)
+    cluster.update(alone)
+    cluster.update(two)
+    assert not cluster.synchronised(two.digest)
 
 
 def test_strangers_cannot_fill_the_memory() -> None:
-    standing = Standing(A, View.of(A, 1, [(B, 1)]))
+    cluster = ClusterView(A, View.of(A, 1, [(B, 1)]))
     for number in range(10_000):
-        standing.complete(NodeId(100 + number), 1)
-    assert len(standing._completed) <= 4096
-    standing.complete(B, standing.view.digest)
-    assert standing.settled(standing.view.digest)
+        cluster.complete(NodeId(100 + number), 1)
+    assert len(cluster._completed) <= 4096
+    cluster.complete(B, cluster.view.digest)
+    assert cluster.synchronised(cluster.view.digest)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nearsight.common.errors import InvalidArgument, Unavailable
-from nearsight.device.peers.node_id import NodeId
-from nearsight.device.peers.writing import Write
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store.quorum_write import WritePlan
 
 A, B, C, D = (NodeId(number) for number in range(1, 5))
 GONE = Unavailable("gone")
@@ -14,7 +14,7 @@ REFUSED = InvalidArgument("too large")
 
 
 def test_all_replicas_must_take_it() -> None:
-    write = Write((A, B, C), replicas=2)
+    write = WritePlan((A, B, C), replicas=2)
     assert write.begin() == (A, B)
     assert write.taken(B) == ()
     assert not write.done and write.outstanding == {A}
@@ -24,7 +24,7 @@ def test_all_replicas_must_take_it() -> None:
 
 
 def test_a_node_that_fails_is_replaced_by_the_next() -> None:
-    write = Write((A, B, C, D), replicas=2)
+    write = WritePlan((A, B, C, D), replicas=2)
     write.begin()
     assert write.failed(A, GONE) == (C,)
     assert write.failed(C, GONE) == (D,)
@@ -35,12 +35,12 @@ def test_a_node_that_fails_is_replaced_by_the_next() -> None:
 
 
 def test_fewer_nodes_than_replicas_are_enough_and_none_is_not() -> None:
-    write = Write((A,), replicas=3)
+    write = WritePlan((A,), replicas=3)
     assert write.begin() == (A,)
     write.taken(A)
     assert write.done
     write.check((A,))
-    write = Write((A, B), replicas=2)
+    write = WritePlan((A, B), replicas=2)
     write.begin()
     write.failed(A, GONE)
     write.failed(B, GONE)
@@ -50,13 +50,13 @@ def test_fewer_nodes_than_replicas_are_enough_and_none_is_not() -> None:
 
 
 def test_a_refusal_costs_a_copy_and_is_told_if_nobody_took_it() -> None:
-    write = Write((A, B, C), replicas=2)
+    write = WritePlan((A, B, C), replicas=2)
     write.begin()
     assert write.refused(A, REFUSED) == ()
     assert write.taken(B) == ()
     assert write.done and write.lacking((A, B, C)) == ()
     write.check((A, B, C))
-    write = Write((A, B, C), replicas=2)
+    write = WritePlan((A, B, C), replicas=2)
     write.begin()
     write.refused(A, REFUSED)
     assert write.failed(B, GONE) == (C,)
@@ -66,7 +66,7 @@ def test_a_refusal_costs_a_copy_and_is_told_if_nobody_took_it() -> None:
 
 
 def test_a_node_that_failed_and_is_still_there_must_take_it_after_all() -> None:
-    write = Write((A, B, C), replicas=2)
+    write = WritePlan((A, B, C), replicas=2)
     write.begin()
     assert write.failed(A, GONE) == (C,)
     write.taken(B)
@@ -80,7 +80,7 @@ def test_a_node_that_failed_and_is_still_there_must_take_it_after_all() -> None:
 
 
 def test_what_only_others_took_is_not_acknowledged() -> None:
-    write = Write((A, B, C), replicas=2)
+    write = WritePlan((A, B, C), replicas=2)
     write.begin()
     write.failed(A, GONE)
     write.failed(B, GONE)

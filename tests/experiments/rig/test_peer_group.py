@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from nearsight.common.errors import Unavailable
-from nearsight.device.peers.peer_settings import PeerSettings
+from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.rig.peer_group import LOOPBACK, GroupPlan, PeerGroup, ask_all
 from nearsight.experiments.rig.peer_process import NEARSIGHT, OK
 

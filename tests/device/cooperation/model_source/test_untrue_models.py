@@ -8,8 +8,8 @@ import pytest
 
 from nearsight.common.recognition.codec import object_model_to_bytes
 from nearsight.common.rpc.client import Reply
-from nearsight.device.cooperation.keys import holder_item, model_item
-from nearsight.device.peers.node_id import NodeId
+from nearsight.device.cooperation.protocol import holder_item, model_item
+from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import ObjectSummary
 from support.model_source import (
     FIRST,

@@ -1,0 +1,153 @@
+"""What cooperating devices agree on: keys and items in the store, times and limits, and the calls they need.
+
+========================================== ========= =======================================================
+``model/<catalogue>/<object>/<version>``    list      who holds the model, or the model itself
+``adapt/<catalogue>/<object>/<version>``    list      adapted views of the object
+``popularity/<catalogue>``                  counters  object → how often somebody came to it
+``next/<catalogue>/<object>``               counters  object → how often it followed
+========================================== ========= =======================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import quote
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.device.peers.presence.identity import NodeId, is_node_id
+from nearsight.device.peers.store.kvstore import ItemsRead
+
+_HOLDER = b"H"
+_MODEL = b"M"
+_NODE_BYTES = 8
+
+
+def model_key(catalogue: str, object_id: str, version: int) -> str:
+    """Where one version of a model is to be had."""
+    return f"model/{_part(catalogue)}/{_part(object_id)}/{version}"
+
+
+def adapt_key(catalogue: str, object_id: str, version: int) -> str:
+    """Adapted views of one version of a model."""
+    return f"adapt/{_part(catalogue)}/{_part(object_id)}/{version}"
+
+
+def popularity_key(catalogue: str) -> str:
+    """How often each object was come to."""
+    return f"popularity/{_part(catalogue)}"
+
+
+def next_key(catalogue: str, object_id: str) -> str:
+    """How often each object followed this one."""
+    return f"next/{_part(catalogue)}/{_part(object_id)}"
+
+
+def _part(name: str) -> str:
+    return quote(name, safe=" ")
+
+
+def holder_item(node_id: NodeId) -> bytes:
+    """The list item that says: this node holds the model."""
+    return _HOLDER + node_id.to_bytes(_NODE_BYTES, "big")
+
+
+def model_item(data: bytes) -> bytes:
+    """The list item that is the model itself, in its storage form."""
+    return _MODEL + data
+
+
+def holder_of(item: bytes) -> NodeId | None:
+    """The node that an item names; None if it names none. Strangers wrote it."""
+    if len(item) != 1 + _NODE_BYTES or not item.startswith(_HOLDER):
+        return None
+    number = int.from_bytes(item[1:], "big")
+    return NodeId(number) if is_node_id(number) else None
+
+
+def model_in(item: bytes) -> bytes | None:
+    """The storage form of the model that an item claims to be; None if it claims nothing of that kind."""
+    return item[1:] if item.startswith(_MODEL) else None
+
+
+@dataclass(frozen=True, slots=True)
+class CooperationRules:
+    """Times and limits.
+
+    Attributes
+    ----------
+    model_timeout_s : float
+        Longest wait for a model of one peer.
+    holders_asked : int
+        Peers that are asked for one model before a tier is.
+    read_timeout_s : float
+        Longest wait for what the store knows of a model.
+    patience_s : float
+        Longest wait for a model that another device is said to fetch.
+    poll_s : float
+        Time between two looks whether that one has it.
+    rest_s, longest_rest_s : float
+        A peer that failed is not asked for models for so long; each further failure doubles it.
+    life_s, renew_s : float
+        An entry that says who has a model lives so long, and is renewed so often.
+    merge_s : float
+        Steps are counted in the store together, so often.
+    popularity_age_s : float
+        Known popularities are used again for so long.
+    largest_answer_bytes : int
+        A longer answer of a peer is not looked at.
+    """
+
+    model_timeout_s: float = 2.0
+    holders_asked: int = 2
+    read_timeout_s: float = 1.0
+    patience_s: float = 3.0
+    poll_s: float = 0.1
+    rest_s: float = 5.0
+    longest_rest_s: float = 120.0
+    life_s: float = 3600.0
+    renew_s: float = 1200.0
+    merge_s: float = 1.0
+    popularity_age_s: float = 5.0
+    largest_answer_bytes: int = 4 * 2**20
+
+
+class SharedStore(Protocol):
+    """The part of `KVStore` that is used; see there."""
+
+    def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]: ...  # noqa: D102
+
+    def append(  # noqa: D102
+        self, key: str, item: bytes, *, ttl_s: float | None = None
+    ) -> Future[None]: ...
+
+    def remove(self, key: str, item: bytes) -> Future[None]: ...  # noqa: D102
+
+    def merge(  # noqa: D102
+        self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None
+    ) -> Future[None]: ...
+
+    def counts(self, key: str) -> Future[Mapping[str, int]]: ...  # noqa: D102
+
+
+class PeerCalls(Protocol):
+    """The part of `KRoute` that is used; see there."""
+
+    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]: ...  # noqa: D102
+
+    def call(  # noqa: D102
+        self,
+        node: NodeId,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+    ) -> Future[Reply]: ...

@@ -1,0 +1,170 @@
+"""Addresses of this device: where peers reach it, where its beacons go, and whether they have changed."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import re
+import socket
+import struct
+import sys
+
+from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.device.peers.settings import NO_BROADCAST
+
+LOOPBACK_BROADCAST = "127.255.255.255"
+ANY_BROADCAST = "255.255.255.255"
+
+_TCP = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[A-Za-z0-9._-]{1,253}):(?P<port>\d{1,5})")
+_UNSPECIFIED = {"0.0.0.0", "::", "*"}
+_GET_FLAGS, _GET_ADDRESS, _GET_NETMASK = 0x8913, 0x8915, 0x891B  # SIOCGIF…, Linux
+_UP, _BROADCAST, _LOOPBACK = 0x1, 0x2, 0x8
+
+
+def host_and_port(endpoint: str) -> tuple[str, int]:
+    """Take ``tcp://HOST:PORT`` apart; the host without brackets.
+
+    Raises
+    ------
+    InvalidArgument
+        If it is something else. It may come from a stranger.
+    """
+    match = _TCP.fullmatch(endpoint)
+    if match is None or not 1 <= int(match["port"]) <= 65_535:
+        raise InvalidArgument(f"{endpoint[:80]!r} is not of the form tcp://HOST:PORT")
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether the host stands for all addresses of this machine."""
+    return host in _UNSPECIFIED
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_own_address(host: str) -> bool:
+    """Whether this machine has the IPv4 address now."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def own_endpoint(listening: str, advertise: str, towards: str) -> str:
+    """Where one peer reaches this device.
+
+    Parameters
+    ----------
+    listening : str
+        What the server listens on, its port resolved.
+    advertise : str
+        What the settings say, or empty.
+    towards : str
+        The endpoint of that peer, which decides on the network where the address is unspecified.
+
+    Raises
+    ------
+    Unavailable
+        If no network leads to the peer.
+    """
+    host, port = host_and_port(listening)
+    if advertise or not is_unspecified(host):
+        return advertise or listening
+    peer_host, peer_port = host_and_port(towards)
+    family = socket.AF_INET6 if ":" in peer_host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
+            probe.connect((peer_host, peer_port))
+            source = str(probe.getsockname()[0])
+    except OSError as error:
+        raise Unavailable(f"no network leads to {towards}: {error.strerror}") from error
+    return f"tcp://[{source}]:{port}" if ":" in source else f"tcp://{source}:{port}"
+
+
+def broadcast_targets(host: str, broadcast: str) -> tuple[str, ...]:
+    """The IPv4 addresses that beacons go to now; networks come and go.
+
+    Parameters
+    ----------
+    host : str
+        That the server listens on.
+    broadcast : str
+        As in the settings: an address, ``off``, or empty to find out.
+    """
+    if broadcast:
+        return () if broadcast == NO_BROADCAST else (broadcast,)
+    if is_unspecified(host):
+        targets = (str(interface.network.broadcast_address) for interface in own_networks())
+        return tuple(dict.fromkeys(targets)) or (ANY_BROADCAST,)
+    if ":" in host:
+        return ()
+    return (LOOPBACK_BROADCAST if is_loopback(host) else ANY_BROADCAST,)
+
+
+def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
+    """The addresses of this machine, each with its network, that can be broadcast to; without loopback.
+
+    Of each interface its first. Empty where it cannot be found out: on other systems than Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        return ()
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                flags = struct.unpack("H", _ask(probe, _GET_FLAGS, name, slice(16, 18)))[0]
+                if flags & (_UP | _BROADCAST | _LOOPBACK) != _UP | _BROADCAST:
+                    continue
+                address = socket.inet_ntoa(_ask(probe, _GET_ADDRESS, name, slice(20, 24)))
+                mask = socket.inet_ntoa(_ask(probe, _GET_NETMASK, name, slice(20, 24)))
+            except OSError:  # without an address, or gone since it was listed
+                continue
+            found.append(ipaddress.IPv4Interface(f"{address}/{mask}"))
+    return tuple(found)
+
+
+def _ask(probe: socket.socket, request: int, interface: str, part: slice) -> bytes:
+    answer = fcntl.ioctl(probe.fileno(), request, struct.pack("256s", interface.encode()[:15]))
+    return bytes(answer[part])
+
+
+LOOK_EVERY_S = 1.0
+
+
+class OwnAddresses:
+    """The IPv4 addresses of this machine, watched where peers are served on all of them.
+
+    Parameters
+    ----------
+    host : str
+        That is listened on.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._watched = is_unspecified(host)
+        self._known: frozenset[ipaddress.IPv4Interface] = frozenset()
+        self._looked_s = float("-inf")
+
+    def changed(self, now_s: float) -> bool:
+        """Whether they are others than before; looks once a second.
+
+        A network that is merely down is no change: it may come back as it was.
+        """
+        if not self._watched or now_s < self._looked_s + LOOK_EVERY_S:
+            return False
+        self._looked_s = now_s
+        found = frozenset(own_networks())
+        before = self._known
+        if found:
+            self._known = found
+        return bool(before) and bool(found) and found != before

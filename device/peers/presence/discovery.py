@@ -1,0 +1,440 @@
+"""Presence on the network: beacons out and in, pings over TCP, and the thread that runs `Membership` on them.
+
+One thread owns the membership. Other threads hand it what they noticed of peers (`heard`, `call_failed` and
+so on) and are not kept waiting; what it concludes goes to ``changed`` from that one thread, in order.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import ClassVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.common.rpc.waker import Waker
+from nearsight.device.peers.presence.addresses import (
+    OwnAddresses,
+    broadcast_targets,
+    host_and_port,
+    is_loopback,
+)
+from nearsight.device.peers.presence.beacons import (
+    Beacon,
+    BeaconCounts,
+    BeaconExchange,
+    BeaconSocket,
+    HeardBeacon,
+)
+from nearsight.device.peers.presence.identity import (
+    AllowedPeers,
+    NodeId,
+    proven_id,
+    shown,
+)
+from nearsight.device.peers.presence.membership import (
+    Action,
+    Actions,
+    Announce,
+    Conflict,
+    Gone,
+    Joined,
+    Membership,
+    MembershipCounts,
+    Moved,
+    Readdressed,
+    Slept,
+)
+from nearsight.device.peers.presence.peer import Peer, PingReply
+from nearsight.device.peers.presence.pings import Ping, Pinger
+from nearsight.device.peers.settings import NO_BROADCAST, PeerSettings
+from nearsight.protos.peers_pb2 import DESCRIPTOR, LeaveRequest, LeaveResponse, PingRequest, PingResponse
+
+__all__ = ["BeaconCounts", "Discovery", "DiscoveryHooks", "OwnNode"]
+
+_LONGEST_WAIT_S = 1.0
+"""Also how soon a device that slept notices it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """This device, as others see it.
+
+    Parameters
+    ----------
+    node_id : NodeId
+        Who it is.
+    incarnation : int
+        Of this start of it.
+    endpoint : str
+        What its server listens on, the port resolved.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryHooks:
+    """What `Discovery` asks for and whom it tells. All are called on its own thread: they must be short.
+
+    Parameters
+    ----------
+    ping : callable
+        Asks who is at an endpoint: begins ``Peers.Ping`` there, with the key of the node given (None: there
+        are no keys), and returns a future of the answer, which ends by ``ping_timeout_s``. It may be asked
+        for this device's own id. A `NearsightError` that it raises counts as no answer.
+    changed : callable
+        Told the live peers whenever one of them came, went, moved or restarted.
+    slept : callable
+        Told that this device was not running for a while, or has got another address: what it knew may be
+        stale, and its connections may be dead. Before the peers are pinged, and before ``changed``.
+    """
+
+    ping: Callable[[NodeId | None, str], Future[PingReply]]
+    changed: Callable[[tuple[Peer, ...]], None]
+    slept: Callable[[], None] = lambda: None
+
+
+class Discovery:
+    """Finds the peers nearby and keeps watch over them.
+
+    Parameters
+    ----------
+    own : OwnNode
+        This device.
+    settings : PeerSettings
+        Addresses, period, departure time.
+    hooks : DiscoveryHooks
+        How to ping, and whom to tell.
+    allowed : AllowedPeers or None
+        Whom to share with; None without keys, which is for one machine alone.
+    clock : Clock
+        The time.
+    rng : random.Random or None
+        Spreads the beacons; by default seeded by the system.
+    beacons : BeaconSocket or None
+        Carries the beacons; by default UDP as in the settings.
+
+    Raises
+    ------
+    ConfigurationError
+        If a static peer has no key.
+    """
+
+    def __init__(
+        self,
+        own: OwnNode,
+        settings: PeerSettings,
+        hooks: DiscoveryHooks,
+        *,
+        allowed: AllowedPeers | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        beacons: BeaconSocket | None = None,
+    ) -> None:
+        host, port = host_and_port(own.endpoint)
+        if settings.advertise:
+            port = host_and_port(settings.advertise)[1]
+        self._settings = settings
+        self._hooks = hooks
+        self._allowed = allowed
+        self._clock = clock
+        self._log = get_logger("peers.discovery")
+        static = [
+            (allowed.node_named(peer.name) if allowed is not None else None, peer.endpoint)
+            for peer in settings.static_peers()
+        ]
+        self._membership = Membership(
+            own.node_id,
+            own.incarnation,
+            settings,
+            endpoint=settings.advertise or own.endpoint,
+            static=static,
+            rng=rng or random.Random(),
+        )
+        if beacons is None and settings.broadcast != NO_BROADCAST:
+            beacons = BeaconSocket(host, settings.beacon_port, settings.broadcast)
+        self._beacons = BeaconExchange(Beacon(own.node_id, port), beacons, allowed)
+        self._pinger = Pinger(hooks.ping, self._ping_answered, self._ping_failed, clock)
+        self._can_broadcast = bool(broadcast_targets(host, settings.broadcast))
+        self._addresses = OwnAddresses(host)
+        self._descriptor: int | None = None
+        self._events: deque[Callable[[float], Actions]] = deque()
+        self._heard: dict[NodeId, float] = {}
+        self._lock = threading.RLock()
+        self._turned = threading.Condition(self._lock)
+        self._waker = Waker()
+        self._stopping = False
+        self._offset_s = 0.0
+        self._last = (clock.monotonic(), clock.wall())
+        self._thread = threading.Thread(target=self._run, name="peers-discovery", daemon=True)
+
+    @property
+    def beacon_counts(self) -> BeaconCounts:
+        """Beacons so far."""
+        return self._beacons.counts
+
+    @property
+    def counts(self) -> MembershipCounts:
+        """What happened to peers so far."""
+        return self._membership.counts
+
+    def peers(self) -> tuple[Peer, ...]:
+        """The live peers, suspects included; thread-safe."""
+        with self._lock:
+            return self._membership.live()
+
+    def known(self) -> tuple[Peer, ...]:
+        """All peers, those that have not answered yet included; thread-safe."""
+        with self._lock:
+            return self._membership.known()
+
+    def seconds_since(self, time_s: float) -> float:
+        """How long ago a time of a `Peer` was, sleep included."""
+        with self._lock:
+            return self._now_s() - time_s
+
+    def start(self) -> None:
+        """Begin to look for peers.
+
+        Raises
+        ------
+        AddressInUse
+            If beacons cannot be received.
+        """
+        self._descriptor = self._beacons.open()
+        if self._descriptor is not None and not self._can_broadcast:
+            self._log.warning(
+                "beacons need IPv4, nobody will hear of this device",
+                advice="listen on an IPv4 address or on [::], or name static peers and set broadcast = off",
+            )
+        self._thread.start()
+
+    def stop(self, *, farewell: bool = True) -> None:
+        """End; safe to call twice.
+
+        Parameters
+        ----------
+        farewell : bool
+            Broadcast that this device goes away, so that all look at once. Close the server before, or they
+            find it alive still.
+        """
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._thread.is_alive():
+            self._waker.wake()
+            self._thread.join()
+            if farewell:
+                self._beacons.say_goodbye()
+        self._beacons.close()
+        self._waker.close()
+
+    def introduced(self, node_id: NodeId, endpoint: str, incarnation: int) -> None:
+        """A peer that proved its id asked who is here, and said where it answers itself.
+
+        Raises
+        ------
+        InvalidArgument
+            If that is no address that could be asked.
+        """
+        host, _ = host_and_port(endpoint)
+        if self._allowed is None and not is_loopback(host):
+            raise InvalidArgument("without keys, peers are on one machine")
+        self._notice(lambda now_s: self._membership.introduced(node_id, endpoint, incarnation, now_s))
+
+    def left(self, node_id: NodeId, incarnation: int) -> None:
+        """A peer that proved its id said that it goes away."""
+        self._notice(lambda now_s: self._membership.left(node_id, incarnation, now_s))
+
+    def heard(self, node_id: NodeId) -> None:
+        """Something came from a peer. Cheap: for every answer."""
+        self._heard[node_id] = self._clock.monotonic() + self._offset_s
+
+    def call_failed(self, node_id: NodeId) -> None:
+        """A call to a peer was not answered."""
+        self._notice(lambda now_s: self._membership.call_failed(node_id, now_s))
+
+    def refresh(self, within_s: float) -> bool:
+        """Ask all peers what they hold, and wait until `known` tells it.
+
+        Returns
+        -------
+        bool
+            Whether all have answered within ``within_s`` seconds.
+        """
+        before = {peer.node_id: peer.reply for peer in self.peers()}
+        self._notice(self._membership.refresh)
+        with self._turned:
+            return self._turned.wait_for(lambda: self._all_answered(before), within_s)
+
+    def _all_answered(self, before: Mapping[NodeId, PingReply | None]) -> bool:
+        # Every answer is a value of its own, also one that says the same.
+        return all(peer.reply is not before.get(peer.node_id) for peer in self.peers())
+
+    def _notice(self, event: Callable[[float], Actions]) -> None:
+        self._events.append(event)
+        self._waker.wake()
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._waker.fileno(), select.POLLIN)
+        if self._descriptor is not None:
+            poller.register(self._descriptor, select.POLLIN)
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception:  # noqa: BLE001  one bad datagram or callback must not blind this device for good
+                self._log.exception("discovery failed for a moment")
+            with self._lock:
+                wait_s = self._membership.next_due_s() - self._now_s()
+            poller.poll(1000 * min(max(wait_s, 0.001), _LONGEST_WAIT_S))
+            self._waker.clear()
+
+    def _turn(self) -> None:
+        """Everything that has come up since the last turn."""
+        actions: list[Action] = []
+        beacons = self._beacons.hear()
+        with self._lock:
+            now_s = self._now_s()
+            if self._addresses.changed(now_s):
+                actions += self._membership.readdressed(now_s)
+            while self._heard:
+                node_id, at_s = self._heard.popitem()
+                actions += self._membership.heard(node_id, at_s, now_s)
+            while self._events:
+                actions += self._events.popleft()(now_s)
+            for heard in beacons:
+                actions += self._hear(heard, now_s)
+            actions += self._membership.tick(now_s)
+            self._turned.notify_all()
+        self._carry_out(actions)
+        self._pinger.pump()
+
+    def _now_s(self) -> float:
+        # The monotonic clock stands still while a machine is suspended, the wall clock does not.
+        monotonic_s, wall_s = self._clock.monotonic(), self._clock.wall()
+        suspended_s = (wall_s - self._last[1]) - (monotonic_s - self._last[0])
+        if suspended_s > self._settings.departure_s:  # less may be a clock that was set
+            self._offset_s += suspended_s
+        self._last = (monotonic_s, wall_s)
+        return monotonic_s + self._offset_s
+
+    def _hear(self, heard: HeardBeacon, now_s: float) -> Actions:
+        node_id = heard.beacon.node_id
+        if heard.beacon.leaving:
+            return self._membership.leaving(node_id, now_s)
+        return self._membership.beacon(node_id, heard.endpoint, now_s)
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        # First of all, as answers to pings may come at once.
+        if any(isinstance(action, Slept | Readdressed) for action in actions):
+            self._hooks.slept()
+        changed = False
+        for action in actions:
+            match action:
+                case Ping():
+                    self._pinger.begin(action)
+                case Announce():
+                    self._beacons.announce()
+                case _:
+                    changed |= isinstance(action, Joined | Gone | Moved)
+                    self._tell(action)
+        if changed:
+            self._hooks.changed(self.peers())
+
+    def _tell(self, action: Action) -> None:
+        match action:
+            case Joined(peer):
+                self._log.info(
+                    "peer joined", node=shown(peer.node_id), device=peer.device_id, endpoint=peer.endpoint
+                )
+            case Gone(peer, why):
+                self._log.info("peer gone", node=shown(peer.node_id), device=peer.device_id, why=why)
+            case Moved(peer, before):
+                self._log.info("peer moved", node=shown(peer.node_id), before=before, endpoint=peer.endpoint)
+            case Slept(gap_s):
+                self._log.info("this device slept", seconds=round(gap_s, 1))
+            case Readdressed():
+                self._log.info("this device has another address")
+            case Conflict(node_id, endpoint):
+                self._log.warning(
+                    "two devices have one identity",
+                    node=shown(node_id),
+                    second=endpoint,
+                    advice="give each device a key of its own with `nearsight keys generate`",
+                )
+
+    def _ping_answered(self, ping: Ping, reply: PingReply, round_trip_s: float) -> None:
+        self._notice(lambda now_s: self._membership.ping_answered(ping, reply, round_trip_s, now_s))
+
+    def _ping_failed(self, ping: Ping) -> None:
+        self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceEvents:
+    """Who is told of peers that call.
+
+    Parameters
+    ----------
+    introduced : callable
+        A node asked, and said where it answers itself: id, endpoint, incarnation.
+    left : callable
+        A node goes away: id, incarnation.
+    """
+
+    introduced: Callable[[NodeId, str, int], None]
+    left: Callable[[NodeId, int], None]
+
+
+class PeersService(Service):
+    """Presence. Answers on a worker of its own: a device whose store is flooded is still there.
+
+    Parameters
+    ----------
+    describe : callable
+        What this node says of itself.
+    events : PresenceEvents
+        Told of callers.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = DESCRIPTOR.services_by_name["Peers"]
+    own_worker: ClassVar[bool] = True
+
+    def __init__(self, describe: Callable[[], PingResponse], events: PresenceEvents) -> None:
+        self._describe = describe
+        self._events = events
+
+    def ping(self, request: PingRequest, context: CallContext) -> PingResponse:
+        """Show that this node is there; a caller that names itself and its address becomes known.
+
+        Raises
+        ------
+        InvalidArgument
+            If the caller's address is none that can be connected to.
+        Unauthenticated
+            If it claims to be somebody else.
+        """
+        if request.node_id:
+            node = proven_id(request.node_id, context)
+            if request.endpoint:
+                host_and_port(request.endpoint)
+                self._events.introduced(node, request.endpoint, request.incarnation)
+        return self._describe()
+
+    def leave(self, request: LeaveRequest, context: CallContext) -> LeaveResponse:
+        """A peer goes away."""
+        self._events.left(proven_id(request.node_id, context), request.incarnation)
+        return LeaveResponse()

@@ -1,0 +1,463 @@
+"""Who is there: presence as a pure state machine, events in, actions out (Cachier dissertation, 5.3.2).
+
+A node that is heard of is *joining* until it answers a ping over TCP, under the id that was heard. Then it is
+*live*. If nothing is heard of it for the departure time, or a call to it fails, it is *suspect* and pinged;
+only if two pings in a row fail it is dropped. Suspects stay in `live`, as lost frames must not move any keys.
+
+Beacons prove nothing, so all that they can do is cause a ping, and pings are rationed: one at a time for each
+address, and less and less often to one that fails. What is kept about strangers is bounded.
+
+One process is told from another under the same id by its *incarnation*. Another one at the same address is a
+restart: it has forgotten what it held, so it is reported as gone and joined. Whoever answers at a new address
+has the old address asked as well. If that fails, the same process has moved, and another one has taken its
+place. If both answer, the same process has an alias, as on two networks; and two processes under one id are a
+conflict: the first one stays, and it is reported.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.presence.peer import NEVER, NOT_DUE, Peer, PeerState, PingReply, TrackedPeer
+from nearsight.device.peers.presence.pings import Ping, PingRation
+from nearsight.device.peers.settings import PeerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Send a beacon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A peer answered for the first time."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A peer was dropped. ``why``: silent, unreachable, left, restarted or replaced."""
+
+    peer: Peer
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A peer, still the same process, answers at another address now."""
+
+    peer: Peer
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A second device uses the id of a live peer, or that of this device."""
+
+    node_id: NodeId
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """This device was not running for a while: what it knew may be stale."""
+
+    gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Readdressed:
+    """This device has another address: connections that it had are dead."""
+
+
+Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept | Readdressed
+Actions = tuple[Action, ...]
+
+JITTER = 0.1
+"""Share of the period by which beacons come earlier or later, so that those of many devices spread out."""
+MIN_PING_GAP_S = 0.5
+"""A peer that answered a moment ago is not pinged again for a call that failed."""
+PINGS_BEFORE_GONE = 2
+"""A radio channel may lose a frame of the handshake; TCP sends it again when the ping has ended already."""
+REMEMBERED_DEPARTURES = 1024
+
+
+@dataclass(slots=True)
+class MembershipCounts:
+    """What happened so far."""
+
+    joined: int = 0
+    gone: int = 0
+    moved: int = 0
+    conflicts: int = 0
+    slept: int = 0
+    pings: int = 0
+    pings_failed: int = 0
+    impostors: int = 0
+    """Answers to pings under another id than was asked for."""
+    over_limit: int = 0
+    """Unknown nodes that were ignored, as there are too many already."""
+
+
+class Membership:
+    """Who is there, as far as this device can tell. Not thread-safe: one thread owns it.
+
+    Every event takes the time in seconds, never going back, and returns what to do about it.
+
+    Parameters
+    ----------
+    own : NodeId
+        This device.
+    incarnation : int
+        Of this start of it.
+    endpoint : str
+        Where it answers; empty if that is not one address.
+    settings : PeerSettings
+        Period, departure time, limits.
+    static : sequence of (NodeId or None, str)
+        Peers to look for without beacons: id, if keys tell it, and endpoint.
+    rng : random.Random
+        Spreads the beacons.
+    """
+
+    def __init__(
+        self,
+        own: NodeId,
+        incarnation: int,
+        settings: PeerSettings,
+        *,
+        endpoint: str = "",
+        static: Sequence[tuple[NodeId | None, str]] = (),
+        rng: random.Random,
+    ) -> None:
+        self.own = own
+        self.incarnation = incarnation
+        self.counts = MembershipCounts()
+        self._settings = settings
+        self._rng = rng
+        self._nodes: dict[NodeId, TrackedPeer] = {}
+        self._own_endpoints = {endpoint} - {""}
+        self._static = {where: who for who, where in static if who != own and where != endpoint}
+        self._pings = PingRation(settings.period_s)
+        self._left: OrderedDict[NodeId, int] = OrderedDict()
+        self._last_s: float | None = None
+        self._announce_s = float("-inf")
+        self._static_s = float("-inf")
+        self._actions: list[Action] = []
+
+    def live(self) -> tuple[Peer, ...]:
+        """Peers that joined and were not dropped, suspects included, by id."""
+        return tuple(peer for peer in self.known() if peer.state is not PeerState.JOINING)
+
+    def known(self) -> tuple[Peer, ...]:
+        """All peers, those that have not answered yet included, by id."""
+        return tuple(self._nodes[node_id].peer() for node_id in sorted(self._nodes))
+
+    def next_due_s(self) -> float:
+        """When `tick` has something to do next, unless events come first."""
+        due_s = [self._announce_s]
+        if self._static:
+            due_s.append(self._static_s)
+        for node in self._nodes.values():
+            due_s.append(node.due_s)
+            if node.state is PeerState.LIVE:
+                due_s.append(node.heard_s + self._settings.departure_s)
+        return min(due_s)
+
+    def tick(self, now_s: float) -> Actions:
+        """Time has passed."""
+        self._wake(now_s)
+        if now_s >= self._announce_s:
+            self._actions.append(Announce())
+            self._announce_s = now_s + self._settings.period_s * (1 + JITTER * self._rng.uniform(-1, 1))
+        for node in self._nodes.values():
+            if node.state is PeerState.LIVE and now_s >= node.heard_s + self._settings.departure_s:
+                self._doubt(node, "silent", now_s)
+            if now_s >= node.due_s:
+                self._check(node, now_s)
+        if self._static and now_s >= self._static_s:
+            self._look_for_static_peers(now_s)
+            self._static_s = now_s + self._settings.period_s
+        return self._done()
+
+    def beacon(self, node_id: NodeId, endpoint: str, now_s: float) -> Actions:
+        """A beacon came from this address. It may be forged."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node_id == self.own:
+            if endpoint not in self._own_endpoints:
+                self._ask(node_id, endpoint, now_s)
+        elif node is None:
+            self._hear_of(node_id, endpoint, now_s)
+        elif node.is_at(endpoint):
+            node.alive(now_s)
+        else:
+            self._ask(node_id, endpoint, now_s)
+        return self._done()
+
+    def leaving(self, node_id: NodeId, now_s: float) -> Actions:
+        """A beacon says that its sender goes away. It may be forged: the peer is asked."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is not None and node.state is PeerState.LIVE:
+            self._doubt(node, "left", now_s)
+        return self._done()
+
+    def introduced(self, node_id: NodeId, endpoint: str, incarnation: int, now_s: float) -> Actions:
+        """A node, which proved its id, asked who is here and said where it answers itself."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node_id == self.own:
+            return self._done()
+        if node is None:
+            self._pings.forgive(node_id, endpoint)
+            self._hear_of(node_id, endpoint, now_s)
+        elif node.incarnation != incarnation:
+            self._ask(node_id, endpoint, now_s, force=True)
+        else:
+            node.alive(now_s)
+            if not node.is_at(endpoint):
+                self._ask(node_id, endpoint, now_s)
+        return self._done()
+
+    def ping_answered(self, ping: Ping, reply: PingReply, round_trip_s: float, now_s: float) -> Actions:
+        """Somebody answered there."""
+        self._wake(now_s)
+        if ping.node_id is not None and reply.node_id != ping.node_id:
+            self.counts.impostors += 1
+            self._failed(ping, now_s)
+            return self._done()
+        self._pings.ended(ping)
+        if reply.node_id == self.own:
+            self._own_answer(ping, reply, now_s)
+            return self._done()
+        if ping.endpoint in self._static:
+            self._static[ping.endpoint] = reply.node_id
+        self._answered(ping.endpoint, reply, now_s)
+        node = self._nodes.get(reply.node_id)
+        if node is not None and node.endpoint == ping.endpoint:
+            node.round_trip_s = round_trip_s
+            self._pings.forgive(ping.node_id, ping.endpoint)
+        return self._done()
+
+    def ping_failed(self, ping: Ping, now_s: float) -> Actions:
+        """Nobody answered there in time."""
+        self._wake(now_s)
+        self._failed(ping, now_s)
+        return self._done()
+
+    def heard(self, node_id: NodeId, at_s: float, now_s: float) -> Actions:
+        """A peer answered a call, a moment ago: it can be reached, as a beacon alone does not show."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is not None and node.joined:
+            node.alive(at_s)
+            if at_s > node.doubted_s:
+                node.sure()
+        return self._done()
+
+    def call_failed(self, node_id: NodeId, now_s: float) -> Actions:
+        """A call to a peer was not answered."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is not None and node.joined:
+            self._doubt(node, "unreachable", now_s)
+        return self._done()
+
+    def left(self, node_id: NodeId, incarnation: int, now_s: float) -> Actions:
+        """A peer, which proved its id, said that it goes away."""
+        self._wake(now_s)
+        node = self._nodes.get(node_id)
+        if node is None or node.incarnation in {0, incarnation}:
+            self._left[node_id] = incarnation
+            self._left.move_to_end(node_id)
+            if len(self._left) > REMEMBERED_DEPARTURES:
+                self._left.popitem(last=False)
+        if node is not None and node.incarnation == incarnation:
+            self._drop(node, "left")
+        return self._done()
+
+    def readdressed(self, now_s: float) -> Actions:
+        """This device has another address: its connections are dead, and peers should learn where it is."""
+        self._wake(now_s)
+        self._doubt_all(now_s)
+        self._actions.append(Readdressed())
+        return self._done()
+
+    def refresh(self, now_s: float) -> Actions:
+        """Ask all peers what they hold."""
+        self._wake(now_s)
+        for node in self._nodes.values():
+            if node.joined:
+                self._ask(node.node_id, node.endpoint, now_s, force=True)
+        return self._done()
+
+    def _done(self) -> Actions:
+        actions, self._actions = tuple(self._actions), []
+        return actions
+
+    def _wake(self, now_s: float) -> None:
+        gap_s = now_s - (now_s if self._last_s is None else self._last_s)
+        self._last_s = now_s
+        if gap_s <= self._settings.departure_s:
+            return
+        self.counts.slept += 1
+        self._actions.append(Slept(gap_s))
+        self._doubt_all(now_s)
+
+    def _doubt_all(self, now_s: float) -> None:
+        self._announce_s = self._static_s = float("-inf")
+        self._pings.start_over()  # what was asked before has failed for no fault of the peers
+        for node in self._nodes.values():
+            node.elsewhere, node.answered_s = None, NEVER
+            if node.joined:
+                self._doubt(node, "silent", now_s)
+            else:
+                self._ask(node.node_id, node.endpoint, now_s, force=True)
+
+    def _ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, force: bool = False) -> bool:
+        if self._pings.is_under_way(node_id, endpoint):
+            return True
+        if not force and not self._pings.may_ask(node_id, endpoint, now_s):
+            return False
+        self.counts.pings += 1
+        node = self._nodes.get(node_id) if node_id is not None else None
+        urgent = node is not None and node.is_at(endpoint)
+        self._actions.append(self._pings.ask(node_id, endpoint, urgent=urgent))
+        return True
+
+    def _hear_of(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
+        if len(self._nodes) >= self._settings.max_peers:
+            self.counts.over_limit += 1
+        elif self._ask(node_id, endpoint, now_s):
+            self._nodes[node_id] = TrackedPeer(node_id, endpoint, now_s, now_s)
+
+    def _doubt(self, node: TrackedPeer, why: str, now_s: float) -> None:
+        node.suspect(why)
+        node.doubted_s = now_s
+        earliest_s = node.answered_s + MIN_PING_GAP_S
+        if now_s >= earliest_s:
+            self._check(node, now_s)
+        else:
+            node.due_s = earliest_s
+
+    def _check(self, node: TrackedPeer, now_s: float) -> None:
+        node.due_s = NOT_DUE
+        for endpoint in (node.endpoint, *node.aliases):
+            self._ask(node.node_id, endpoint, now_s, force=True)
+
+    def _answered(self, endpoint: str, reply: PingReply, now_s: float) -> None:
+        node = self._nodes.get(reply.node_id)
+        if self._left.get(reply.node_id) == reply.incarnation:
+            if node is not None and not node.joined:
+                del self._nodes[node.node_id]
+        elif node is None or not node.joined:
+            self._join(endpoint, reply, now_s)
+        elif endpoint != node.endpoint:
+            self._answered_elsewhere(node, endpoint, reply, now_s)
+        elif reply.incarnation != node.incarnation:
+            self._drop(node, "restarted")
+            self._join(endpoint, reply, now_s)
+        else:
+            node.reply, node.answered_s, node.endpoint_failed = reply, now_s, False
+            node.alive(now_s)
+            node.sure()
+            self._keep_endpoint(node, now_s)
+
+    def _answered_elsewhere(self, node: TrackedPeer, endpoint: str, reply: PingReply, now_s: float) -> None:
+        node.elsewhere = (endpoint, reply)
+        if node.endpoint_failed:
+            self._give_up_endpoint(node, now_s)
+        elif endpoint not in node.aliases:
+            self._ask(node.node_id, node.endpoint, now_s, force=True)
+
+    def _keep_endpoint(self, node: TrackedPeer, now_s: float) -> None:
+        """Its address answers: what answered elsewhere is the same process, or another under its id."""
+        if node.elsewhere is None:
+            return
+        endpoint, reply = node.elsewhere
+        node.elsewhere = None
+        if reply.incarnation == node.incarnation:
+            node.add_alias(endpoint)
+            self._pings.forgive(node.node_id, endpoint)
+        else:
+            self._conflict(node.node_id, endpoint, now_s)
+
+    def _give_up_endpoint(self, node: TrackedPeer, now_s: float) -> None:
+        """Its address does not answer: whoever answered elsewhere takes over, or it is gone."""
+        if node.elsewhere is not None:
+            endpoint, reply = node.elsewhere
+            if reply.incarnation == node.incarnation:
+                before = node.endpoint
+                node.reply, node.answered_s = reply, now_s
+                node.alive(now_s)
+                node.move(endpoint)
+                self.counts.moved += 1
+                self._actions.append(Moved(node.peer(), before))
+            else:
+                self._drop(node, "replaced")
+                self._join(endpoint, reply, now_s)
+        elif any(self._pings.is_under_way(node.node_id, alias) for alias in node.aliases):
+            node.endpoint_failed = True
+        elif node.unanswered < PINGS_BEFORE_GONE:
+            # It may send beacons meanwhile, but they are no use if it cannot be reached.
+            node.suspect(node.doubt or "unreachable")
+            self._check(node, now_s)
+        else:
+            self._drop(node, node.doubt)
+
+    def _join(self, endpoint: str, reply: PingReply, now_s: float) -> None:
+        if reply.node_id not in self._nodes and len(self._nodes) >= self._settings.max_peers:
+            self.counts.over_limit += 1
+            return
+        node = TrackedPeer(reply.node_id, endpoint, now_s, now_s, PeerState.LIVE, reply, answered_s=now_s)
+        self._nodes[node.node_id] = node
+        self.counts.joined += 1
+        self._actions.append(Joined(node.peer()))
+
+    def _drop(self, node: TrackedPeer, why: str) -> None:
+        del self._nodes[node.node_id]
+        if node.joined:
+            self.counts.gone += 1
+            self._actions.append(Gone(node.peer(), why))
+            self._pings.forgive_node(node.node_id)  # whoever was second may be the only one now
+
+    def _failed(self, ping: Ping, now_s: float) -> None:
+        if not self._pings.ended(ping):
+            return  # asked before this device slept
+        self.counts.pings_failed += 1
+        self._pings.back_off(ping.node_id, ping.endpoint, now_s)
+        node = self._nodes.get(ping.node_id) if ping.node_id is not None else None
+        if node is None:
+            return
+        if not node.joined:
+            if not self._pings.asks_for(node.node_id):
+                self._drop(node, "unreachable")
+            return
+        node.aliases.pop(ping.endpoint, None)
+        node.unanswered += ping.endpoint == node.endpoint
+        if ping.endpoint == node.endpoint or node.endpoint_failed:
+            self._give_up_endpoint(node, now_s)
+
+    def _own_answer(self, ping: Ping, reply: PingReply, now_s: float) -> None:
+        if reply.incarnation != self.incarnation:
+            self._conflict(self.own, ping.endpoint, now_s)
+            return
+        self._own_endpoints.add(ping.endpoint)
+        self._static.pop(ping.endpoint, None)
+
+    def _conflict(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
+        self.counts.conflicts += 1
+        self._pings.back_off(node_id, endpoint, now_s)
+        self._actions.append(Conflict(node_id, endpoint))
+
+    def _look_for_static_peers(self, now_s: float) -> None:
+        endpoints = {node.endpoint for node in self._nodes.values()}
+        for endpoint, node_id in self._static.items():
+            if endpoint not in endpoints and (node_id is None or node_id not in self._nodes):
+                self._ask(node_id, endpoint, now_s, force=True)

@@ -1,0 +1,192 @@
+"""What a device knows about a peer, what a peer says of itself, and what `Membership` remembers of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from nearsight.device.peers.presence.identity import NodeId
+
+
+class PeerState(enum.Enum):
+    """How sure it is that a peer is there."""
+
+    JOINING = "joining"
+    """Heard of; has not answered yet."""
+    LIVE = "live"
+    SUSPECT = "suspect"
+    """Silent, or a call to it failed; being pinged."""
+
+
+@dataclass(frozen=True, slots=True)
+class PingReply:
+    """What a peer answers to a ping.
+
+    Parameters
+    ----------
+    node_id : NodeId
+        Who answers. With keys the caller has made sure of it.
+    incarnation : int
+        Differs from start to start of one node.
+    device_id : str
+        Its name for people.
+    keys, store_bytes : int
+        What it holds of the key-value store.
+    models : int
+        Object models that it can hand out.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    device_id: str = ""
+    keys: int = 0
+    store_bytes: int = 0
+    models: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A peer at one moment.
+
+    Parameters
+    ----------
+    node_id : NodeId
+        Who it is.
+    endpoint : str
+        Where it answers, ``tcp://HOST:PORT``.
+    state : PeerState
+        How sure it is that it is there.
+    heard_s, since_s : float
+        Time of the last sign of life, and since when it is a peer, on the clock of this device.
+    reply : PingReply or None
+        What it said last; None before it joined.
+    round_trip_s : float
+        Of the last ping that it answered.
+    """
+
+    node_id: NodeId
+    endpoint: str
+    state: PeerState
+    heard_s: float
+    since_s: float
+    reply: PingReply | None = None
+    round_trip_s: float = 0.0
+
+    @property
+    def incarnation(self) -> int:
+        """Differs from start to start of the peer; 0 before it joined."""
+        return self.reply.incarnation if self.reply is not None else 0
+
+    @property
+    def device_id(self) -> str:
+        """Its name for people; empty before it joined."""
+        return self.reply.device_id if self.reply is not None else ""
+
+
+NEVER = float("-inf")
+NOT_DUE = float("inf")
+MOST_ALIASES = 4
+
+
+@dataclass(slots=True)
+class TrackedPeer:
+    """One node.
+
+    Attributes
+    ----------
+    node_id : NodeId
+        Who it is.
+    endpoint : str
+        Where it is reached.
+    heard_s, since_s, answered_s : float
+        Time of the last sign of life, of joining, and of the last answer to a ping.
+    state : PeerState
+        How sure it is that it is there.
+    reply : PingReply or None
+        What it said last; None before it joined.
+    round_trip_s : float
+        Of the last ping that it answered.
+    doubt : str
+        Why it is suspect; empty if it is not.
+    doubted_s : float
+        When it last became so.
+    due_s : float
+        When to ping it because of that.
+    aliases : dict of str to None
+        Other addresses of the same process, in the order in which it answered there.
+    elsewhere : tuple of (str, PingReply) or None
+        An answer under this id from another address, until it is known whether ``endpoint`` still answers.
+    endpoint_failed : bool
+        The last ping to ``endpoint`` was not answered.
+    unanswered : int
+        So many pings in a row to ``endpoint`` were not.
+    """
+
+    node_id: NodeId
+    endpoint: str
+    heard_s: float
+    since_s: float
+    state: PeerState = PeerState.JOINING
+    reply: PingReply | None = None
+    round_trip_s: float = 0.0
+    answered_s: float = NEVER
+    doubt: str = ""
+    doubted_s: float = NEVER
+    due_s: float = NOT_DUE
+    aliases: dict[str, None] = field(default_factory=dict)
+    elsewhere: tuple[str, PingReply] | None = None
+    endpoint_failed: bool = False
+    unanswered: int = 0
+
+    @property
+    def incarnation(self) -> int:
+        """Of its last start; 0 before it joined."""
+        return self.reply.incarnation if self.reply is not None else 0
+
+    @property
+    def joined(self) -> bool:
+        """Whether it is a peer."""
+        return self.state is not PeerState.JOINING
+
+    def is_at(self, endpoint: str) -> bool:
+        """Whether it is known to answer there."""
+        return self.joined and (endpoint == self.endpoint or endpoint in self.aliases)
+
+    def alive(self, at_s: float) -> None:
+        """There was a sign of life; enough for one that was only silent."""
+        self.heard_s = max(self.heard_s, at_s)
+        if self.state is PeerState.SUSPECT and self.doubt == "silent":
+            self.sure()
+
+    def sure(self) -> None:
+        """It is there."""
+        self.state, self.doubt, self.due_s, self.unanswered = PeerState.LIVE, "", NOT_DUE, 0
+
+    def suspect(self, why: str) -> None:
+        """It may be gone."""
+        self.state, self.doubt, self.endpoint_failed = PeerState.SUSPECT, why, False
+
+    def add_alias(self, endpoint: str) -> None:
+        """It answers there, too."""
+        self.aliases[endpoint] = None
+        if len(self.aliases) > MOST_ALIASES:
+            del self.aliases[next(iter(self.aliases))]
+
+    def move(self, endpoint: str) -> None:
+        """It is reached there from now on."""
+        self.endpoint = endpoint
+        self.aliases.pop(endpoint, None)
+        self.elsewhere, self.endpoint_failed = None, False
+        self.sure()
+
+    def peer(self) -> Peer:
+        """As others may see it."""
+        return Peer(
+            self.node_id,
+            self.endpoint,
+            self.state,
+            self.heard_s,
+            self.since_s,
+            self.reply,
+            self.round_trip_s,
+        )

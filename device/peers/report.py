@@ -1,0 +1,171 @@
+"""What a device reports about its peers to a person: `nearsight peers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.errors import InvalidMessage
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.peers.presence.discovery import BeaconCounts
+from nearsight.device.peers.presence.identity import NodeId, is_node_id
+from nearsight.device.peers.presence.membership import MembershipCounts
+from nearsight.device.peers.store.handover import HandoverCounts
+from nearsight.device.peers.store.local_store import StoreCounts
+from nearsight.device.peers.store.replica_calls import ClientCounts
+from nearsight.device.peers.store.service import ServedCounts
+from nearsight.protos import peers_pb2
+
+HOLDS = "holds"
+"""The fact that says also whether a node's keys are complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """One peer.
+
+    Parameters
+    ----------
+    node_id : NodeId
+        Who.
+    device_id, endpoint, state : str
+        Name, address, and "live", "suspect" or "joining".
+    heard_s_ago, present_s : float
+        Since its last sign of life, and since it joined.
+    keys, store_bytes, models : int
+        What it holds, by its own account when it was last pinged.
+    sent_bytes, received_bytes : int
+        Messages to and from it, without the headers of the network.
+    round_trip_ms : float
+        Of its last ping.
+    """
+
+    node_id: NodeId
+    device_id: str
+    endpoint: str
+    state: str
+    heard_s_ago: float
+    present_s: float
+    keys: int
+    store_bytes: int
+    models: int
+    sent_bytes: int
+    received_bytes: int
+    round_trip_ms: float
+
+
+_PEER_FIELDS = tuple(field.name for field in fields(PeerStatus))
+"""In `peers.proto` they have the same names."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeersReport:
+    """The peers of one device, and facts in display order."""
+
+    node_id: NodeId
+    device_id: str
+    endpoint: str
+    peers: Sequence[PeerStatus]
+    facts: Sequence[tuple[str, str]]
+
+
+def report_to_proto(report: PeersReport) -> peers_pb2.PeersReport:
+    """The report as a message."""
+    return peers_pb2.PeersReport(
+        node_id=report.node_id,
+        device_id=report.device_id,
+        endpoint=report.endpoint,
+        peers=[
+            peers_pb2.PeerMessage(**{name: getattr(peer, name) for name in _PEER_FIELDS})
+            for peer in report.peers
+        ],
+        facts=[peers_pb2.FactMessage(name=name, value=value) for name, value in report.facts],
+    )
+
+
+def report_from_proto(message: peers_pb2.PeersReport) -> PeersReport:
+    """The report in a message.
+
+    Raises
+    ------
+    InvalidMessage
+        If it names no node.
+    """
+    if not all(is_node_id(number) for number in (message.node_id, *(p.node_id for p in message.peers))):
+        raise InvalidMessage("a report of peers without the id of a node")
+    peers = tuple(
+        PeerStatus(**{name: getattr(peer, name) for name in _PEER_FIELDS}) for peer in message.peers
+    )
+    facts = tuple((fact.name, fact.value) for fact in message.facts)
+    return PeersReport(NodeId(message.node_id), message.device_id, message.endpoint, peers, facts)
+
+
+class PeerReportsService(Service):
+    """Answers `nearsight peers`.
+
+    Parameters
+    ----------
+    report : callable
+        Makes the report.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = peers_pb2.DESCRIPTOR.services_by_name["PeerReports"]
+
+    def __init__(self, report: Callable[[], PeersReport]) -> None:
+        self._report = report
+
+    def get_peers(
+        self,
+        request: peers_pb2.GetPeersRequest,  # noqa: ARG002
+        context: CallContext,  # noqa: ARG002
+    ) -> peers_pb2.PeersReport:
+        """What there is to say about peers."""
+        return report_to_proto(self._report())
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCounts:
+    """Everything that a node counts; presence only once it has started."""
+
+    beacons: BeaconCounts | None
+    presence: MembershipCounts | None
+    client: ClientCounts
+    served: ServedCounts
+    handover: HandoverCounts
+    store: StoreCounts
+
+
+def facts_of(counts: NodeCounts, keys: int, store_bytes: int, *, synchronised: bool) -> list[tuple[str, str]]:
+    """The facts."""
+    client, served, handover, store = counts.client, counts.served, counts.handover, counts.store
+    facts = []
+    if counts.beacons is not None:
+        beacons = counts.beacons
+        facts += [
+            ("beacons sent", f"{beacons.sent}, {beacons.sent_bytes} bytes, {beacons.send_errors} not sent"),
+            ("beacons heard", f"{beacons.received}, {beacons.received_bytes} bytes"),
+            ("beacons ignored", f"{beacons.malformed} malformed, {beacons.strangers} of strangers"),
+        ]
+    if counts.presence is not None:
+        presence = counts.presence
+        facts += [
+            ("peers", f"{presence.joined} joined, {presence.gone} gone, {presence.moved} moved"),
+            ("pings", f"{presence.pings}, {presence.pings_failed} failed"),
+            ("identity conflicts", f"{presence.conflicts}, {presence.impostors} impostors"),
+            ("over the limit of peers", str(presence.over_limit)),
+            ("slept", str(presence.slept)),
+        ]
+    facts += [
+        (HOLDS, f"{keys} keys, {store_bytes} bytes, {'complete' if synchronised else 'incomplete for now'}"),
+        ("let go", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
+        ("reads", f"{client.reads}, {client.own_reads} answered here, {client.hedged_reads} asked twice"),
+        ("writes", str(client.writes)),
+        ("failed", f"{client.failed} reads and writes, {client.lies} absurd answers"),
+        ("served to peers", f"{served.reads} reads, {served.writes} writes, {served.refused} refused"),
+        ("handed over", f"{handover.sent} entries, {handover.sent_bytes} bytes, {handover.failed} failures"),
+        ("taken over", f"{served.handed_over} entries, {handover.dropped} dropped"),
+    ]
+    return facts

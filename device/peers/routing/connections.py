@@ -1,0 +1,356 @@
+"""Connections to peers: one channel to each, keys checked, bytes counted.
+
+A peer is whoever proves to own the key from which its node id follows; without keys, whoever answers at the
+address. Presence is watched elsewhere, so the connections carry no heartbeats of their own, and a call to a
+peer that is gone fails at once instead of waiting for it. A connection may be dead without anybody being told
+(this device slept, or its address changed); so who asks whether a peer is there connects anew, and that
+connection takes the place of one that failed. Connecting with keys is costly, so the connection over which a
+peer was found is kept for the calls to follow.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import DeadlineExceeded, NearsightError, Unauthenticated, Unavailable
+from nearsight.common.futures import failed
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.client import Channel, ChannelSettings, Reply
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.device.peers.presence.identity import NodeId, shown
+from nearsight.device.peers.settings import PeerSettings
+
+HEARD_EVERY_S = 0.5
+"""An answer is a sign of life; presence is told so often at most, unless the peer was in doubt."""
+MESSAGE_OVERHEAD_BYTES = 64 * 1024
+KeyOf = Callable[[NodeId], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of messages to and from a peer."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEvents:
+    """Who is told what calls reveal about presence.
+
+    Parameters
+    ----------
+    heard : callable
+        A peer answered.
+    failed : callable
+        A peer could not be reached, or did not answer in time.
+    """
+
+    heard: Callable[[NodeId], None]
+    failed: Callable[[NodeId], None]
+
+
+class PeerConnection:
+    """The connection to one peer."""
+
+    __slots__ = (
+        "_lock",
+        "broken",
+        "channel",
+        "endpoint",
+        "node",
+        "received_bytes",
+        "sent_bytes",
+        "slow",
+        "told_s",
+    )
+
+    def __init__(self, node: NodeId, endpoint: str, channel: Channel) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.channel = channel
+        self.broken = False
+        """The last call on this connection failed."""
+        self.slow = False
+        """It owes an answer for longer than answers take; ask somebody else as well."""
+        self.told_s = float("-inf")
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._lock = threading.Lock()
+
+    def count(self, sent_bytes: int, received_bytes: int) -> None:
+        """Add to the traffic."""
+        with self._lock:
+            self.sent_bytes += sent_bytes
+            self.received_bytes += received_bytes
+
+
+class PeerConnections:
+    """The connections of a node to its peers. Thread-safe.
+
+    Parameters
+    ----------
+    own : NodeId
+        Of this device; how it introduces itself.
+    settings : PeerSettings
+        Own key, limits, patience.
+    clock : Clock
+        Time of deadlines.
+    key_of : callable
+        The public key (Z85) of a node, None for strangers; unused without keys.
+    events : LinkEvents
+        Told what calls reveal.
+    """
+
+    def __init__(
+        self, own: NodeId, settings: PeerSettings, clock: Clock, key_of: KeyOf, events: LinkEvents
+    ) -> None:
+        self._name = shown(own)
+        self._clock = clock
+        self._secret: Path | None = settings.secret_key_file
+        self._key_of = key_of
+        self._events = events
+        self._channel_settings = ChannelSettings(
+            connect_grace_s=0.0,
+            connect_timeout_s=settings.ping_timeout_s,
+            heartbeat_s=0.0,
+            max_attempts=1,
+            max_message_bytes=max_message_bytes(settings),
+        )
+        self._lock = threading.Lock()
+        self._links: dict[NodeId, PeerConnection] = {}
+        self._spare: dict[tuple[NodeId, str], Channel] = {}
+        self._traffic: dict[NodeId, Traffic] = {}
+        self._closed = False
+        self._log = get_logger("peers.links")
+
+    def update(self, peers: Iterable[tuple[NodeId, str]]) -> list[Channel]:
+        """Hold connections to these peers, each at its address, and to no others.
+
+        Returns
+        -------
+        list of Channel
+            Those to the others, to be closed once everybody knows that they are gone.
+        """
+        wanted = dict(peers)
+        dropped: list[PeerConnection] = []
+        with self._lock:
+            if self._closed:
+                return []
+            for node, link in list(self._links.items()):
+                if wanted.get(node) != link.endpoint:
+                    dropped.append(self._drop(node))
+            for node, endpoint in wanted.items():
+                if node not in self._links:
+                    try:
+                        channel = self._spare.pop((node, endpoint), None) or self.open(node, endpoint)
+                        self._links[node] = PeerConnection(node, endpoint, channel)
+                    except NearsightError as error:  # its key was taken away since it joined
+                        self._log.warning("no connection to a peer", node=shown(node), reason=str(error))
+        return [link.channel for link in dropped]
+
+    def open(self, node: NodeId | None, endpoint: str) -> Channel:
+        """A channel of its own to a node; the caller closes it.
+
+        Raises
+        ------
+        Unauthenticated
+            If keys are used and this node's is not known.
+        """
+        security = None
+        if self._secret is not None:
+            key = self._key_of(node) if node is not None else None
+            if key is None:
+                raise Unauthenticated(
+                    f"there is no key of the node {shown(node or 0)}",
+                    advice="put the peer's NAME.key into the folder of allowed peers",
+                )
+            security = ClientSecurity(self._secret, key)
+        return Channel(
+            endpoint,
+            client_id=self._name,
+            settings=self._channel_settings,
+            security=security,
+            clock=self._clock,
+        )
+
+    def probe(
+        self, node: NodeId | None, endpoint: str, method: MethodDescriptor, request: Message, timeout_s: float
+    ) -> Future[Reply]:
+        """Begin a call to an address over a new connection, whether or not a peer is known there.
+
+        Raises
+        ------
+        NearsightError
+            If the node's key is not known, or the address is none.
+        """
+        channel = self.open(node, endpoint)
+        future = channel.call(method, request, timeout_s=timeout_s)
+        future.add_done_callback(lambda done: self._probed(node, endpoint, channel, done))
+        return future
+
+    def call(
+        self,
+        node: NodeId,
+        method: MethodDescriptor,
+        request: Message,
+        *,
+        timeout_s: float,
+        blobs: Sequence[Buffer] = (),
+        catalogue: str = "",
+    ) -> Future[Reply]:
+        """Begin a call to a peer; fails with `Unavailable` if it is not there."""
+        link = self._links.get(node)
+        if link is None:
+            return failed(_absent(node))
+        channel = link.channel
+        future = channel.call(method, request, timeout_s=timeout_s, blobs=blobs, catalogue=catalogue)
+        future.add_done_callback(lambda done: self._ended(link, channel, done))
+        return future
+
+    def ask(self, node: NodeId, method: MethodDescriptor, request: Message, *, timeout_s: float) -> Reply:
+        """Call a peer and wait; here a missing answer says nothing about presence, as the wait may be short.
+
+        Raises
+        ------
+        NearsightError
+            As the peer answered, or the call failed.
+        """
+        link = self._links.get(node)
+        if link is None:
+            raise _absent(node)
+        channel = link.channel
+        try:
+            reply = channel.ask(method, request, timeout_s=timeout_s)
+        except DeadlineExceeded:
+            link.slow = True
+            raise
+        except NearsightError as error:
+            self._failed(link, channel, error)
+            raise
+        self._answered(link, reply)
+        return reply
+
+    def is_slow(self, node: NodeId) -> bool:
+        """Whether the peer owes an answer for longer than answers take."""
+        link = self._links.get(node)
+        return link is not None and link.slow
+
+    def mark_slow(self, node: NodeId, *, doubt: bool = True) -> None:
+        """The peer takes longer than answers take; with ``doubt`` so much longer that it may be gone."""
+        link = self._links.get(node)
+        if link is not None:
+            link.slow = True
+            if doubt:
+                self._events.failed(node)
+
+    def doubt_all(self) -> None:
+        """This device slept: no connection is known to work."""
+        with self._lock:
+            for link in self._links.values():
+                link.broken = True
+
+    def count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
+        """Add the traffic of a call that the peer made."""
+        link = self._links.get(node)
+        if link is not None:
+            link.count(sent_bytes, received_bytes)
+
+    def traffic(self) -> dict[NodeId, Traffic]:
+        """By peer, those that are gone included."""
+        with self._lock:
+            found = dict(self._traffic)
+            for node, link in self._links.items():
+                found[node] = _sum(found.get(node), link)
+        return found
+
+    def close(self) -> None:
+        """End all connections; calls on them fail."""
+        with self._lock:
+            self._closed = True
+            channels = [self._drop(node).channel for node in list(self._links)]
+            channels += self._spare.values()
+            self._spare.clear()
+        for channel in channels:
+            channel.close()
+
+    def _drop(self, node: NodeId) -> PeerConnection:
+        link = self._links.pop(node)
+        self._traffic[node] = _sum(self._traffic.get(node), link)
+        if len(self._traffic) > _REMEMBERED_PEERS:
+            del self._traffic[next(iter(self._traffic))]
+        return link
+
+    def _probed(self, node: NodeId | None, endpoint: str, channel: Channel, done: Future[Reply]) -> None:
+        """Somebody answered there, or nobody: a connection that works replaces a broken one."""
+        unused: Channel | None = channel
+        if done.exception() is None:
+            reply = done.result()
+            node = node or getattr(reply.message, "node_id", None)
+            with self._lock:
+                link = self._links.get(node) if node else None
+                if link is not None and link.endpoint == endpoint:
+                    link.count(reply.sent_bytes, reply.received_bytes)
+                    if link.broken:
+                        unused, link.channel = link.channel, channel
+                        link.broken = False
+                elif node and not self._closed:
+                    unused = self._spare.pop((node, endpoint), None)
+                    self._spare[node, endpoint] = channel
+                    if len(self._spare) > _SPARE_CHANNELS:
+                        unused = unused or self._spare.pop(next(iter(self._spare)))
+        if unused is not None:
+            unused.close()
+
+    def _ended(self, link: PeerConnection, channel: Channel, done: Future[Reply]) -> None:
+        error = done.exception()
+        if error is None:
+            self._answered(link, done.result())
+        elif isinstance(error, NearsightError):
+            self._failed(link, channel, error)
+
+    def _answered(self, link: PeerConnection, reply: Reply) -> None:
+        doubted = link.slow or link.broken
+        link.slow = link.broken = False
+        link.count(reply.sent_bytes, reply.received_bytes)
+        now_s = self._clock.monotonic()
+        if doubted or now_s - link.told_s >= HEARD_EVERY_S:
+            link.told_s = now_s
+            self._events.heard(link.node)
+
+    def _failed(self, link: PeerConnection, channel: Channel, error: NearsightError) -> None:
+        if link.channel is channel and self._links.get(link.node) is link and says_absent(error):
+            link.broken = True
+            self._events.failed(link.node)
+
+
+_REMEMBERED_PEERS = 1024
+_SPARE_CHANNELS = 64
+
+
+def says_absent(error: BaseException) -> bool:
+    """Whether an error means that the peer cannot be reached, rather than that it refused."""
+    return isinstance(error, Unavailable | DeadlineExceeded | Unauthenticated)
+
+
+def max_message_bytes(settings: PeerSettings) -> int:
+    """The longest message between peers: one value of the largest size, or several small ones."""
+    return 2 * settings.value_limit_bytes + 16 * MESSAGE_OVERHEAD_BYTES
+
+
+def _absent(node: NodeId) -> Unavailable:
+    return Unavailable(f"the peer {shown(node)} is not there")
+
+
+def _sum(before: Traffic | None, link: PeerConnection) -> Traffic:
+    before = before or Traffic()
+    return Traffic(before.sent_bytes + link.sent_bytes, before.received_bytes + link.received_bytes)

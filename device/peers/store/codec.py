@@ -1,0 +1,160 @@
+"""Entries of the key-value store as messages, and back.
+
+The only place where entries meet protobuf. What comes in was written by strangers: `entry_from_proto` checks
+it before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from nearsight.common.errors import InvalidArgument, InvalidMessage
+from nearsight.device.peers.store.stamps import NEVER, Stamp
+from nearsight.device.peers.store.values import (
+    MAX_CONTRIBUTORS,
+    MAX_ITEMS,
+    Contribution,
+    Counters,
+    Entry,
+    ItemList,
+    ListItem,
+    Register,
+    canonical,
+    check_key,
+    counters,
+    item_list,
+)
+from nearsight.protos.peers_pb2 import (
+    ContributionMessage,
+    CountersMessage,
+    EntryMessage,
+    ListItemMessage,
+    ListMessage,
+    RegisterMessage,
+    StampMessage,
+)
+
+MAX_COUNTER: Final = 2**62
+"""Highest counter of a stamp, and highest count: sums and successors stay far from 64 bits."""
+MAX_TIME_TO_LIVE_S: Final = 366 * 86_400.0
+"""Longest life of an entry that has an end."""
+
+
+def entry_to_proto(entry: Entry, now_s: float) -> EntryMessage:
+    """The message of an entry; the time that it has left is at least a millisecond, as 0 means no end."""
+    message = EntryMessage(key=entry.key)
+    if entry.cleared != NEVER:
+        message.cleared.CopyFrom(_stamp_to_proto(entry.cleared))
+    if entry.renewed != NEVER:
+        message.renewed.CopyFrom(_stamp_to_proto(entry.renewed))
+    if entry.expires_s is not None:
+        left_s = min(entry.expires_s - now_s, MAX_TIME_TO_LIVE_S)
+        message.time_left_ms = max(1, round(left_s * 1000))
+    match entry.value:
+        case Register(value, stamp):
+            message.register.CopyFrom(RegisterMessage(value=value, stamp=_stamp_to_proto(stamp)))
+        case ItemList(items):
+            message.list.CopyFrom(ListMessage(items=map(_item_to_proto, items)))
+        case Counters(contributions):
+            message.counters.CopyFrom(
+                CountersMessage(contributions=map(_contribution_to_proto, contributions))
+            )
+        case None:
+            pass
+    return message
+
+
+def entry_from_proto(message: EntryMessage, now_s: float) -> Entry:
+    """The entry of a message, without what the message itself says to be deleted.
+
+    Raises
+    ------
+    InvalidMessage
+        If the key is no key, a stamp is missing or out of range, or a value is over the limits of its kind.
+    """
+    key = _checked_name(message.key, "key")
+    left_ms = message.time_left_ms
+    if left_ms > MAX_TIME_TO_LIVE_S * 1000:
+        raise InvalidMessage(f"an entry cannot live for {left_ms} ms")
+    entry = Entry(
+        key,
+        cleared=_stamp_from_proto(message.cleared) if message.HasField("cleared") else NEVER,
+        value=_value_from_proto(message),
+        expires_s=now_s + left_ms / 1000 if left_ms else None,
+        renewed=_stamp_from_proto(message.renewed) if message.HasField("renewed") else NEVER,
+    )
+    if entry.value is None and entry.cleared == NEVER:
+        raise InvalidMessage(f"the entry of {key!r} says nothing")
+    return canonical(entry)
+
+
+def _value_from_proto(message: EntryMessage) -> Register | ItemList | Counters | None:
+    match message.WhichOneof("value"):
+        case "register":
+            return Register(message.register.value, _stamp_from_proto(message.register.stamp))
+        case "list":
+            return _list_from_proto(message.list)
+        case "counters":
+            return _counters_from_proto(message.counters)
+        case _:
+            return None
+
+
+def _list_from_proto(message: ListMessage) -> ItemList:
+    items = message.items
+    if not 0 < len(items) <= MAX_ITEMS:
+        raise InvalidMessage(f"a list of {len(items)} items, the limit is 1 to {MAX_ITEMS}")
+    _check_different((item.value for item in items), "list items")
+    return item_list(ListItem(item.value, _stamp_from_proto(item.stamp), item.removed) for item in items)
+
+
+def _counters_from_proto(message: CountersMessage) -> Counters:
+    contributions = message.contributions
+    if not 0 < len(contributions) <= MAX_CONTRIBUTORS:
+        raise InvalidMessage(f"counters of {len(contributions)}, the limit is 1 to {MAX_CONTRIBUTORS}")
+    _check_different((each.contributor for each in contributions), "contributors")
+    return counters(map(_contribution_from_proto, contributions))
+
+
+def _contribution_from_proto(message: ContributionMessage) -> Contribution:
+    counts = {_checked_name(name, "counter"): count for name, count in message.counts.items()}
+    if max(counts.values(), default=0) > MAX_COUNTER:
+        raise InvalidMessage(f"a count is above {MAX_COUNTER}")
+    return Contribution(message.contributor, _stamp_from_proto(message.began), counts)
+
+
+def _contribution_to_proto(contribution: Contribution) -> ContributionMessage:
+    return ContributionMessage(
+        contributor=contribution.contributor,
+        began=_stamp_to_proto(contribution.began),
+        counts=contribution.counts,
+    )
+
+
+def _item_to_proto(item: ListItem) -> ListItemMessage:
+    return ListItemMessage(value=item.value, stamp=_stamp_to_proto(item.stamp), removed=item.removed)
+
+
+def _stamp_to_proto(stamp: Stamp) -> StampMessage:
+    return StampMessage(counter=stamp.counter, writer=stamp.writer)
+
+
+def _stamp_from_proto(message: StampMessage) -> Stamp:
+    if not 0 < message.counter <= MAX_COUNTER:
+        raise InvalidMessage(f"a stamp cannot have the counter {message.counter}")
+    return Stamp(message.counter, message.writer)
+
+
+def _checked_name(name: str, what: str) -> str:
+    try:
+        check_key(name, what)
+    except InvalidArgument as error:
+        raise InvalidMessage(error.message) from error
+    return name
+
+
+def _check_different(values: Iterable[object], what: str) -> None:
+    listed = list(values)
+    if len(set(listed)) < len(listed):
+        raise InvalidMessage(f"the same one twice among {what}")

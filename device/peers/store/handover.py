@@ -1,0 +1,344 @@
+"""Brings entries to where they belong after nodes came or went, and keeps replicas alike.
+
+One background thread does all of it: it offers digests of what belongs to others, sends what they lack, and
+says when it is through (see `View`). Whatever fails is done again, until it succeeds or the receiver is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from nearsight.common.background import BackgroundWorker
+from nearsight.common.clock import Clock
+from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.client import Reply
+from nearsight.device.peers.presence.identity import NodeId, shown
+from nearsight.device.peers.routing.cluster_view import ClusterView, View
+from nearsight.device.peers.routing.connections import PeerConnections
+from nearsight.device.peers.routing.kroute import RendezvousRouter
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.handover_plan import HandoverPlan, Placement
+from nearsight.device.peers.store.replica_calls import SLOWEST_BYTES_PER_S, WRITE
+from nearsight.device.peers.store.shared_store import SharedStore
+from nearsight.device.peers.store.values import Entry, size_bytes
+from nearsight.protos.peers_pb2 import (
+    DESCRIPTOR,
+    DigestMessage,
+    OfferRequest,
+    OfferResponse,
+    WriteRequest,
+    WriteResponse,
+)
+
+OFFER = DESCRIPTOR.services_by_name["Store"].methods_by_name["Offer"]
+SETTLE_AFTER_S = 0.05
+"""Nodes seldom come alone: wait a moment for the next."""
+PAUSE_PER_NODE_S = 0.1
+"""Longest wait for the next, by the number of nodes: each change is news for everybody from everybody, and a
+crowd that meets on one wireless channel would have no time left to meet."""
+CALM_AFTER_S = 2.0
+"""After so long without a change the next one is not part of a crowd's."""
+MISPLACED_AFTER_S = 0.005
+"""What was written by somebody who sees other nodes is missing where others look for it: make haste."""
+RETRY_AFTER_S = 1.0
+ASK_AFTER_S = 2.0
+"""A node that has not said by then that it is through is asked again."""
+MOST_ASKS = 3
+SWEEP_EVERY_S = 30.0
+SWEEP_TURNS = 4
+"""A quarter of all keys is compared with the other replicas at a time."""
+OFFERED_AT_ONCE = 512
+SENT_AT_ONCE = 256
+SENT_BYTES_AT_ONCE = 256 * 1024
+
+
+@dataclass(slots=True)
+class HandoverCounts:
+    """What was handed over so far."""
+
+    offered: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    refused: int = 0
+    failed: int = 0
+    dropped: int = 0
+
+
+class HandoverWorker:
+    """Hands over entries, in one thread.
+
+    Parameters
+    ----------
+    own : NodeId
+        This node.
+    shared : SharedStore
+        What it holds.
+    cluster : ClusterView
+        Who is there.
+    links : PeerConnections
+        To the others.
+    settings : PeerSettings
+        Replicas and patience.
+    clock : Clock
+        The time.
+    """
+
+    def __init__(
+        self,
+        own: NodeId,
+        shared: SharedStore,
+        cluster: ClusterView,
+        links: PeerConnections,
+        settings: PeerSettings,
+        clock: Clock,
+    ) -> None:
+        self._own = own
+        self._shared = shared
+        self._cluster = cluster
+        self._links = links
+        self._settings = settings
+        self._clock = clock
+        self._router = RendezvousRouter()
+        self._log = get_logger("peers.handover")
+        self._worker = BackgroundWorker(clock, "peers-handover")
+        self._lock = threading.Lock()
+        self._misplaced: set[str] = set()
+        self._passed: list[Placement] = [self._placement(cluster.view.nodes)]
+        self._everything = False
+        self._tell_all = False
+        self._askers: set[NodeId] = set()
+        self._pause_s = SETTLE_AFTER_S
+        self._changed_s = float("-inf")
+        self._asked_s: dict[NodeId, float] = {}
+        # Only the worker's thread touches these.
+        self._before: tuple[Placement, ...] = ()
+        self._view = cluster.view
+        self._turn = 0
+        self._asks: dict[NodeId, int] = {}
+        self.counts = HandoverCounts()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._worker.start()
+        self._worker.submit(self._sweep, name="sweep", after_s=SWEEP_EVERY_S)
+
+    def stop(self) -> None:
+        """End the thread, after what it is doing."""
+        self._worker.stop(self._settings.read_timeout_s)
+
+    def changed(self, before: View, after: View) -> None:
+        """Other nodes are there now. Call it in the order of the changes."""
+        stayed = {n for n in before.nodes & after.nodes if before.incarnations[n] == after.incarnations[n]}
+        now_s = self._clock.monotonic()
+        with self._lock:
+            # One that has started anew holds nothing, as if it had been away.
+            self._passed += [self._placement(frozenset(stayed)), self._placement(after.nodes)]
+            self._tell_all = True
+            if now_s - self._changed_s > CALM_AFTER_S:
+                self._pause_s = SETTLE_AFTER_S
+            self._changed_s = now_s
+            pause_s = self._pause_s
+        self._soon(pause_s)
+        self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
+
+    def misplaced(self, keys: Iterable[str]) -> None:
+        """Entries came from somebody who sees other nodes; they may belong elsewhere too."""
+        with self._lock:
+            self._misplaced.update(keys)
+        self._soon(MISPLACED_AFTER_S)
+
+    def asked(self, node: NodeId) -> None:
+        """A node wants everything offered once more."""
+        now_s = self._clock.monotonic()
+        with self._lock:
+            nodes = self._cluster.view.nodes
+            recently = now_s - self._asked_s.get(node, float("-inf")) < RETRY_AFTER_S
+            if node not in nodes or recently:
+                return
+            self._asked_s[node] = now_s
+            self._passed += [self._placement(nodes - {node}), self._placement(nodes)]
+            self._askers.add(node)
+        self._soon()
+
+    def resynchronise(self) -> None:
+        """This device slept: offer everything to everybody, and have it offered everything."""
+        with self._lock:
+            self._everything = True
+        self._soon()
+        self._worker.submit(self._ask_missing, name="ask")
+
+    def leave(self, timeout_s: float) -> None:
+        """Give everything to those who are to hold it when this node is gone; waits so long at most."""
+        done = threading.Event()
+        self._worker.submit(lambda: self._give_away(done))
+        done.wait(timeout_s)
+
+    def _soon(self, after_s: float = SETTLE_AFTER_S) -> None:
+        self._worker.submit(self._run, name="handover", after_s=after_s)
+
+    def _placement(self, nodes: frozenset[NodeId]) -> Placement:
+        return Placement(nodes, self._settings.replicas, self._router)
+
+    def _run(self) -> None:
+        """Offer what has to be offered now."""
+        with self._lock:
+            view = self._cluster.view
+            passed, self._passed = self._passed, []
+            misplaced, self._misplaced = self._misplaced, set()
+            everything, self._everything = self._everything, False
+            tell_all, self._tell_all = self._tell_all or everything, False
+            askers, self._askers = self._askers, set()
+            if tell_all:
+                longest_s = max(SETTLE_AFTER_S, PAUSE_PER_NODE_S * len(view.nodes))
+                self._pause_s = min(2 * self._pause_s, longest_s)
+        told = (view.nodes if tell_all else view.nodes & askers) - {self._own}
+        after = self._placement(view.nodes)
+        before = () if everything else (*self._before, *passed)
+        anew = everything or bool(passed)
+        plan = HandoverPlan(self._own, self._shared.keys() if anew else (), before if anew else (), after)
+        for key in misplaced:
+            plan.add(key)
+        failed = self._carry_out(plan, view, told)
+        if not failed and self._cluster.view.digest == view.digest:
+            if anew:
+                self._before = (after,)
+        else:
+            with self._lock:
+                self._misplaced |= misplaced
+                if anew:
+                    self._passed = [after, *self._passed]
+                    self._everything = self._everything or everything
+                # Those who have heard need not hear it again; if others are there now, all are told anyway.
+                self._askers |= failed & told
+            self._before = before
+            self._worker.submit(self._run, name="handover", after_s=RETRY_AFTER_S)
+
+    def _sweep(self) -> None:
+        """Compare part of the entries with the other replicas, and drop what only others should hold."""
+        self._worker.submit(self._sweep, name="sweep", after_s=SWEEP_EVERY_S)
+        view = self._cluster.view
+        keys = self._shared.keys()
+        plan = HandoverPlan.anti_entropy(
+            self._own, keys, self._turn, SWEEP_TURNS, self._placement(view.nodes)
+        )
+        self._turn += 1
+        digests = self._shared.digests(keys)
+        self._carry_out(plan, view, frozenset(), displace=False)
+        if self._cluster.view is view:
+            self.counts.dropped += self._shared.drop({key: digests[key] for key in plan.droppable()})
+
+    def _ask_missing(self) -> None:
+        """Ask those that have not said that they are through; in the end, do without."""
+        with self._lock:
+            calm_s = self._clock.monotonic() - self._changed_s
+        if calm_s < ASK_AFTER_S:  # they have not had the time to say so
+            self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S - calm_s)
+            return
+        view = self._cluster.view
+        missing = self._cluster.missing()
+        self._asks = {node: self._asks.get(node, 0) + 1 for node in missing}
+        for node in missing:
+            if self._asks[node] > MOST_ASKS:
+                # It answers pings and nothing else, or sees other nodes for good: no reason to wait for ever.
+                self._cluster.complete(node, view.digest)
+            else:
+                self._offer(node, (), view, ask=True)
+        if missing:
+            self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
+
+    def _give_away(self, done: threading.Event) -> None:
+        view = self._cluster.view
+        with self._lock:
+            before = (*self._before, *self._passed)
+        plan = HandoverPlan(self._own, self._shared.keys(), before, self._placement(view.nodes - {self._own}))
+        self._carry_out(plan, view, frozenset())
+        done.set()
+
+    def _carry_out(
+        self, plan: HandoverPlan, view: View, told: frozenset[NodeId], *, displace: bool = True
+    ) -> set[NodeId]:
+        """Offer what the plan says, and tell these nodes that it was all; returns those it failed with."""
+        receivers = sorted(plan.receivers(), key=self._links.is_slow)
+        through = {node: self._offer(node, (), view, complete=True) for node in told.difference(receivers)}
+        failed: set[NodeId] = set()
+        for number, node in enumerate(receivers):
+            if self._cluster.view.digest != view.digest:
+                failed.update(receivers[number:])
+                break
+            try:
+                self._give(node, plan, view, displace=displace)
+                if node in told:
+                    through[node] = self._offer(node, (), view, complete=True)
+            except NearsightError as error:
+                self.counts.failed += 1
+                self._log.debug("hand-over failed", node=shown(node), reason=str(error))
+                failed.add(node)
+        return failed | {node for node, future in through.items() if future.exception() is not None}
+
+    def _give(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
+        """Offer a node what the plan has for it, and send what it wants."""
+        keys = plan.offers(node)
+        for start in range(0, len(keys), OFFERED_AT_ONCE):
+            batch = keys[start : start + OFFERED_AT_ONCE]
+            digests = self._shared.digests(batch)
+            offer = [DigestMessage(key=key, digest=digest) for key, digest in digests.items()]
+            response = self._offer(node, offer, view).result().message
+            if not isinstance(response, OfferResponse):
+                raise InternalError("an offer was answered with something else")
+            wanted = set(response.wanted) & digests.keys()
+            self.counts.offered += len(digests)
+            plan.confirmed(node, [key for key in batch if key not in wanted])
+            for entries in _portions(self._shared.to_hand_on(wanted)):
+                refused = self._send(node, entries, view, displace=displace)
+                plan.refused(node, refused)
+                plan.confirmed(node, [entry.key for entry in entries if entry.key not in refused])
+            # Of the wanted ones, those that came to an end since are no longer to be given.
+            plan.confirmed(node, wanted)
+
+    def _send(self, node: NodeId, entries: Sequence[Entry], view: View, *, displace: bool) -> set[str]:
+        """Send entries; returns the keys of those that the node refused."""
+        request = WriteRequest(
+            entries=map(self._shared.encode, entries), view=view.digest, only_if_room=not displace
+        )
+        size = request.ByteSize()
+        timeout_s = self._settings.read_timeout_s + size / SLOWEST_BYTES_PER_S
+        response = self._links.call(node, WRITE, request, timeout_s=timeout_s).result().message
+        if not isinstance(response, WriteResponse):
+            raise InternalError("a write was answered with something else")
+        refused = {refusal.key for refusal in response.refused}
+        self.counts.refused += len(refused)
+        self.counts.sent += len(entries)
+        self.counts.sent_bytes += size
+        return refused
+
+    def _offer(
+        self,
+        node: NodeId,
+        entries: Sequence[DigestMessage],
+        view: View,
+        *,
+        complete: bool = False,
+        ask: bool = False,
+    ) -> Future[Reply]:
+        request = OfferRequest(
+            entries=entries, node_id=self._own, view=view.digest, complete=complete, ask=ask
+        )
+        return self._links.call(node, OFFER, request, timeout_s=self._settings.read_timeout_s)
+
+
+def _portions(entries: Sequence[Entry]) -> Iterable[list[Entry]]:
+    """Parts that fit a message."""
+    part: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if part and (len(part) == SENT_AT_ONCE or size + size_bytes(entry) > SENT_BYTES_AT_ONCE):
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += size_bytes(entry)
+    if part:
+        yield part

@@ -1,0 +1,171 @@
+"""Which entries go to whom when nodes come and go, so that each is held by its replicas (5.4.2).
+
+Whoever holds an entry offers it to the replicas that are new to it. Who is no replica itself offers it to all
+of them, and may drop it once each of them has it. Membership may change again before a plan is done: then
+nobody can be sure to have what was still to be offered, and the next plan offers it again.
+
+Devices may see different nodes for a while. Since all rank alike, whoever drops an entry leaves it with nodes
+that rank above itself, so that no two ever rely on each other's copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import xxhash
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.routing.kroute import RendezvousRouter
+
+_MAX_BEFORE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where keys belong: the first replicas among these nodes.
+
+    Parameters
+    ----------
+    nodes : frozenset[NodeId]
+        All that are there; without this device when it leaves.
+    count : int
+        Replicas of each key.
+    router : RendezvousRouter
+        Ranks the nodes.
+    """
+
+    nodes: frozenset[NodeId]
+    count: int
+    router: RendezvousRouter
+
+    def replicas(self, key: str) -> tuple[NodeId, ...]:
+        """Who is to hold the key, the first replica first."""
+        return self.router.replicas(key, self.nodes, self.count)
+
+
+class HandoverPlan:
+    """What one device has to offer, and what it may drop afterwards. Not thread-safe.
+
+    Parameters
+    ----------
+    own : NodeId
+        This device.
+    keys : Iterable[str]
+        All that it holds.
+    before : tuple[Placement, ...]
+        The last placement in which every key was known to be, and those that came since. Empty: nothing is
+        known, so that everything is offered to all replicas.
+    after : Placement
+        Where keys belong now.
+    """
+
+    def __init__(
+        self, own: NodeId, keys: Iterable[str], before: tuple[Placement, ...], after: Placement
+    ) -> None:
+        self._own = own
+        self._before = before if len(before) <= _MAX_BEFORE else ()
+        self._after = after
+        self._offers: dict[NodeId, dict[str, None]] = {}
+        self._spare: dict[str, set[NodeId]] = {}
+        self._droppable: set[str] = set()
+        later = []
+        for key in keys:
+            replicas = set(after.replicas(key))
+            having = self._having(key) & replicas
+            self._offer(key, replicas - having)
+            if own not in replicas and replicas:
+                later.append((key, having))
+        # Who should have an entry already is asked last: a device that leaves may not have the time.
+        for key, having in later:
+            self._offer(key, having)
+            self._spare[key] = set(after.replicas(key))
+
+    @classmethod
+    def anti_entropy(
+        cls, own: NodeId, keys: Iterable[str], turn: int, turns: int, after: Placement
+    ) -> HandoverPlan:
+        """A plan that offers part of the entries to all of their replicas, who should have them already.
+
+        Parameters
+        ----------
+        own, keys, after
+            As for the class.
+        turn, turns : int
+            Which part, counting on without end, of how many.
+
+        Raises
+        ------
+        InvalidArgument
+            If ``turns`` is not positive.
+        """
+        if turns < 1:
+            raise InvalidArgument(f"anti-entropy takes at least one turn, not {turns}")
+        part = [key for key in keys if (xxhash.xxh3_64_intdigest(key.encode()) - turn) % turns == 0]
+        return cls(own, part, (), after)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to offer."""
+        return not self._offers
+
+    def receivers(self) -> tuple[NodeId, ...]:
+        """Those that something is left to offer to."""
+        return tuple(self._offers)
+
+    def offers(self, node: NodeId) -> tuple[str, ...]:
+        """What is left to offer to a node; first what it cannot have yet."""
+        return tuple(self._offers.get(node, ()))
+
+    def add(self, key: str) -> None:
+        """An entry came or changed in the meantime, and nobody knows who has it."""
+        replicas = set(self._after.replicas(key))
+        self._offer(key, replicas)
+        self._droppable.discard(key)
+        if self._own not in replicas and replicas:
+            self._spare[key] = replicas
+
+    def confirmed(self, node: NodeId, keys: Iterable[str]) -> None:
+        """The node has these entries: it did not want them, or it took them."""
+        for key in self._settle(node, keys):
+            waiting = self._spare.get(key)
+            if waiting is None:
+                continue
+            waiting.discard(node)
+            if not waiting:
+                del self._spare[key]
+                self._droppable.add(key)
+
+    def refused(self, node: NodeId, keys: Iterable[str]) -> None:
+        """The node does not take these: they are not offered again by this plan, and not dropped."""
+        for key in self._settle(node, keys):
+            self._spare.pop(key, None)
+
+    def droppable(self) -> frozenset[str]:
+        """What this device is no replica of, and all replicas have."""
+        return frozenset(self._droppable)
+
+    def dropped(self, keys: Iterable[str]) -> None:
+        """These were dropped."""
+        self._droppable.difference_update(keys)
+
+    def _having(self, key: str) -> set[NodeId]:
+        """Who was to hold the key all the time."""
+        if not self._before:
+            return set()
+        return set.intersection(*(set(placement.replicas(key)) for placement in self._before))
+
+    def _offer(self, key: str, nodes: Iterable[NodeId]) -> None:
+        for node in nodes:
+            if node != self._own:
+                self._offers.setdefault(node, {})[key] = None
+
+    def _settle(self, node: NodeId, keys: Iterable[str]) -> list[str]:
+        offered = self._offers.get(node, {})
+        settled = [key for key in keys if key in offered]
+        for key in settled:
+            del offered[key]
+        if not offered:
+            self._offers.pop(node, None)
+        return settled

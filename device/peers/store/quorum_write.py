@@ -1,0 +1,236 @@
+"""Writes: which nodes take an entry, and when the write is done (`WritePlan`), and the calls (`QuorumWrite`).
+
+A write is done when as many of the nodes that are there took it as there are replicas, in the order of the
+key's ranking; a node that fails is replaced by the next. A node that refuses is not replaced: if it is full,
+another node is not the right place either, and if it lies, it costs one copy and no more. A node that failed
+and is still there in the end must take the entry after all, or readers that ask it first would not find it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unavailable
+from nearsight.common.rpc.client import Reply
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store.replica_calls import (
+    BUSY_WAIT_S,
+    LEAST_TIMEOUT_S,
+    SLOWEST_BYTES_PER_S,
+    WRITE,
+    StoreCalls,
+    unreadable,
+)
+from nearsight.device.peers.store.shared_store import refusal_error
+from nearsight.device.peers.store.values import Entry
+from nearsight.protos.peers_pb2 import WriteRequest
+
+MOST_REPETITIONS: Final = 4
+"""How often a write is repeated to nodes that failed and are still there: until presence has found out."""
+
+
+class QuorumWrite:
+    """One write on its way.
+
+    Parameters
+    ----------
+    client : StoreCalls
+        Reaches the nodes.
+    entry : Entry
+        What is written.
+
+    Attributes
+    ----------
+    future : Future of sequence of Entry
+        Ends with what the nodes know that the writer did not, or a `NearsightError`.
+    """
+
+    def __init__(self, client: StoreCalls, entry: Entry) -> None:
+        self._client = client
+        self._entry = entry
+        self._view = client.route.view
+        self._write = WritePlan(client.route.ranking(entry.key, self._view), client.settings.replicas)
+        self._request = WriteRequest(entries=[client.own.shared.encode(entry)], view=self._view.digest)
+        self._transfer_s = self._request.ByteSize() / SLOWEST_BYTES_PER_S
+        self._patience_s = client.settings.read_timeout_s + self._transfer_s
+        self._ends_s = client.clock.monotonic() + 2 * self._patience_s
+        self._lock = threading.Lock()
+        self._newer: list[Entry] = []
+        self._repetitions = 0
+        self.future: Future[Sequence[Entry]] = Future()
+
+    def begin(self) -> None:
+        """Write to the first nodes."""
+        with self._lock:
+            nodes = self._write.begin()
+        self._send(nodes)
+        if not self._write.done:
+            self._client.look_later(self._take_long, self._client.settings.hedge_s)
+
+    def _take_long(self) -> None:
+        with self._lock:
+            late = () if self._write.done else self._write.outstanding
+        for node in late:
+            self._client.links.mark_slow(node)
+
+    def _send(self, nodes: Sequence[NodeId]) -> None:
+        client = self._client
+        for node in nodes:
+            if node == client.route.own:
+                newer, reason = client.own.service.take(self._entry, self._view.digest)
+                self._taken(node, [newer] if newer is not None else [], reason)
+                continue
+            left_s = self._ends_s - client.clock.monotonic()
+            patience_s = self._patience_s
+            if client.links.is_slow(node):  # it owes answers already
+                patience_s = min(patience_s, 2 * client.settings.hedge_s + self._transfer_s)
+            timeout_s = max(LEAST_TIMEOUT_S, min(patience_s, left_s))
+            call = client.links.call(node, WRITE, self._request, timeout_s=timeout_s)
+            call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
+
+    def _repeat(self) -> None:
+        """Nodes that failed may be gone by now, or there again."""
+        lacking = self._write.lacking(self._client.route.ranking(self._entry.key))
+        with self._lock:
+            self._write.repeat(lacking)
+        self._go_on(lacking, ended=not lacking)
+
+    def _came(self, node: NodeId, done: Future[Reply]) -> None:
+        client = self._client
+        try:
+            newer, reason = client.newer_of(self._entry.key, done.result())
+        except Overloaded as error:
+            if client.clock.monotonic() + 2 * BUSY_WAIT_S < self._ends_s:
+                client.again_later(lambda: self._send((node,)))
+            else:
+                self._failed(node, error)
+        except NearsightError as error:
+            self._failed(node, error)
+        except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this write
+            self._failed(node, unreadable(error))
+        else:
+            self._taken(node, newer, reason)
+
+    def _taken(self, node: NodeId, newer: list[Entry], reason: str) -> None:
+        with self._lock:
+            if reason:
+                nodes = self._write.refused(node, refusal_error(self._entry.key, reason))
+            else:
+                self._newer += newer
+                nodes = self._write.taken(node)
+            ended = self._write.done
+        self._go_on(nodes, ended=ended)
+
+    def _failed(self, node: NodeId, error: NearsightError) -> None:
+        with self._lock:
+            if self._repetitions and isinstance(error, DeadlineExceeded):
+                self._repetitions = MOST_REPETITIONS  # it is there, and no use
+            nodes = self._write.failed(node, error)
+            ended = self._write.done
+        self._go_on(nodes, ended=ended)
+
+    def _go_on(self, nodes: Sequence[NodeId], *, ended: bool) -> None:
+        self._send(nodes)
+        if not ended:
+            return
+        ranking = self._client.route.ranking(self._entry.key)
+        lacking = self._write.lacking(ranking)
+        if lacking and self._repetitions < MOST_REPETITIONS:
+            self._repetitions += 1
+            self._client.again_later(self._repeat, self._repetitions)
+            return
+        try:
+            self._write.check(ranking)
+        except NearsightError as error:
+            self._client.counts.failed += 1
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(tuple(self._newer))
+
+
+class WritePlan:
+    """The course of one write. Not thread-safe.
+
+    Parameters
+    ----------
+    ranking : sequence of NodeId
+        All nodes, the first responsible one first.
+    replicas : int
+        How many of them are to take it.
+
+    Attributes
+    ----------
+    done : bool
+        Whether `check` may be called.
+    """
+
+    def __init__(self, ranking: Sequence[NodeId], replicas: int) -> None:
+        self._ranking = ranking
+        self._replicas = replicas
+        self._next = 0
+        self._outstanding: set[NodeId] = set()
+        self._taken: set[NodeId] = set()
+        self._error: NearsightError | None = None
+        self._refused: set[NodeId] = set()
+        self.done = False
+
+    @property
+    def outstanding(self) -> frozenset[NodeId]:
+        """The nodes that have not answered yet."""
+        return frozenset(self._outstanding)
+
+    def begin(self) -> tuple[NodeId, ...]:
+        """The nodes to write to first."""
+        return self._go_on()
+
+    def taken(self, node: NodeId) -> tuple[NodeId, ...]:
+        """A node took it; returns the nodes to write to now."""
+        self._outstanding.discard(node)
+        self._taken.add(node)
+        return self._go_on()
+
+    def refused(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
+        """A node does not want it; returns the nodes to write to now."""
+        self._outstanding.discard(node)
+        self._refused.add(node)
+        self._error = error
+        return self._go_on()
+
+    def failed(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
+        """A node did not answer; returns the nodes to write to now."""
+        self._outstanding.discard(node)
+        if not self._refused:
+            self._error = error
+        return self._go_on()
+
+    def lacking(self, ranking: Sequence[NodeId]) -> tuple[NodeId, ...]:
+        """The nodes that should have taken it, as nodes are ranked now, and did not."""
+        settled = self._taken | self._refused
+        return tuple(node for node in ranking[: self._replicas] if node not in settled)
+
+    def repeat(self, nodes: Sequence[NodeId]) -> None:
+        """It is sent to these once more."""
+        self._outstanding.update(nodes)
+        self.done = not self._outstanding
+
+    def check(self, ranking: Sequence[NodeId]) -> None:
+        """Return if one of the nodes that are responsible, as nodes are ranked now, took it.
+
+        Raises
+        ------
+        NearsightError
+            Why not.
+        """
+        if self._taken.isdisjoint(ranking[: self._replicas]):
+            raise self._error or Unavailable("none of the nodes that are responsible could be reached")
+
+    def _go_on(self) -> tuple[NodeId, ...]:
+        wanted = self._replicas - len(self._taken | self._refused | self._outstanding)
+        following = tuple(self._ranking[self._next : self._next + max(0, wanted)])
+        self._next += len(following)
+        self._outstanding.update(following)
+        self.done = not self._outstanding
+        return following

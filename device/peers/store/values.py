@@ -1,0 +1,380 @@
+"""What a key holds, as states that merge: so that splits, retries and duplicates do no harm (5.4.3).
+
+A value is one of three. A *register* is one byte string: the last writer wins. A *list* is a set of byte
+strings, each with the stamp of its addition or removal. *Counters* hold, per contributor, what it has added
+in all: the larger number wins, so nothing is counted twice. Deleting a key clears everything that was
+written up to a stamp. Two states of a key merge into one, and it does not matter in which order, how often,
+or over which devices they come (Shapiro et al., Conflict-free Replicated Data Types, 2011).
+
+Each write in a state has its stamp, and everything that is dropped is dropped by stamp: what `cleared`
+covers, the oldest items of a list that is full, and what was written before a later write of *another* kind
+of value. Hence a state that drops early and one that drops late come to the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import xxhash
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.device.peers.store.stamps import NEVER, Stamp
+
+MAX_KEY_BYTES: Final = 512
+"""Longest key, and longest name of a counter, in UTF-8."""
+MAX_ITEMS: Final = 256
+"""Most items of a list, removed ones included; the oldest make room. The same on all devices."""
+MAX_LIST_BYTES: Final = 512 * 1024
+"""Most bytes of the items of a list together; the oldest make room, but for the newest."""
+MAX_CONTRIBUTORS: Final = 256
+"""Most contributors to the counters of one key; those that began first make room."""
+MAX_COUNTERS_BYTES: Final = 512 * 1024
+"""Most bytes of the counters of one key; those that began first make room, but for the latest."""
+
+_STAMP_BYTES = 18  # a counter and a writer, as on the wire
+_ENTRY_BYTES = 64  # stamps, time to live and field headers of one entry
+_COUNT_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A byte string, last writer wins."""
+
+    value: bytes
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class ListItem:
+    """A byte string that was added to a list, or removed from it."""
+
+    value: bytes
+    stamp: Stamp
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ItemList:
+    """A list without duplicates, oldest first; use `item_list` to make one."""
+
+    items: tuple[ListItem, ...]
+
+    def values(self) -> tuple[bytes, ...]:
+        """What is in the list, oldest first."""
+        return tuple(item.value for item in self.items if not item.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one contributor has added in all.
+
+    Parameters
+    ----------
+    contributor : int
+        64 bits, fresh for each beginning.
+    began : Stamp
+        When it began to count.
+    counts : Mapping[str, int]
+        What it counted since then, none of it 0.
+    """
+
+    contributor: int
+    began: Stamp
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Sums over contributors, who began first being first; use `counters` to make one."""
+
+    contributions: tuple[Contribution, ...]
+
+    def totals(self) -> dict[str, int]:
+        """The sum of each counter."""
+        totals: Counter[str] = Counter()
+        for contribution in self.contributions:
+            totals.update(contribution.counts)
+        return dict(totals)
+
+
+Value = Register | ItemList | Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The whole state of one key at one time.
+
+    Parameters
+    ----------
+    key : str
+        Which key.
+    cleared : Stamp
+        Everything up to this was deleted; `NEVER` if nothing was.
+    value : Register, ItemList, Counters or None
+        None: it was deleted, and this says so to others (a tombstone).
+    expires_s : float or None
+        When the entry ends, on the clock of this device; None: it does not.
+    renewed : Stamp
+        The write that said so. Whichever write was last decides how long the key lives. Only to be given for
+        counters, whose additions have no stamps of their own.
+    """
+
+    key: str
+    cleared: Stamp = NEVER
+    value: Value | None = None
+    expires_s: float | None = None
+    renewed: Stamp = NEVER
+
+    @property
+    def empty(self) -> bool:
+        """Whether who reads finds nothing: the key was deleted, or all items of its list were removed."""
+        return self.value is None or (isinstance(self.value, ItemList) and not self.value.values())
+
+
+def item_list(items: Iterable[ListItem]) -> ItemList:
+    """A list of these; of equal items the latest counts."""
+    latest: dict[bytes, ListItem] = {}
+    for item in items:
+        known = latest.get(item.value)
+        # With one stamp for both (a writer's fault), removal wins everywhere.
+        if known is None or (item.stamp, item.removed) > (known.stamp, known.removed):
+            latest[item.value] = item
+    return ItemList(tuple(sorted(latest.values(), key=lambda item: (item.stamp, item.value))))
+
+
+def counters(contributions: Iterable[Contribution]) -> Counters:
+    """Counters of these; per contributor its latest beginning, and the highest of each number since then."""
+    by_contributor: dict[int, Contribution] = {}
+    for contribution in contributions:
+        known = by_contributor.get(contribution.contributor)
+        if known is None or known.began < contribution.began:
+            by_contributor[contribution.contributor] = _without_zeros(contribution)
+        elif known.began == contribution.began:
+            counts = dict(known.counts)
+            for name, count in contribution.counts.items():
+                if count > counts.get(name, 0):
+                    counts[name] = count
+            by_contributor[contribution.contributor] = replace(known, counts=counts)
+    return Counters(tuple(sorted(by_contributor.values(), key=lambda each: (each.began, each.contributor))))
+
+
+def _without_zeros(contribution: Contribution) -> Contribution:
+    if all(contribution.counts.values()):
+        return contribution
+    return replace(contribution, counts={name: count for name, count in contribution.counts.items() if count})
+
+
+def check_key(key: str, what: str = "key") -> None:
+    """Refuse what cannot be a key, or the name of a counter.
+
+    Raises
+    ------
+    InvalidArgument
+        If it is empty, no valid Unicode, longer than `MAX_KEY_BYTES` in UTF-8, or has a NUL.
+    """
+    try:
+        length = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"a {what} must be valid Unicode") from error
+    if "\0" in key:
+        raise InvalidArgument(f"a {what} must not have a NUL character")
+    if not 0 < length <= MAX_KEY_BYTES:
+        raise InvalidArgument(f"a {what} must have 1 to {MAX_KEY_BYTES} bytes, got {length}")
+
+
+def canonical(entry: Entry) -> Entry:
+    """The entry without what it says to be deleted, and within the limits: as merging leaves it behind."""
+    cleared = max(entry.cleared, _overflow(entry.value))
+    value = _written_after(entry.value, cleared)
+    renewed = latest_stamp(entry)
+    if value is entry.value and renewed == entry.renewed:
+        return entry
+    return replace(entry, cleared=cleared, value=value, renewed=renewed)
+
+
+def latest_stamp(entry: Entry) -> Stamp:
+    """The latest write that the entry tells of: a clock has to be past it before it writes this key."""
+    return max(entry.renewed, entry.cleared, _latest(entry.value))
+
+
+def merged(one: Entry, other: Entry) -> Entry:
+    """The state that knows what both know: commutative, associative and idempotent.
+
+    Raises
+    ------
+    InvalidArgument
+        If the entries have different keys.
+    """
+    if one.key != other.key:
+        raise InvalidArgument("entries of different keys do not merge")
+    one, other = canonical(one), canonical(other)
+    cleared = max(one.cleared, other.cleared)
+    mine, theirs = _written_after(one.value, cleared), _written_after(other.value, cleared)
+    value: Value | None
+    if mine is None or theirs is None:
+        value = mine if theirs is None else theirs
+    elif type(mine) is type(theirs):
+        value = _joined(mine, theirs)
+        cleared = max(cleared, _overflow(value))
+        value = _written_after(value, cleared)
+    else:  # the last writer decides what kind of value this is; what was before is as good as deleted
+        older, newer = sorted((mine, theirs), key=_latest)
+        cleared = max(cleared, _latest(older))
+        value = _written_after(newer, cleared)
+    renewed = max(one.renewed, other.renewed)
+    ends = [each.expires_s for each in (one, other) if each.renewed == renewed]
+    expires_s = max((end for end in ends if end is not None), default=None) if None not in ends else None
+    return Entry(one.key, cleared, value, expires_s, renewed)
+
+
+def unknown_to_writer(written: Entry, held: Entry) -> Entry | None:
+    """What somebody who wrote a state needs to know of what is held: what its write lost to.
+
+    Returns
+    -------
+    Entry or None
+        Deletions that cover the write; the register that won; the same items and contributions as they are
+        held; None if the write says all that there is about it.
+    """
+    held = canonical(held)
+    value = _about_the_same(written.value, held.value)
+    survives = written.value is None or _written_after(written.value, held.cleared) == written.value
+    if value is None and survives:
+        return None
+    return replace(held, value=value)
+
+
+def digest(entry: Entry) -> int:
+    """64 bits that differ when the states differ; how long they live is left out, as clocks differ."""
+    hashed = xxhash.xxh3_64()
+    hashed.update(_pack(entry.cleared, 0))
+    match entry.value:
+        case Register(value, stamp):
+            hashed.update(_pack(stamp, 1) + value)
+        case ItemList(items):
+            for item in items:
+                hashed.update(_pack(item.stamp, 3 if item.removed else 2, len(item.value)) + item.value)
+        case Counters(contributions):
+            for each in contributions:
+                hashed.update(_pack(each.began, 4, each.contributor))
+                names = sorted(each.counts)
+                counts = (each.counts[name] for name in names)
+                hashed.update(struct.pack(f">{len(names) + 1}Q", len(names), *counts))
+                hashed.update("\0".join(names).encode())
+        case None:
+            pass
+    return hashed.intdigest()
+
+
+def size_bytes(entry: Entry) -> int:
+    """About what the entry takes as a message; what limits on bytes refer to."""
+    size = _ENTRY_BYTES + len(entry.key)
+    match entry.value:
+        case Register(value):
+            size += len(value) + _STAMP_BYTES
+        case ItemList(items):
+            size += sum(len(item.value) for item in items) + len(items) * (_STAMP_BYTES + 4)
+        case Counters(contributions):
+            size += sum(map(_contribution_bytes, contributions))
+        case None:
+            pass
+    return size
+
+
+def _pack(stamp: Stamp, kind: int, number: int = 0) -> bytes:
+    return struct.pack(">BQQQ", kind, stamp.counter, stamp.writer, number)
+
+
+def _latest(value: Value | None) -> Stamp:
+    match value:
+        case Register(stamp=stamp):
+            return stamp
+        case ItemList(items) if items:
+            return items[-1].stamp
+        case Counters(contributions) if contributions:
+            return contributions[-1].began
+        case _:
+            return NEVER
+
+
+def _overflow(value: Value | None) -> Stamp:
+    """Up to which stamp a value has to lose its oldest parts, to be within the limits; `NEVER` if it is.
+
+    What goes counts as deleted: else an older part that came later would find the room of a newer one. That
+    holds as parts never shrink; therefore a contributor that begins anew takes a new name.
+    """
+    match value:
+        case ItemList(items):
+            parts = [(item.stamp, len(item.value)) for item in items]
+            return _up_to(parts, MAX_ITEMS, MAX_LIST_BYTES)
+        case Counters(contributions):
+            parts = [(each.began, _contribution_bytes(each)) for each in contributions]
+            return _up_to(parts, MAX_CONTRIBUTORS, MAX_COUNTERS_BYTES)
+        case _:
+            return NEVER
+
+
+def _up_to(parts: list[tuple[Stamp, int]], most: int, most_bytes: int) -> Stamp:
+    overflow, excess = NEVER, len(parts) - most
+    size = sum(part_bytes for _, part_bytes in parts)
+    for stamp, part_bytes in parts[:-1]:
+        if excess <= 0 and size <= most_bytes:
+            break
+        overflow, excess, size = stamp, excess - 1, size - part_bytes
+    return overflow
+
+
+def _contribution_bytes(contribution: Contribution) -> int:
+    counts = contribution.counts
+    return _STAMP_BYTES + 10 + sum(map(len, counts)) + len(counts) * _COUNT_BYTES
+
+
+def _written_after(value: Value | None, cleared: Stamp) -> Value | None:
+    """What of the value is later than the stamp; the value itself if all of it is."""
+    match value:
+        case Register(stamp=stamp):
+            return value if stamp > cleared else None
+        case ItemList(items):
+            if items and items[0].stamp > cleared:
+                return value
+            kept = tuple(itertools.dropwhile(lambda item: item.stamp <= cleared, items))
+            return ItemList(kept) if kept else None
+        case Counters(contributions):
+            if contributions and contributions[0].began > cleared:
+                return value
+            left = tuple(itertools.dropwhile(lambda each: each.began <= cleared, contributions))
+            return Counters(left) if left else None
+        case None:
+            return None
+
+
+def _joined(mine: Value, theirs: Value) -> Value:
+    if isinstance(mine, Register) and isinstance(theirs, Register):
+        return max(mine, theirs, key=lambda register: (register.stamp, register.value))
+    if isinstance(mine, ItemList) and isinstance(theirs, ItemList):
+        return mine if mine == theirs else item_list(mine.items + theirs.items)
+    if isinstance(mine, Counters) and isinstance(theirs, Counters):
+        return mine if mine == theirs else counters(mine.contributions + theirs.contributions)
+    raise InvalidArgument("values of different kinds do not merge")
+
+
+def _about_the_same(written: Value | None, held: Value | None) -> Value | None:
+    """The part of what is held that is about what was written, if it says something else."""
+    if isinstance(written, Register) and isinstance(held, Register):
+        return held if held != written else None
+    if isinstance(written, ItemList) and isinstance(held, ItemList):
+        mine = {item.value: item for item in written.items}
+        differing = tuple(item for item in held.items if item != mine.get(item.value, item))
+        return ItemList(differing) if differing else None
+    if isinstance(written, Counters) and isinstance(held, Counters):
+        by_contributor = {each.contributor: each for each in written.contributions}
+        others = tuple(
+            each for each in held.contributions if each != by_contributor.get(each.contributor, each)
+        )
+        return Counters(others) if others else None
+    return None
