@@ -108,6 +108,8 @@ class LocalRecognition:
         """A tier answered; called on the thread of its channel."""
         own = next((hop for hop in reply.answer.hops if hop.tier == reply.tier), None)
         self._offloading.observe(reply.tier, reply.form, reply.sent_bytes, reply.round_trip_ms, own)
+        if not reply.last:
+            return
         asked_twice = reply.answer.sent_bytes > reply.sent_bytes
         unknown = asked_twice or reply.answer.found is None
         behind_ms = own.next_tier_ms if own is not None else 0.0

@@ -48,6 +48,8 @@ class TierReply:
         Of the photo, as far as the device knows them.
     looked_for : frozenset of str
         Objects that the device found none of in the photo.
+    last : bool
+        False if the image follows, as the features were unknown.
     """
 
     tier: str
@@ -59,6 +61,7 @@ class TierReply:
     waited_ms: float
     features: Features | None = None
     looked_for: frozenset[str] = frozenset()
+    last: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +141,7 @@ class RemoteTier:
         if question.first is not None:
             answer = answer.after(question.first)
         if answer.found is None and (again := self._with_image(question, answer)) is not None:
+            self._tell(done.result(), question, answer, sent_s, last=False)
             self._put(again)
             return
         _settle(question.answer, answer)
@@ -160,7 +164,9 @@ class RemoteTier:
         """Close the channel; open questions fail."""
         self._channel.close()
 
-    def _tell(self, reply: Reply, question: _Question, answer: TierAnswer, sent_s: float) -> None:
+    def _tell(
+        self, reply: Reply, question: _Question, answer: TierAnswer, sent_s: float, *, last: bool = True
+    ) -> None:
         if self._replied is None or not isinstance(reply.message, RecognizeResponse):
             return
         prediction = None
@@ -184,6 +190,7 @@ class RemoteTier:
                 waited_ms=(now_s - question.asked_s) * 1e3,
                 features=question.query.looked_at,
                 looked_for=question.query.looked_for,
+                last=last,
             )
         )
 

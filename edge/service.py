@@ -27,6 +27,8 @@ from nearsight.edge.uplink import Surplus, Uplink
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
+LEAST_REPETITION_S = 0.1
+"""With less time left, an answer to features stands, even if it is "unknown"."""
 _EXTRACTION_MS = 10.0  # assumed before a catalogue has a cache that measures it
 
 
@@ -184,22 +186,32 @@ class EdgeRecognitionService(Service):
         if isinstance(outcome, Reply) and isinstance(response, RecognizeResponse):
             self._uplink.observe(sent.form, sent.size_bytes, spent_ms, outcome.hops)
             image = miss.query.image
-            if image is not None and unknown is None and not miss.query.asked_again:
-                self._uplink.observe_outcome(unknown=_is_unknown(response))
-            if image is not None and sent.form == FEATURES and _is_unknown(response):
+            again_s = miss.context.deadline.remaining_s()
+            if (
+                image is not None
+                and sent.form == FEATURES
+                and _is_unknown(response)
+                and again_s >= LEAST_REPETITION_S
+            ):
                 again = forwarded_image(image, features_unknown=True)
                 self._send(miss, again, _Unknown(response, waited_ms))
                 return
             miss.context.hops.extend(outcome.hops)
-            self._answer(miss, response, waited_ms if unknown is None else unknown.waited_ms)
+            first_ms = waited_ms if unknown is None else unknown.waited_ms
+            self._answer(miss, response, first_ms, asked_twice=unknown is not None)
         elif unknown is not None:
-            self._answer(miss, unknown.response, unknown.waited_ms)  # at least the features were looked at
+            # At least the features were looked at.
+            self._answer(miss, unknown.response, unknown.waited_ms, asked_twice=True)
         elif isinstance(response, NearsightError):
             miss.answer.set_exception(response)
 
-    def _answer(self, miss: _Miss, response: RecognizeResponse, first_ms: float) -> None:
+    def _answer(
+        self, miss: _Miss, response: RecognizeResponse, first_ms: float, *, asked_twice: bool
+    ) -> None:
         if miss.cache is not None:
             _learn(miss.cache, miss.context.client_id, response)
+        if miss.query.image is not None and not miss.query.asked_again:
+            self._uplink.observe_outcome(unknown=asked_twice or _is_unknown(response))
         miss.answer.set_result(response)
         self._note(miss, response, first_ms)
 

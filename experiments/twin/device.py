@@ -21,6 +21,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.rpc.hops import Hop
 from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.circuit_breaker import CircuitBreaker
 from nearsight.device.engine import LARGEST_RESERVE_S
@@ -235,7 +236,10 @@ class TwinDevice:
     def _offload(self, request: _Request, extracted: int | None) -> None:
         """Choose the form; make features if that is what is sent and they are not there."""
         complete = extracted if extracted is not None and extracted >= QUERY_FEATURES else None
-        tier, size = next(iter(self._tiers)), request.photo.size_bytes
+        size = request.photo.size_bytes
+        now_s = self._clock.now_s
+        healthy = (name for name, breaker in self._breakers.items() if breaker.healthy(now_s))
+        tier = next(healthy, next(iter(self._tiers)))
         work_s = self._costs.model.prepare_ms / 1e3
         # A device that never looks itself sends what it was given.
         if self.prefetcher is None or self._offloading.choose(tier, size, complete).form == IMAGE:
@@ -286,6 +290,7 @@ class TwinDevice:
         again = not question.image and outcome.found is None
         if again and asking.until_s - now_s >= LEAST_REPETITION_S:
             asking.first, asking.sent_bytes, asking.received_bytes = answer, sent, received
+            self._observe(asking, question, outcome, sent_s)
             size = asking.request.photo.size_bytes
             self._put(asking, replace(question, image=True, size_bytes=size, asked_again=True))
             return
@@ -295,9 +300,7 @@ class TwinDevice:
     def _tell(self, asking: _Asking, question: Question, reply: Reply, sent_s: float) -> None:
         """What `LocalRecognition.tier_replied` does with an answer."""
         now_s, tier = self._clock.now_s, asking.step.tier
-        own = next((hop for hop in reply.hops if hop.tier == tier), None)
-        form = IMAGE if question.image else FEATURES
-        self._offloading.observe(tier, form, question.size_bytes, (now_s - sent_s) * 1e3, own)
+        own = self._observe(asking, question, reply, sent_s)
         unknown = asking.first is not None or reply.found is None
         behind_ms = own.next_tier_ms if own is not None else 0.0
         self._offloading.observe_outcome(tier, unknown=unknown, behind_ms=behind_ms)
@@ -311,6 +314,14 @@ class TwinDevice:
             self._profiler.observe_answer(waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         if found is not None and self.prefetcher is not None:
             self.prefetcher.note_answer(found, reply.prediction, None, seen_by_edge=tier == EDGE)
+
+    def _observe(self, asking: _Asking, question: Question, reply: Reply, sent_s: float) -> Hop | None:
+        tier = asking.step.tier
+        own = next((hop for hop in reply.hops if hop.tier == tier), None)
+        form = IMAGE if question.image else FEATURES
+        round_trip_ms = (self._clock.now_s - sent_s) * 1e3
+        self._offloading.observe(tier, form, question.size_bytes, round_trip_ms, own)
+        return own
 
     def _settle(self, asking: _Asking, outcome: TierAnswer | NearsightError) -> None:
         asking.settled = True

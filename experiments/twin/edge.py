@@ -31,6 +31,7 @@ from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.model_requests import ModelsAnswer
 from nearsight.edge.prediction_service import answer_ms
 from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.service import LEAST_REPETITION_S
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.uplink import Surplus, Uplink
@@ -288,22 +289,23 @@ class TwinEdge:
             if unknown is None:
                 request.answered(outcome)
             else:
-                self._miss_answered(request, unknown)
+                self._miss_answered(request, unknown, asked_twice=True)
             return
         self._uplink.observe(IMAGE if sent.image else FEATURES, sent.size_bytes, spent_ms, outcome.hops)
-        if question.image and unknown is None and not question.asked_again:
-            self._uplink.observe_outcome(unknown=outcome.found is None)
-        if question.image and not sent.image and outcome.found is None:
+        again_s = request.call.deadline_s - self._clock.now_s
+        if question.image and not sent.image and outcome.found is None and again_s >= LEAST_REPETITION_S:
             self._send(request, replace(question, asked_again=True), outcome)
             return
-        self._miss_answered(request, outcome)
+        self._miss_answered(request, outcome, asked_twice=unknown is not None)
 
-    def _miss_answered(self, request: _EdgeRequest, reply: Reply) -> None:
+    def _miss_answered(self, request: _EdgeRequest, reply: Reply, *, asked_twice: bool) -> None:
         found = reply.found
         prediction = self._learn(request.device_id, found) if found is not None else None
         self._answer(request, reply, prediction)
         known = Known(found.object_id, found.version) if found is not None else None
         again = request.question.asked_again
+        if request.question.image and not again:
+            self._uplink.observe_outcome(unknown=asked_twice or found is None)
         miss_ms = None if again else max(0.0, request.first_ms - request.surplus_ms)
         self.cache.note_miss(known, miss_ms, looked=request.looked)
 

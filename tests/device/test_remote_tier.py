@@ -80,9 +80,9 @@ def test_before_features_are_unknown_the_tier_gets_the_image(scene: Scene) -> No
     assert {context.trace_id for context in scene.service.contexts} == {"t"}
     features_bytes = sum(len(blob) for blob in scene.service.contexts[0].blobs)
     assert answer.sent_bytes > features_bytes + len(PHOTO)
-    wait_until(lambda: len(scene.told) == 1)
-    (told,) = scene.told
-    assert told.form == "image"
+    wait_until(lambda: len(scene.told) == 2)
+    first, told = scene.told
+    assert (first.form, first.last, told.form, told.last) == ("features", False, "image", True)
     assert told.sent_bytes < features_bytes + len(PHOTO)
     assert told.waited_ms > told.round_trip_ms
     assert told.looked_for == {"a painting"}
