@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
-from nearsight.common.errors import InvalidArgument
-from nearsight.common.exit_codes import INTERRUPTED
-from nearsight.common.terminal import print_json, print_table, progress_bar
+from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+from nearsight.common.errors import INTERRUPTED, InvalidArgument
 
 if TYPE_CHECKING:
     from nearsight.cloud.access import CatalogueAccess
@@ -76,7 +75,7 @@ def run_cloud(
             )
         return
     from nearsight.cloud.daemon import CloudDaemon
-    from nearsight.common.daemon import run_daemon
+    from nearsight.common.operation.daemon import run_daemon
 
     settings = _load(config, assignments, database, listen)
     run_daemon("cloud", settings, lambda metrics: CloudDaemon(settings, metrics), announce=announce)

@@ -25,8 +25,8 @@ from nearsight.common.config.base import SecuritySettings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer
 

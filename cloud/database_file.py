@@ -1,4 +1,4 @@
-"""The database file of the cloud; how it is opened is told in `nearsight.common.database_file`."""
+"""The database file of the cloud; how it is opened is told in `nearsight.common.operation.database`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from nearsight.common import database_file
-from nearsight.common.database_file import DatabaseFormat
 from nearsight.common.errors import CorruptStore
+from nearsight.common.operation import database as database_file
+from nearsight.common.operation.database import DatabaseFormat
 
 _SCHEMA = """
 CREATE TABLE catalogues (
@@ -48,15 +48,15 @@ FORMAT = DatabaseFormat(
 
 
 def open_database(path: Path, *, create: bool) -> sqlite3.Connection:
-    """See `nearsight.common.database_file.open_database`."""
+    """See `nearsight.common.operation.database.open_database`."""
     return database_file.open_database(path, FORMAT, create=create)
 
 
 def corrupt(path: Path, reason: str, advice: str = "") -> CorruptStore:
-    """See `nearsight.common.database_file.corrupt`."""
+    """See `nearsight.common.operation.database.corrupt`."""
     return database_file.corrupt(path, FORMAT, reason, advice)
 
 
 def translated_errors(path: Path) -> AbstractContextManager[None]:
-    """See `nearsight.common.database_file.translated_errors`."""
+    """See `nearsight.common.operation.database.translated_errors`."""
     return database_file.translated_errors(path, FORMAT)

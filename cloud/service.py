@@ -17,8 +17,8 @@ from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import IntakeOutcome, ObjectIntake
 from nearsight.cloud.store import StoredObject
 from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject
+from nearsight.common.background.futures import then
 from nearsight.common.errors import InvalidArgument, InvalidMessage
-from nearsight.common.futures import then
 from nearsight.common.recognition.codec import (
     features_from_proto,
     object_model_to_proto,

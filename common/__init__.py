@@ -1,1 +1,5 @@
-"""What every tier shares: recognition, caching decisions, RPC, configuration, errors. Imports no tier."""
+"""What at least two tiers share, as one package per subject; imports no tier.
+
+The root holds errors, clock, logging and metrics, and imports no subject. Subjects import each other in one
+direction.
+"""

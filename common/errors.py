@@ -27,7 +27,10 @@ Errors carry ``advice``, the next step for a person, apart from the message. Com
 
 from __future__ import annotations
 
+import errno
+import os
 from enum import IntEnum
+from types import MappingProxyType
 
 
 class StatusCode(IntEnum):
@@ -181,3 +184,44 @@ _BY_CODE: dict[StatusCode, type[NearsightError]] = {
 def error_from_status(code: StatusCode, message: str, advice: str = "") -> NearsightError:
     """The error that a status other than OK stands for, ready to raise at the caller."""
     return _BY_CODE[code](message, advice=advice)
+
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+EXIT_CODES = MappingProxyType(
+    {
+        0: "done",
+        1: "a bug, here or on the other side",
+        2: "wrong arguments, or no such file, catalogue or object",
+        3: "the peer refused the key, or is not who it should be",
+        4: "a peer is unreachable, overloaded, too late or not ready; trying again may help",
+        5: "this machine must change first: settings, a missing library, a port in use, a damaged file",
+        6: "every photo was answered, one or more with: unknown (`nearsight recognize`)",
+        INTERRUPTED: "interrupted with Ctrl-C",
+        BROKEN_PIPE: "whoever read the output closed it",
+    }
+)
+"""What the exit code of the ``nearsight`` command says, for scripts."""
+
+_NO_ROOM = "make room, or write to another place, and give the command again"
+_NO_RIGHT = "give the right to it, or name another place"
+_ADVICE = MappingProxyType(
+    {
+        errno.ENOSPC: _NO_ROOM,
+        errno.EDQUOT: _NO_ROOM,
+        errno.EROFS: "name another place",
+        errno.EACCES: _NO_RIGHT,
+        errno.EPERM: _NO_RIGHT,
+        errno.EMFILE: "allow more: ulimit -n 4096",
+        errno.ENFILE: "this machine has too many open files: end some programs",
+    }
+)
+
+
+def refusal_of_machine(error: OSError) -> SetupError | None:
+    """What the operating system refused, as an error that a person can mend; None if it may be a bug."""
+    if error.errno is None or error.errno not in _ADVICE:
+        return None
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return SetupError(": ".join([os.strerror(error.errno), *names]), advice=_ADVICE[error.errno])

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
-from nearsight.common.background import BackgroundWorker
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.background.futures import when_done
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.futures import when_done
 from nearsight.common.logging import get_logger
 
 _AT_MOST_EVERY_S = 1.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
 from nearsight.common.errors import InvalidArgument, NearsightError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def device(  # noqa: PLR0917  typer calls it by name
     announce: AnnounceOption = None,
 ) -> None:
     """Run the SDK as a daemon, for applications in other languages (see docs/sdk.md)."""
-    from nearsight.common.daemon import run_daemon
+    from nearsight.common.operation.daemon import run_daemon
     from nearsight.device.daemon import DeviceDaemon
 
     others = {
@@ -111,8 +111,8 @@ def recognize(  # noqa: PLR0917  typer calls it by name
     file. Exit code 0: every photo shows a known object; 6: every photo was
     answered, but one or more with "unknown"; others as in `nearsight --help`.
     """
+    from nearsight.common.command_line.terminal import print_error, print_json
     from nearsight.common.logging import configure_logging
-    from nearsight.common.terminal import print_error, print_json
     from nearsight.device.report import json_report, text_report
 
     configure_logging(level="ERROR")  # each photo's outcome says which tiers failed, and why

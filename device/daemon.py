@@ -8,13 +8,12 @@ from types import MappingProxyType
 
 from nearsight import __version__
 from nearsight.common.errors import NotFound
-from nearsight.common.explain import ExplanationService
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.expected_latency import Explanation
-from nearsight.common.rpc.health import HealthService
+from nearsight.common.operation.explain import ExplanationService
+from nearsight.common.operation.status import HealthService, format_bytes
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
-from nearsight.common.status import format_bytes
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.cooperation import CooperationState
 from nearsight.device.metrics import RecognizerMetrics

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from nearsight.common.catalogue_answers import Listing, listing_of, message_of
+from nearsight.common.background.futures import then
+from nearsight.common.catalogue.answers import Listing, listing_of, message_of
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidMessage
-from nearsight.common.futures import then
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.predictions import EdgeNow, Prediction, prediction_of

@@ -10,10 +10,10 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.futures import when_done
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError, NotFound
-from nearsight.common.futures import when_done
 from nearsight.common.logging import get_logger
 from nearsight.device.predictions import Prediction, PredictionSource
 from nearsight.device.recognizer_settings import PrefetchSettings

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.cli import (
+from nearsight.common.command_line.options import (
     JsonOption,
     KeyOption,
     ServerKeyOption,
     TimeoutOption,
     WatchOption,
-    client_security,
-    show_answers,
 )
-from nearsight.common.terminal import fits_terminal, folded, print_table
+from nearsight.common.command_line.terminal import fits_terminal, folded, print_table
+from nearsight.common.operation.cli import show_answers
 
 if TYPE_CHECKING:
     from nearsight.device.peers_inquiry import DevicePeers
@@ -49,6 +48,7 @@ def peers(
 
     Exit code 0 if all answered, 4 if not.
     """
+    from nearsight.common.rpc.security import client_security
     from nearsight.device.peers_inquiry import ask_peers
 
     security = client_security(key, server_key)

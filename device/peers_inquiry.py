@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from nearsight.common.errors import NearsightError, NotFound
-from nearsight.common.inquiry import Inquiry, ask_all
+from nearsight.common.operation.inquiry import Inquiry, ask_all
+from nearsight.common.operation.status import format_bytes, format_duration
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.common.status import format_bytes, format_duration
 from nearsight.device.peers.presence.identity import shown
 from nearsight.device.peers.report import PeersReport, PeerStatus, report_from_proto
 from nearsight.protos import peers_pb2

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nearsight.common.catalogue_answers import Listing
-from nearsight.common.model_fetcher import ModelSource, ReadModelSource
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.catalogue.model_fetcher import ModelSource, ReadModelSource
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject

@@ -21,17 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearsight.common.background import BackgroundWorker, Job
-from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.background.worker import BackgroundWorker, Job
+from nearsight.common.catalogue.answers import FetchedModels, Listing
+from nearsight.common.catalogue.model_fetcher import ModelFetcher
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
-from nearsight.common.model_fetcher import ModelFetcher
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.operation.status import format_bytes
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.status import format_bytes
 from nearsight.device.catalogue_sync import CatalogueSync
 from nearsight.device.forecasts import Forecasts
 from nearsight.device.held_models import HeldModels, PrefetchAccount

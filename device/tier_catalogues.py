@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.background.futures import outcome_of, pending
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError, PeerError
-from nearsight.common.futures import outcome_of, pending
 from nearsight.common.rpc.client import Reply
 from nearsight.device.edge_client import CatalogueClient
 

@@ -17,8 +17,8 @@ import threading
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from nearsight.common.background import Job
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.background.worker import Job
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile

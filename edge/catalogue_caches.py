@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
-from nearsight.common.catalogue_answers import listing_of
+from nearsight.common.background.futures import pending
+from nearsight.common.catalogue.answers import listing_of
 from nearsight.common.errors import NearsightError, NotFound, Overloaded
-from nearsight.common.futures import pending
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.rpc.client import Reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nearsight.common.catalogue_answers import Listing, listing_of
+from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
+from nearsight.common.background.futures import flat, then
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.futures import flat, then
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache

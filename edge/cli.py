@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
 
 app = typer.Typer()
 
@@ -38,7 +38,7 @@ def edge(  # noqa: PLR0917  each is a flag
     what is asked for, what a lookup costs here and what a miss costs.
     """
     from nearsight.common.config.base import load_settings
-    from nearsight.common.daemon import run_daemon
+    from nearsight.common.operation.daemon import run_daemon
     from nearsight.edge.daemon import EdgeDaemon
     from nearsight.edge.settings import EdgeSettings
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from nearsight.common.catalogue_answers import message_of
+from nearsight.common.catalogue.answers import message_of
 from nearsight.common.errors import (
     Cancelled,
     InternalError,

@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 
 from nearsight import __version__
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.explain import ExplanationService
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.common.operation.explain import ExplanationService
+from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.client import Channel
-from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.catalogue_caches import CatalogueCaches

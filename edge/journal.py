@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
-from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.background.futures import pending
+from nearsight.common.catalogue.answers import FetchedModels, Listing
+from nearsight.common.catalogue.model_fetcher import ModelFetcher
 from nearsight.common.errors import Unavailable
-from nearsight.common.futures import pending
-from nearsight.common.model_fetcher import ModelFetcher
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.edge.model_library import ModelLibrary

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from nearsight.common.background import BackgroundWorker
-from nearsight.common.catalogue_answers import models_of
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.answers import models_of
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger

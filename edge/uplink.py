@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nearsight.common.caching.link_estimate import LinkEstimate
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE, OffloadChoice, Payload
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.edge.settings import Forward
 
 _FIRST_GUESS_MS = ((FEATURES, 20.0), (IMAGE, 40.0))

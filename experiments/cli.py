@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.config.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
-from nearsight.common.terminal import print_json, print_table, progress_bar
+from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
 from nearsight.experiments.bench.cli import bench_app, evaluate_app
 from nearsight.experiments.framework.extra import require_experiments
 

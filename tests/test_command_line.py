@@ -13,10 +13,9 @@ import typer
 
 from nearsight import __main__ as command_line
 from nearsight import __version__
+from nearsight.__main__ import LazyCommand, LazyGroup, load_command
 from nearsight.common.config.base import DaemonSettings
-from nearsight.common.errors import MissingDependency, Overloaded
-from nearsight.common.exit_codes import EXIT_CODES
-from nearsight.common.lazy_commands import LazyCommand, LazyGroup, load_command
+from nearsight.common.errors import EXIT_CODES, MissingDependency, Overloaded
 
 HEAVY = ("cv2", "faiss", "sklearn", "scipy", "matplotlib", "zmq", "google.protobuf", "pydantic")
 
@@ -159,4 +158,4 @@ def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: p
     with pytest.raises(
         MissingDependency, match=r"needs the library 'no_such_library'.*pip install 'nearsight\[x\]'"
     ):
-        load_command("more", LazyCommand("needs_more:app", "", extra="x"))
+        load_command("more", LazyCommand("", "needs_more:app", "", extra="x"))

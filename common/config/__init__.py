@@ -1,1 +1,4 @@
-"""Configuration: one frozen, validated settings class per daemon, and where each value came from."""
+"""Configuration: one frozen, validated settings class per daemon, and where each value came from.
+
+May import `command_line` and `rpc`.
+"""

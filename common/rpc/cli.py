@@ -80,8 +80,8 @@ def list_keys(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the keys in a folder."""
+    from nearsight.common.command_line.terminal import print_json, print_table
     from nearsight.common.rpc.security import list_key_files
-    from nearsight.common.terminal import print_json, print_table
 
     entries = list_key_files(folder)
     if as_json:

@@ -7,13 +7,20 @@ Everything that arrives comes from strangers: decoding either gives a whole, che
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from nearsight.common.errors import InvalidMessage
-from nearsight.common.rpc.hops import Hop, add_hop, hop_from_proto
-from nearsight.common.rpc.status import Outcome
+from nearsight.common.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidMessage,
+    NearsightError,
+    SetupError,
+    StatusCode,
+    error_from_status,
+)
 from nearsight.protos import rpc_pb2
 
 PROTOCOL = 1
@@ -223,3 +230,100 @@ def _skip_field(data: bytes, position: int, wire_type: int) -> int:
         return position if position == _CUT_OFF else position + length
     width = {_FIXED64: 8, _FIXED32: 4}.get(wire_type)
     return _CUT_OFF if width is None else position + width
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The share of one tier in the answer to a request.
+
+    Parameters
+    ----------
+    tier : str
+        "cloud", "edge" or "device".
+    queue_ms : float
+        From the arrival to the start of the work.
+    compute_ms : float
+        From the start of the work to the response, without waiting for the next tier.
+    next_tier_ms : float
+        Round trips to the next tier; 0 if it was not asked.
+    received_bytes : int
+        All frames of the request.
+    sent_bytes : int
+        Message and blobs of the response; its header carries this number and is not counted.
+    """
+
+    tier: str
+    queue_ms: float = 0.0
+    compute_ms: float = 0.0
+    next_tier_ms: float = 0.0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+
+
+def add_hop(header: rpc_pb2.ResponseHeader, hop: Hop) -> None:
+    """Append the wire form of a hop to a response."""
+    header.hops.add(
+        tier=hop.tier,
+        queue_ms=hop.queue_ms,
+        compute_ms=hop.compute_ms,
+        next_tier_ms=hop.next_tier_ms,
+        received_bytes=hop.received_bytes,
+        sent_bytes=hop.sent_bytes,
+    )
+
+
+def hop_from_proto(message: rpc_pb2.Hop) -> Hop:
+    """The hop that a wire form stands for."""
+    return Hop(
+        message.tier,
+        message.queue_ms,
+        message.compute_ms,
+        message.next_tier_ms,
+        message.received_bytes,
+        message.sent_bytes,
+    )
+
+
+LONGEST_TEXT = 2000
+"""Characters of an error text that travel; a text may quote what the peer sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended: a status code and, unless it is OK, what to tell the peer."""
+
+    code: StatusCode
+    error: str = ""
+    advice: str = ""
+
+
+OK = Outcome(StatusCode.OK)
+
+
+def is_internal(error: BaseException) -> bool:
+    """Whether the error is a bug or a trouble of this machine, which the peer is not told about."""
+    if isinstance(error, SetupError):
+        return True
+    return not isinstance(error, NearsightError | TimeoutError)
+
+
+def outcome_of(error: BaseException, trace_id: str) -> Outcome:
+    """The status that an error becomes."""
+    if is_internal(error):
+        return Outcome(
+            StatusCode.INTERNAL,
+            "the request failed inside the server",
+            f"its log has the details under trace_id {trace_id}" if trace_id else "its log has the details",
+        )
+    if isinstance(error, NearsightError):
+        return Outcome(error.code, error.message[:LONGEST_TEXT], error.advice[:LONGEST_TEXT])
+    return Outcome(DeadlineExceeded.code, "the server's own wait timed out")
+
+
+def error_of(code: int, message: str, advice: str) -> NearsightError:
+    """The error that a status other than OK stands for; codes of a newer peer count as INTERNAL."""
+    try:
+        known = StatusCode(code)
+    except ValueError:
+        return InternalError(f"the server answered with unknown status {code}: {message}", advice=advice)
+    return error_from_status(known, message, advice)

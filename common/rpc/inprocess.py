@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.client import Channel
-from nearsight.common.rpc.connection import Change, ConnectionEvent
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ChannelSettings
+from nearsight.common.rpc.transport import Change, ConnectionEvent
 
 INPROC = "inproc://in-process"
 

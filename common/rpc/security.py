@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,8 @@ import zmq
 import zmq.auth
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.address import is_local
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.sockets import is_local
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _Z85_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
@@ -75,6 +77,24 @@ class ClientSecurity:
 
     secret_key_file: str | Path
     server_public_key: str | Path
+
+
+def client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:
+    """The keys that the options of a command name; None without them.
+
+    Raises
+    ------
+    ConfigurationError
+        If one of the two is missing.
+    """
+    if key is None and server_key is None:
+        return None
+    if key is None or server_key is None:
+        raise ConfigurationError(
+            "--key and --server-key go together",
+            advice="give both, or neither for daemons without encryption",
+        )
+    return ClientSecurity(key, server_key)
 
 
 def require_security(endpoint: str, security: ServerSecurity | None) -> None:
@@ -269,3 +289,69 @@ def _write(path: Path, text: str, *, mode: int) -> None:
     aside.write_text(text, encoding="ascii")
     aside.chmod(mode)  # touch() obeys the umask
     aside.replace(path)
+
+
+class AllowList:
+    """Names of clients by public key (Z85).
+
+    Adding a file lets a client in, and removing it locks the client out, without a restart. A file that
+    cannot be read is reported and skipped: one bad file must not lock the others out.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``*.key`` files.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise ConfigurationError(
+                f"the folder of allowed clients {folder} does not exist",
+                advice=f"let a client in with `nearsight keys allow CLIENT.key --dir {folder}`",
+            )
+        self._folder = folder
+        self._log = get_logger("rpc.allow_list")
+        self._signature: frozenset[tuple[str, int, int]] = frozenset()
+        self._names: dict[str, str] = {}
+        self.refresh()
+
+    def name_of(self, public_key: str) -> str | None:
+        """The name of the client with this key, None if it is not allowed. As of the last `refresh`."""
+        return self._names.get(public_key)
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Names by public key. As of the last `refresh`."""
+        return self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def refresh(self) -> None:
+        """Read the folder again if a file in it changed."""
+        signature = self._look()
+        if signature == self._signature:
+            return
+        names: dict[str, str] = {}
+        for file_name, _, _ in sorted(signature):
+            try:
+                names[read_public_key(self._folder / file_name)] = file_name.removesuffix(".key")
+            except ConfigurationError as error:
+                self._log.warning("skipped a key file", file=file_name, reason=error.message)
+        self._names, self._signature = names, signature
+        self._log.info("allowed clients read", folder=str(self._folder), clients=len(names))
+
+    def _look(self) -> frozenset[tuple[str, int, int]]:
+        found = set()
+        for path in self._folder.glob("*.key"):
+            try:
+                status = path.stat()
+            except OSError:  # removed since it was listed
+                continue
+            found.add((path.name, status.st_mtime_ns, status.st_size))
+        return frozenset(found)

@@ -1,7 +1,7 @@
 """The serving side: requests in, handlers run by workers, one answer for each request, in time.
 
-The threads of a `Crew` receive requests, run the handlers and send the answers; a `Timekeeper` looks after
-what waits. Every request that was read gets exactly one answer, whatever happens to it on the way.
+The threads of a `WorkerPool` receive requests, run the handlers and send the answers; a `Timekeeper` looks
+after what waits. Every request that was read gets exactly one answer, whatever happens to it on the way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
-from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
 from nearsight.common.errors import (
     InvalidMessage,
     NearsightError,
@@ -25,25 +25,21 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.address import check_endpoint
-from nearsight.common.rpc.crew import Crew
-from nearsight.common.rpc.deadline import Deadline
-from nearsight.common.rpc.dispatch import Dispatcher
 from nearsight.common.rpc.envelope import (
     Buffer,
     Request,
     decode_request,
     encode_response,
+    outcome_of,
     salvage_request_id,
     size_of,
 )
 from nearsight.common.rpc.listener import BATCH, Arrival, Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
-from nearsight.common.rpc.served_call import DeferredCalls, ServedCall
-from nearsight.common.rpc.service import CallContext, Service
+from nearsight.common.rpc.service import CallContext, Dispatcher, Service
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.rpc.status import outcome_of
-from nearsight.common.rpc.timekeeper import Timekeeper
+from nearsight.common.rpc.sockets import check_endpoint
+from nearsight.common.rpc.worker_pool import DeferredCalls, ServedCall, WorkerPool
 
 __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
 
@@ -119,9 +115,9 @@ class RpcServer:
         self._serials = itertools.count()
         self._deferred = DeferredCalls()
         self._refresh_at_s = -math.inf
-        self._crew = Crew("worker", settings.workers, settings, clock, self._run_call, self._fail)
-        self._own_crew = Crew("own-worker", 1, settings, clock, self._run_call, self._fail)
-        self._crews = [self._crew, *([self._own_crew] if self._dispatcher.wants_own_worker else [])]
+        self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run_call, self._fail)
+        self._own_pool = WorkerPool("own-worker", 1, settings, clock, self._run_call, self._fail)
+        self._pools = [self._pool, *([self._own_pool] if self._dispatcher.wants_own_worker else [])]
         self._timekeeper = Timekeeper(self._look_after_times)
         self._listener: Listener | None = None
         self._started = False
@@ -140,11 +136,11 @@ class RpcServer:
         listen = check_endpoint(self._settings.listen)
         require_security(listen, self._security)
         if not listen.startswith("inproc://"):
-            self._listener = Listener(self._settings, self._security, self._crew.signal)
+            self._listener = Listener(self._settings, self._security, self._pool.signal)
         self._started = True
         self._timekeeper.start()
-        for crew in self._crews:
-            crew.start(self if crew is self._crew and self._listener else None)
+        for pool in self._pools:
+            pool.start(self if pool is self._pool and self._listener else None)
         self._log.info(
             "serving",
             endpoint=self.endpoint,
@@ -165,7 +161,7 @@ class RpcServer:
     @property
     def queue_length(self) -> int:
         """Requests that wait for a worker."""
-        return sum(len(crew) for crew in self._crews)
+        return sum(len(pool) for pool in self._pools)
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Take no more requests, finish those that were taken, and end; safe to call twice.
@@ -186,8 +182,8 @@ class RpcServer:
             self._fail(call, _stopping_error())
         self._finished.set()
         self._timekeeper.stop()
-        for crew in self._crews:
-            crew.stop()
+        for pool in self._pools:
+            pool.stop()
         if self._listener is not None:
             self._listener.close()
         self._log.info("stopped", endpoint=self.endpoint)
@@ -220,9 +216,9 @@ class RpcServer:
         peer_key : str or None
             Public key that the peer proved to own.
         """
-        crew = self._accept(frames, reply, peer, peer_key)
-        if crew is not None:
-            crew.signal()
+        pool = self._accept(frames, reply, peer, peer_key)
+        if pool is not None:
+            pool.signal()
 
     def _accept(
         self,
@@ -230,8 +226,8 @@ class RpcServer:
         reply: Callable[[Sequence[Buffer]], None],
         peer: Hashable,
         peer_key: str | None,
-    ) -> Crew | None:
-        """Queue a request, or answer it with an error; returns the crew in whose queue it is."""
+    ) -> WorkerPool | None:
+        """Queue a request, or answer it with an error; returns the pool in whose queue it is."""
         arrived_s = self._clock.monotonic()
         try:
             request = decode_request(frames)
@@ -251,7 +247,7 @@ class RpcServer:
         reply: Callable[[Sequence[Buffer]], None],
         peer: Hashable,
         peer_key: str | None,
-    ) -> Crew:
+    ) -> WorkerPool:
         endpoint = self._dispatcher.find(request.service, request.method)
         if self._arrived is not None:
             self._arrived(endpoint.method.full_name)
@@ -276,10 +272,10 @@ class RpcServer:
         stream = None
         if request.newest_wins and endpoint.newest_wins:
             stream = (peer_key or peer, request.client_id, endpoint.method.full_name)
-        crew = self._own_crew if endpoint.own_worker else self._crew
-        crew.offer(call, stream)
+        pool = self._own_pool if endpoint.own_worker else self._pool
+        pool.offer(call, stream)
         self._timekeeper.notice()
-        return crew
+        return pool
 
     def _run_call(self, call: ServedCall) -> None:
         """Run a handler; in a worker."""
@@ -375,7 +371,7 @@ class RpcServer:
         return self._listener.filenos() if self._listener else []
 
     def look(self, ready: Sequence[int]) -> None:
-        """Receive what has arrived; threads of the crew do."""
+        """Receive what has arrived; threads of the pool do."""
         listener = self._listener
         if listener is None:
             return
@@ -387,7 +383,7 @@ class RpcServer:
                 self._take(listener, arrival)
             more = len(arrivals) == BATCH
             if more:  # this thread goes on receiving; others may begin to serve
-                self._crew.signal()
+                self._pool.signal()
 
     def _take(self, listener: Listener, arrival: Arrival) -> None:
         identity = arrival.identity
@@ -401,15 +397,15 @@ class RpcServer:
             )
             self._reject(salvage_request_id(arrival.frames), "", error, size_of(arrival.frames), reply)
             return
-        crew = self._accept(arrival.frames, reply, identity, arrival.peer_key)
-        if crew is self._own_crew:  # the crew that receives looks into its own queue next
-            crew.signal()
+        pool = self._accept(arrival.frames, reply, identity, arrival.peer_key)
+        if pool is self._own_pool:  # the pool that receives looks into its own queue next
+            pool.signal()
 
     def _look_after_times(self) -> bool:
         """Answer what has waited for too long; returns whether anything is still to be answered."""
         now_s = self._clock.monotonic()
-        for crew in self._crews:
-            crew.sweep(now_s)
+        for pool in self._pools:
+            pool.sweep(now_s)
         for call in self._deferred.expired(now_s):
             self._fail(call, call.too_late())
         if self._listener is not None and now_s >= self._refresh_at_s:
@@ -433,3 +429,60 @@ def _too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
         f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
         advice="ask for less at once, or raise max_message_bytes on both sides",
     )
+
+
+TICK_S = 0.05
+"""How exactly times are kept."""
+
+IDLE_TICKS = 20
+"""Ticks without work before the thread sleeps, so that a trickle of work need not wake it each time."""
+
+
+class Timekeeper:
+    """Calls a function every tick while there is work.
+
+    Parameters
+    ----------
+    tick : callable
+        Looks after the times; returns whether there is still work.
+    """
+
+    def __init__(self, tick: Callable[[], bool]) -> None:
+        self._tick = tick
+        self._log = get_logger("rpc.timekeeper")
+        self._asleep = False
+        self._ended = False
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="rpc-time", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def notice(self) -> None:
+        """There is work; any thread may say so, and it costs nothing while the keeper is awake."""
+        if self._asleep:
+            self._woken.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended = True
+        self._woken.set()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        idle_ticks = 0
+        while not self._ended:
+            self._woken.clear()
+            # Asleep is said before the last look: whoever adds work after the look wakes us.
+            self._asleep = idle_ticks >= IDLE_TICKS
+            idle_ticks = 0 if self._look() else idle_ticks + 1
+            self._woken.wait(None if self._asleep and idle_ticks else TICK_S)
+            self._asleep = False
+
+    def _look(self) -> bool:
+        try:
+            return self._tick()
+        except Exception:  # noqa: BLE001  # a bug in one look must not stop the clock
+            self._log.exception("times could not be looked after")
+            return True

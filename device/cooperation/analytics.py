@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
-from nearsight.common.background import BackgroundWorker, Job
+from nearsight.common.background.futures import pending, when_done
+from nearsight.common.background.worker import BackgroundWorker, Job
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.futures import pending, when_done
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
 from nearsight.common.object_cache.markov_journal import TransitionCount
 from nearsight.device.cooperation.account import Accountant

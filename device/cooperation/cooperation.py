@@ -17,17 +17,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nearsight.common.background import BackgroundWorker
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.background.futures import when_done
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.catalogue.model_fetcher import ModelSource
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.futures import when_done
-from nearsight.common.model_fetcher import ModelSource
+from nearsight.common.operation.status import format_bytes
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.status import format_bytes
 from nearsight.device.adaptation.adapter import AdaptationCounts, Adapter
 from nearsight.device.cooperation.account import Accountant, CooperationAccount
 from nearsight.device.cooperation.analytics import PeerForecasts, StepCounts

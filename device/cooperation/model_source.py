@@ -21,12 +21,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.futures import outcome_of, pending, when_done
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.model_fetcher import ModelSource
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, NearsightError
-from nearsight.common.futures import outcome_of, pending, when_done
 from nearsight.common.logging import get_logger
-from nearsight.common.model_fetcher import ModelSource
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.client import Reply
 from nearsight.device.cooperation.account import Accountant

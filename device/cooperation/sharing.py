@@ -13,9 +13,9 @@ from typing import ClassVar, Literal, NoReturn
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.futures import when_done
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.errors import CallerError, InvalidArgument, NearsightError, NotFound
-from nearsight.common.futures import when_done
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import object_model_to_bytes, object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.errors import CorruptStore, InvalidMessage
 from nearsight.common.recognition.codec import object_model_from_bytes
 from nearsight.common.recognition.digest import digest_of_message, model_digest

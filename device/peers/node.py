@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
-from nearsight.common.background import BackgroundWorker
-from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
 from nearsight.common.errors import ConfigurationError, InternalError, NearsightError, Unavailable
-from nearsight.common.rpc.address import is_local
 from nearsight.common.rpc.client import Reply
-from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.security import KeyPair, ServerSecurity, read_secret_key
 from nearsight.common.rpc.server import RpcServer, ServerObserver, ServerSettings
 from nearsight.common.rpc.service import Service
+from nearsight.common.rpc.sockets import is_local
 from nearsight.device.peers.presence.addresses import own_endpoint
 from nearsight.device.peers.presence.discovery import (
     BeaconCounts,

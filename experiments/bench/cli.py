@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.terminal import output_console, print_json, progress_bar
+from nearsight.common.command_line.terminal import output_console, print_json, progress_bar
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ import zmq
 from rich.table import Table
 
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.echo import EchoService
 from nearsight.common.rpc.security import (
     ClientSecurity,
     allow_client,
@@ -33,6 +32,7 @@ from nearsight.common.rpc.security import (
     read_public_key,
     read_secret_key,
 )
+from nearsight.common.rpc.service import EchoService
 from nearsight.experiments.bench.rpc_server import ALLOWED, CLIENT_KEY, SERVER_KEY
 from nearsight.protos import echo_pb2
 

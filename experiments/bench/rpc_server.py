@@ -11,9 +11,9 @@ from pathlib import Path
 
 import zmq
 
-from nearsight.common.rpc.echo import EchoService
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.service import EchoService
 from nearsight.common.rpc.settings import ServerSettings
 
 SERVER_KEY = "server"

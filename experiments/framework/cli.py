@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nearsight.common.command_line.terminal import folded, print_json, print_table
 from nearsight.common.errors import NearsightError
-from nearsight.common.terminal import folded, print_json, print_table
 from nearsight.experiments.framework.extra import require_experiments
 from nearsight.experiments.report.cli import report
 

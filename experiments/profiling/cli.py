@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
 from nearsight.common.errors import InvalidArgument, MissingDependency
-from nearsight.common.terminal import print_json, print_table, progress_bar
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def report(
     It needs no network. Experiments without results are listed with the command that makes them.
     """
     require_experiments("experiment report")
-    from nearsight.common.terminal import progress_bar
+    from nearsight.common.command_line.terminal import progress_bar
     from nearsight.experiments.framework.registry import experiments
     from nearsight.experiments.report.building import write_report
     from nearsight.experiments.report.distinct_targets import reached_in_words

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.links.link import LinkShape

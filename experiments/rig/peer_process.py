@@ -43,8 +43,8 @@ from urllib.parse import urlsplit
 import xxhash
 
 from nearsight.common.clock import SYSTEM_CLOCK
-from nearsight.common.daemon import write_announcement
 from nearsight.common.errors import InvalidArgument, NearsightError
+from nearsight.common.operation.daemon import write_announcement
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import shown
 from nearsight.device.peers.settings import PeerSettings

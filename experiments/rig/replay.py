@@ -15,7 +15,7 @@ from typing import Protocol
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.device.recognition import Recognition
 from nearsight.experiments.rig.rows import LOST, RECOGNIZED, UNKNOWN, RequestRow
 from nearsight.experiments.traces.plan import PlannedPhoto

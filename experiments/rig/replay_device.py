@@ -13,8 +13,8 @@ from typing import TextIO
 
 import numpy as np
 
-from nearsight.common.daemon import write_announcement
 from nearsight.common.errors import InternalError, Unavailable
+from nearsight.common.operation.daemon import write_announcement
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.settings import DeviceSettings
 from nearsight.experiments.datasets.loading import load_dataset

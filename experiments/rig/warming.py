@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from nearsight.common.catalogue_answers import listing_of
+from nearsight.common.catalogue.answers import listing_of
 from nearsight.common.errors import SetupError
+from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.common.status import ask_status
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, ListObjectsRequest
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest

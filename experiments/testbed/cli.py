@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nearsight.common.command_line.terminal import print_json, print_table
 from nearsight.common.errors import MissingDependency, NearsightError, NotFound, Unavailable
-from nearsight.common.terminal import print_json, print_table
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.background.futures import failed, pending
+from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unavailable
-from nearsight.common.futures import failed, pending
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.device.predictions import Prediction
 from nearsight.experiments.twin.cost_model import (

@@ -16,13 +16,13 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
-from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.device.predictions import MOST_NEXT_OBJECTS, EdgeNow, Prediction
 from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.cloud_client import CloudClient

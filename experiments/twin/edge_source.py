@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.background.futures import outcome_of, pending
+from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import DeadlineExceeded, NearsightError
-from nearsight.common.futures import outcome_of, pending
 from nearsight.device.predictions import Prediction
 from nearsight.experiments.twin.cost_model import (
     ANSWER_BYTES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.recognition.digest import digest_of_message
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply

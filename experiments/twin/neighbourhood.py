@@ -18,9 +18,9 @@ from typing import TypeVar
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.background.futures import pending, then
+from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import InternalError
-from nearsight.common.futures import pending, then
 from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections.abc import Callable
 
-from nearsight.common.background import BackgroundWorker, Job
+from nearsight.common.background.worker import BackgroundWorker, Job
 from nearsight.experiments.twin.events import EventQueue
 from nearsight.experiments.twin.processor import Processor
 

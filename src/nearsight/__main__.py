@@ -1,11 +1,13 @@
 """The command line: one command, ``nearsight``, with the subcommands of every tier.
 
-This is where errors become text and exit codes, and the only module that knows all tiers. Commands are
-imported when they are used: add one with a line in `COMMANDS`.
+The only module that knows all tiers. Errors become text and exit codes here. The module of a command is
+imported when the command is used: ``nearsight --help`` is quick, and a missing optional library breaks only
+the commands that need it. Add a command with a line in `COMMANDS`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tempfile
@@ -16,81 +18,108 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from nearsight import __version__
-from nearsight.common.errors import NearsightError
-from nearsight.common.exit_codes import BROKEN_PIPE, INTERRUPTED, exit_code_help
-from nearsight.common.lazy_commands import LazyCommand, LazyGroup
-from nearsight.common.machine_errors import refusal_of_machine
-from nearsight.common.terminal import print_error
+from nearsight.common.command_line.terminal import print_error
+from nearsight.common.errors import (
+    BROKEN_PIPE,
+    EXIT_CODES,
+    INTERRUPTED,
+    MissingDependency,
+    NearsightError,
+    refusal_of_machine,
+)
 
-_DAEMONS, _USE, _DATA, _SET_UP = "Daemons", "Use", "Data and experiments", "Set up and look after"
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command is, and what the overview says about it.
+
+    Parameters
+    ----------
+    panel : str
+        Heading in the overview: who needs the command.
+    target : str
+        ``package.module:attribute``, the attribute being a `typer.Typer`.
+    help : str
+        One line.
+    extra : str
+        Optional dependencies that the command may need, to install as ``nearsight[extra]``.
+    """
+
+    panel: str
+    target: str
+    help: str
+    extra: str = ""
+
+
+_RUN, _ASK, _LOOK, _MEASURE = "Run it", "Ask it", "Look into it", "Measure"
 
 COMMANDS = MappingProxyType(
     {
-        "cloud": LazyCommand(
-            "nearsight.cloud.cli:app", "Run the cloud daemon; manage its catalogues.", _DAEMONS
+        "demo": LazyCommand(
+            _RUN,
+            "nearsight.experiments.cli:demo_app",
+            "A museum, its visitors and all three tiers on this machine, with and without the edge cache.",
+            extra="experiments",
         ),
+        "cloud": LazyCommand(_RUN, "nearsight.cloud.cli:app", "Run the cloud daemon; manage its catalogues."),
         "edge": LazyCommand(
-            "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users.", _DAEMONS
+            _RUN, "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users."
         ),
         "device": LazyCommand(
-            "nearsight.device.cli:app", "Run the SDK as a daemon for other programs.", _DAEMONS
-        ),
-        "recognize": LazyCommand("nearsight.device.cli:recognize_app", "Say what a photo shows.", _USE),
-        "demo": LazyCommand(
-            "nearsight.experiments.cli:demo_app",
-            "A museum, its visitors, all three tiers on this machine: with and without the edge cache.",
-            _USE,
-            extra="experiments",
-        ),
-        "status": LazyCommand("nearsight.common.cli:status_app", "Ask daemons how they are.", _SET_UP),
-        "explain": LazyCommand(
-            "nearsight.common.cli:explain_app",
-            "Ask edges and devices why they cache what they cache.",
-            _SET_UP,
-        ),
-        "peers": LazyCommand(
-            "nearsight.device.peers_cli:app",
-            "Show which devices are near a device, what each holds, and the traffic.",
-            _SET_UP,
+            _RUN, "nearsight.device.cli:app", "Run the SDK as a daemon for other programs."
         ),
         "config": LazyCommand(
-            "nearsight.common.cli:config_app",
-            "Show the settings in force, or write a settings file.",
-            _SET_UP,
+            _RUN, "nearsight.common.config.cli:app", "Show the settings in force, or write a settings file."
         ),
-        "keys": LazyCommand("nearsight.common.rpc.cli:app", "Make the keys of daemons and clients.", _SET_UP),
-        "museum": LazyCommand(
-            "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits.", _DATA
-        ),
-        "profile": LazyCommand(
-            "nearsight.experiments.profiling.cli:app", "Measure f(k) and recall(k) of this machine.", _DATA
-        ),
+        "keys": LazyCommand(_RUN, "nearsight.common.rpc.cli:app", "Make the keys of daemons and clients."),
+        "recognize": LazyCommand(_ASK, "nearsight.device.cli:recognize_app", "Say what a photo shows."),
         "replay": LazyCommand(
-            "nearsight.experiments.cli:replay_app", "Send recorded photo requests to running daemons.", _DATA
+            _ASK, "nearsight.experiments.cli:replay_app", "Send recorded photo requests to running daemons."
+        ),
+        "status": LazyCommand(
+            _LOOK, "nearsight.common.operation.cli:status_app", "Ask daemons how they are."
+        ),
+        "explain": LazyCommand(
+            _LOOK,
+            "nearsight.common.operation.cli:explain_app",
+            "Ask edges and devices why they cache what they cache.",
+        ),
+        "peers": LazyCommand(
+            _LOOK,
+            "nearsight.device.peers_cli:app",
+            "Show which devices are near a device, what each holds, and the traffic.",
         ),
         "evaluate": LazyCommand(
+            _MEASURE,
             "nearsight.experiments.cli:evaluate_app",
             "Recall, precision and times on a folder of photos.",
-            _DATA,
         ),
-        "bench": LazyCommand(
-            "nearsight.experiments.cli:bench_app",
-            "Compare with other libraries, on this machine.",
-            _DATA,
-            extra="experiments",
+        "profile": LazyCommand(
+            _MEASURE, "nearsight.experiments.profiling.cli:app", "Measure f(k) and recall(k) of this machine."
+        ),
+        "museum": LazyCommand(
+            _MEASURE, "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits."
         ),
         "testbed": LazyCommand(
+            _MEASURE,
             "nearsight.experiments.testbed.cli:app",
             "Run daemons on lab machines or emulated nodes, with shaped links.",
-            _DATA,
             extra="experiments",
         ),
         "experiment": LazyCommand(
+            _MEASURE,
             "nearsight.experiments.framework.cli:app",
             "Measure tables and figures of the papers anew.",
-            _DATA,
+            extra="experiments",
+        ),
+        "bench": LazyCommand(
+            _MEASURE,
+            "nearsight.experiments.cli:bench_app",
+            "Compare with other libraries, on this machine.",
             extra="experiments",
         ),
     }
@@ -105,6 +134,8 @@ SETTINGS_CLASSES = MappingProxyType(
 )
 """Section of ``nearsight.toml`` → settings class, for `nearsight config`: common may not know tiers."""
 
+_COMPLETION = ("install_completion", "show_completion")
+
 
 @dataclass
 class Invocation:
@@ -114,10 +145,31 @@ class Invocation:
     debug: bool
 
 
-class _Commands(LazyGroup):
-    lazy = COMMANDS
+class LazyGroup(TyperGroup):
+    """The group of `COMMANDS`, each imported when it is used."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # Placeholders serve the overview, completion and suggestions; `resolve_command` imports the command.
+        self.commands = {
+            name: TyperCommand(name, help=command.help, rich_help_panel=command.panel)
+            for name, command in COMMANDS.items()
+        }
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order in which they are declared."""
+        del ctx
+        return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments name, and import it."""
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        if name is None or placeholder is None:
+            return name, placeholder, rest
+        return name, load_command(name, COMMANDS[name]), rest
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command; a reader that closed the output is not an error of the command."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -128,10 +180,37 @@ class _Commands(LazyGroup):
         return result
 
 
+def load_command(name: str, command: LazyCommand) -> Any:
+    """Import a command.
+
+    Raises
+    ------
+    MissingDependency
+        If a library that its module needs is not installed.
+    """
+    module_name, _, attribute = command.target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A missing library of others; a missing module of ours is a bug and stays one.
+        if error.name is None or error.name.split(".")[0] == "nearsight":
+            raise
+        package = f"nearsight[{command.extra}]" if command.extra else "nearsight"
+        raise MissingDependency(
+            f"`nearsight {name}` needs the library {error.name!r}, which is not installed",
+            advice=f"pip install '{package}'",
+        ) from error
+    loaded: Any = get_command(getattr(module, attribute))
+    loaded.name = name
+    # An application of its own would offer to install completion; here only the whole command does.
+    loaded.params = [option for option in loaded.params if option.name not in _COMPLETION]
+    return loaded
+
+
 app = typer.Typer(
-    cls=_Commands,
+    cls=LazyGroup,
     no_args_is_help=True,
-    epilog=exit_code_help(),
+    epilog=f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )

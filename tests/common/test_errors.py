@@ -1,13 +1,19 @@
 """The tree of errors: codes, exit codes, and the way over the wire and between processes."""
 
+import errno
 import pickle
 from collections.abc import Iterator
 
 import pytest
 
 from nearsight.common import errors
-from nearsight.common.errors import NearsightError, StatusCode, error_from_status
-from nearsight.common.exit_codes import EXIT_CODES, exit_code_help
+from nearsight.common.errors import (
+    EXIT_CODES,
+    NearsightError,
+    StatusCode,
+    error_from_status,
+    refusal_of_machine,
+)
 from nearsight.protos import rpc_pb2
 
 
@@ -22,13 +28,6 @@ def tree(root: type[NearsightError] = NearsightError) -> Iterator[type[Nearsight
 def test_every_error_has_an_exit_code_that_is_explained(error: type[NearsightError]) -> None:
     assert error.exit_code in EXIT_CODES
     assert error.exit_code != 0
-
-
-def test_every_exit_code_has_a_text_in_the_help() -> None:
-    text = exit_code_help()
-    for code, meaning in EXIT_CODES.items():
-        assert meaning
-        assert f"{code} {meaning}" in text
 
 
 @pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
@@ -57,3 +56,18 @@ def test_every_status_but_ok_comes_back_as_an_error_of_that_status(code: StatusC
 
 def test_the_status_codes_are_those_of_the_wire() -> None:
     assert {code.name: code.value for code in StatusCode} == dict(rpc_pb2.Status.items())
+
+
+def test_a_missing_right_names_the_file_and_the_next_step() -> None:
+    found = refusal_of_machine(PermissionError(errno.EACCES, "denied", "/lab/rows.csv"))
+    assert str(found) == "Permission denied: /lab/rows.csv; give the right to it, or name another place"
+
+
+def test_a_full_disk_says_so_without_a_file() -> None:
+    found = refusal_of_machine(OSError(errno.ENOSPC, "full"))
+    assert str(found).startswith("No space left on device; make room")
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "nothing", "x"), OSError("no number")])
+def test_other_errors_of_the_system_may_be_bugs(error: OSError) -> None:
+    assert refusal_of_machine(error) is None

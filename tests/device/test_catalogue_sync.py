@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.device.catalogue_sync import CatalogueSync

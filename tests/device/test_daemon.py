@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument, NotFound, Overloaded
-from nearsight.common.explain import ask_explanations
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError, NotFound, Unavailable
 from nearsight.common.object_cache.next_objects import NextObjects

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.rpc.health import HealthService
+from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
 from nearsight.common.rpc.settings import ServerSettings
@@ -87,7 +87,7 @@ def test_a_person_reads_who_is_there_and_the_traffic(capsys: pytest.CaptureFixtu
 def test_where_a_table_would_break_every_value_peers_take_a_few_lines_each(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearsight.common.terminal.PIPED_WIDTH", 80)
+    monkeypatch.setattr("nearsight.common.command_line.terminal.PIPED_WIDTH", 80)
     with device(REPORT) as endpoint:
         assert main(["peers", endpoint]) == 0
     title, *lines = capsys.readouterr().out.splitlines()

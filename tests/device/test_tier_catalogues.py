@@ -7,10 +7,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from nearsight.common.catalogue_answers import models_of
+from nearsight.common.background.futures import failed
+from nearsight.common.catalogue.answers import models_of
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NotFound, Unavailable
-from nearsight.common.futures import failed
 from nearsight.common.rpc.client import Channel, Reply
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.edge_client import CatalogueClient, EdgeClient

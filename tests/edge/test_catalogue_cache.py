@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from nearsight.common.catalogue_answers import FetchedModels, Listing
+from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer

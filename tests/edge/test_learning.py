@@ -11,9 +11,9 @@ import pytest
 
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import CorruptStore
-from nearsight.common.explain import ask_explanations
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.expected_latency import Explanation
+from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.journal import Journal

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from nearsight.common.catalogue_answers import FetchedModels, models_of
+from nearsight.common.catalogue.answers import FetchedModels, models_of
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
 from nearsight.common.recognition.digest import model_digest
 from nearsight.common.recognition.models import ObjectModel

@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.explain import ask_explanations
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.operation.explain import ask_explanations
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.report import details_of
 from nearsight.edge.settings import CacheSettings

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.common.explain import ask_explanations
 from nearsight.common.object_cache.codec import next_objects_from_proto
 from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.daemon import EdgeDaemon

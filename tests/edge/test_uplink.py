@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.edge.uplink import Surplus, Uplink
 
 IMAGE, FEATURES = 120_000, 30_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
-from nearsight.common.catalogue_answers import FetchedModels, models_of
+from nearsight.common.catalogue.answers import FetchedModels, models_of
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
 from nearsight.protos import catalogue_pb2 as pb

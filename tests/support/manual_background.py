@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import ManualClock
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.catalogue_answers import Listing, models_of
+from nearsight.common.catalogue.answers import Listing, models_of
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.codec import object_model_to_proto

@@ -21,7 +21,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.common.rpc.waker import Waker
+from nearsight.common.rpc.sockets import Waker
 from nearsight.device.peers.presence.addresses import (
     OwnAddresses,
     broadcast_targets,

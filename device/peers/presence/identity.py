@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NewType
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated
-from nearsight.common.rpc.allow_list import AllowList
+from nearsight.common.rpc.security import AllowList
 from nearsight.common.rpc.service import CallContext
 
 NodeId = NewType("NodeId", int)

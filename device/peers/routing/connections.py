@@ -19,9 +19,9 @@ from pathlib import Path
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
+from nearsight.common.background.futures import failed
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unauthenticated, Unavailable
-from nearsight.common.futures import failed
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Channel, ChannelSettings, Reply
 from nearsight.common.rpc.envelope import Buffer

@@ -15,14 +15,12 @@ import xxhash
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.clock import Clock
+from nearsight.common.background.futures import failed, pending, then
+from nearsight.common.clock import Clock, Deadline
 from nearsight.common.errors import InternalError, NearsightError
-from nearsight.common.futures import failed, pending, then
 from nearsight.common.rpc.client import Reply
-from nearsight.common.rpc.deadline import Deadline
-from nearsight.common.rpc.dispatch import Dispatcher
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.common.rpc.service import CallContext, Service
+from nearsight.common.rpc.service import CallContext, Dispatcher, Service
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.routing.cluster_view import ClusterView, View
 from nearsight.device.peers.routing.connections import PeerConnections

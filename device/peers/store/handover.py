@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, NearsightError
 from nearsight.common.logging import get_logger

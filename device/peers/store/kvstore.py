@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from nearsight.common.background.futures import failed, then
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
-from nearsight.common.futures import failed, then
 from nearsight.device.peers.routing.cluster_view import View
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.pending_increments import PendingIncrements

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from nearsight.common.background import BackgroundWorker
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.rpc.client import Reply

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
+from nearsight.common.command_line.options import flag_overrides
 from nearsight.common.config.base import DaemonSettings, Loaded, SettingsGroup, load_settings
-from nearsight.common.config.options import flag_overrides
 from nearsight.common.errors import ConfigurationError
 
 

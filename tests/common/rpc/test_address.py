@@ -1,7 +1,7 @@
 import pytest
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.address import check_endpoint, is_local, is_tcp_v6
+from nearsight.common.rpc.sockets import check_endpoint, is_local, is_tcp_v6
 
 
 @pytest.mark.parametrize(

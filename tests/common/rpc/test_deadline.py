@@ -3,8 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.clock import ManualClock
-from nearsight.common.rpc.deadline import LONGEST_S, Deadline, clamp_s
+from nearsight.common.clock import LONGEST_S, Deadline, ManualClock, clamp_s
 
 
 def test_a_deadline_counts_down_and_expires() -> None:

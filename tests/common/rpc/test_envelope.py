@@ -8,6 +8,8 @@ from nearsight.common.rpc.envelope import (
     LARGEST_HEADER,
     MOST_FRAMES,
     Buffer,
+    Hop,
+    Outcome,
     as_blob,
     decode_request,
     decode_response,
@@ -15,8 +17,6 @@ from nearsight.common.rpc.envelope import (
     salvage_request_id,
     size_of,
 )
-from nearsight.common.rpc.hops import Hop
-from nearsight.common.rpc.status import Outcome
 from nearsight.protos import rpc_pb2
 
 names = st.text(max_size=40)

@@ -1,6 +1,6 @@
 from nearsight.common.clock import ManualClock
+from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.client import Stub
-from nearsight.common.rpc.health import HealthService
 from nearsight.common.rpc.inprocess import in_process_channel
 from nearsight.protos import health_pb2
 from support.rpc import ECHO, Gate, ScriptedEcho, serving, text

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.rpc.retry_budget import RetryBudget
+from nearsight.common.rpc.pending_calls import RetryBudget
 
 
 def test_a_burst_may_be_retried_then_only_a_fraction_of_calls() -> None:

@@ -6,9 +6,9 @@ import pytest
 import zmq
 
 from nearsight.common.errors import ConfigurationError, Unauthenticated
-from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import (
+    AllowList,
     ClientSecurity,
     KeyPair,
     ServerSecurity,

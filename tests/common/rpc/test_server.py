@@ -12,7 +12,7 @@ from nearsight.common.errors import (
     DeadlineExceeded,
     StatusCode,
 )
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ServerSettings

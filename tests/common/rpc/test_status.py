@@ -13,7 +13,7 @@ from nearsight.common.errors import (
     Unauthenticated,
     Unavailable,
 )
-from nearsight.common.rpc.status import error_of, outcome_of
+from nearsight.common.rpc.envelope import error_of, outcome_of
 from nearsight.protos import rpc_pb2
 
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from nearsight.common.rpc.waker import Waker
+from nearsight.common.rpc.sockets import Waker
 
 AT_THE_END_OF_A_PROCESS = """
 import atexit
 atexit.register(lambda: (waker.wake(), waker.clear()))  # a thread that goes on: run after all finalizers
-from nearsight.common.rpc.waker import Waker
+from nearsight.common.rpc.sockets import Waker
 waker = Waker()
 """
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from nearsight.common.catalogue_answers import models_of
-from nearsight.common.clock import ManualClock
+from nearsight.common.catalogue.answers import models_of
+from nearsight.common.clock import Deadline, ManualClock
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.recognition.digest import model_digest
 from nearsight.common.rpc.client import Reply
-from nearsight.common.rpc.deadline import Deadline
 from nearsight.common.rpc.service import CallContext
 from nearsight.device.cooperation.account import Accountant
 from nearsight.device.cooperation.sharing import MOST_MODELS, PeerModelService

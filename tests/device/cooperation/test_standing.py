@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearsight.common.catalogue_answers import Listing
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.recognition.digest import DIGEST_BYTES
 from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.cooperation.trust import ModelDigest, ModelDigests, PeerReputation

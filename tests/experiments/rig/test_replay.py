@@ -10,7 +10,7 @@ import pytest
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import DeadlineExceeded, NearsightError
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.device.recognition import Recognition
 from nearsight.experiments.rig.replay import Ledger, Outcome, replay
 from nearsight.experiments.rig.rows import RequestRow

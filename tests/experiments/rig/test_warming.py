@@ -9,7 +9,7 @@ from itertools import chain, repeat
 import pytest
 
 from nearsight.common.errors import SetupError
-from nearsight.common.rpc.health import HealthService
+from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.experiments.rig.warming import CacheState, cached_objects, wait_settled
 

@@ -10,7 +10,6 @@ import pytest
 
 from nearsight.common.errors import PeerError
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.echo import EchoService
 from nearsight.common.rpc.security import (
     ClientSecurity,
     ServerSecurity,
@@ -18,6 +17,7 @@ from nearsight.common.rpc.security import (
     generate_keys,
 )
 from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.service import EchoService
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
+from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.common.status import ask_status
 from nearsight.experiments.testbed import deployment
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
 from nearsight.experiments.testbed.inventory_file import read_inventory

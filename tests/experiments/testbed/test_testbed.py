@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import SetupError
-from nearsight.common.status import ask_status
+from nearsight.common.operation.status import ask_status
 from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state

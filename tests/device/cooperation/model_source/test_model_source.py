@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearsight.common.catalogue_answers import models_of
+from nearsight.common.catalogue.answers import models_of
 from nearsight.common.errors import Unavailable
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
 from support.model_source import (

@@ -1,0 +1,87 @@
+"""Outcomes that come later: turned into others, or carried to a background thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.errors import InternalError, NearsightError
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def pending() -> Future[A]:
+    """A future that nobody can cancel under the hands of who completes it."""
+    future: Future[A] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+def failed(error: NearsightError) -> Future[A]:
+    """A future that has failed already."""
+    future: Future[A] = pending()
+    future.set_exception(error)
+    return future
+
+
+def then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
+    """A future of ``make`` applied to an outcome; it runs where that outcome comes, so it must be short."""
+    result: Future[B] = pending()
+
+    def go_on(done: Future[A]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+            return
+        try:
+            result.set_result(make(done.result()))
+        except Exception as refused:  # noqa: BLE001  whatever it is, somebody waits for it
+            result.set_exception(refused)
+
+    first.add_done_callback(go_on)
+    return result
+
+
+def flat(outer: Future[Future[A]]) -> Future[A]:
+    """The inner outcome of a future of a future."""
+    result: Future[A] = pending()
+
+    def finish(done: Future[A]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(done.result())
+
+    def unwrap(done: Future[Future[A]]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            done.result().add_done_callback(finish)
+
+    outer.add_done_callback(unwrap)
+    return result
+
+
+def when_done(
+    future: Future[A], background: BackgroundWorker, do: Callable[[A | NearsightError], None]
+) -> None:
+    """Call ``do`` with the outcome, in the background thread."""
+
+    def hand_over(done: Future[A]) -> None:
+        outcome = outcome_of(done)
+        background.submit(lambda: do(outcome))
+
+    future.add_done_callback(hand_over)
+
+
+def outcome_of(done: Future[A]) -> A | NearsightError:
+    """The result of a future that is done, or its error."""
+    error = done.exception()
+    if error is None:
+        return done.result()
+    return error if isinstance(error, NearsightError) else InternalError(f"unexpected {error!r}")

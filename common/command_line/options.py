@@ -1,0 +1,82 @@
+"""The options that the commands of all daemons share, and what they mean for the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearsight.common.errors import ConfigurationError
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file. Default: ./nearsight.toml, then that in your folder of configurations.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="One setting, e.g. server.workers=4; may be repeated. `nearsight config show` lists the keys.",
+    ),
+]
+AnnounceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--announce",
+        metavar="FILE",
+        help="File for endpoint, metrics address and process id, as JSON, written once the daemon serves.",
+    ),
+]
+EndpointsArgument = Annotated[
+    list[str], typer.Argument(metavar="ENDPOINT", help="For example tcp://127.0.0.1:7000.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for an answer.")
+]
+KeyOption = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Your secret key, from `nearsight keys`.")
+]
+ServerKeyOption = Annotated[
+    str | None,
+    typer.Option("--server-key", metavar="KEY", help="Public key of the daemons, or a file that holds it."),
+]
+WatchOption = Annotated[
+    float | None,
+    typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def flag_overrides(
+    assignments: Sequence[str] | None, named: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """What the flags of a command say, for `load_settings`; a named flag wins over ``--set``.
+
+    Parameters
+    ----------
+    assignments : sequence of str, optional
+        The values of ``--set``, each ``key=value``.
+    named : Mapping, optional
+        Dotted key → value of a named flag, ``None`` where it was not given.
+
+    Raises
+    ------
+    ConfigurationError
+        If an assignment has no ``=``.
+    """
+    overrides: dict[str, object] = {}
+    for assignment in assignments or ():
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigurationError(
+                f"--set {assignment}: not of the form key=value", advice="for example --set server.workers=4"
+            )
+        overrides[key.strip()] = value.strip()
+    return overrides | {key: value for key, value in (named or {}).items() if value is not None}

@@ -1,0 +1,91 @@
+"""``nearsight config``: the settings in force, and a file to start from."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearsight.common.command_line.options import ConfigOption, JsonOption, SetOption, flag_overrides
+from nearsight.common.command_line.terminal import print_json, print_table
+from nearsight.common.config.file import FILE_NAME
+from nearsight.common.errors import ConfigurationError
+
+app = typer.Typer(no_args_is_help=True, help="Show the settings in force, or write a settings file.")
+
+
+class Section(StrEnum):
+    """The daemons that have settings."""
+
+    CLOUD = "cloud"
+    EDGE = "edge"
+    DEVICE = "device"
+
+
+@app.command("show")
+def show_config(
+    ctx: typer.Context,
+    section: Annotated[Section | None, typer.Argument(help="One daemon; all if not given.")] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print every setting in force, and where its value came from.
+
+    Flags win over the environment (NEARSIGHT_CLOUD__SERVER__LISTEN), that over the file, this over defaults.
+    """
+    from nearsight.common.config.base import load_settings
+    from nearsight.common.config.report import settings_in_force
+
+    classes = _settings_classes(ctx.obj.settings_classes)
+    chosen = [section.value] if section else list(classes)
+    if assignments and section is None:
+        raise ConfigurationError(
+            "--set needs the daemon that it is for", advice="for example `config show edge`"
+        )
+    overrides = flag_overrides(assignments)
+    rows = {name: settings_in_force(load_settings(classes[name], name, config, overrides)) for name in chosen}
+    if as_json:
+        print_json(
+            {
+                name: {row.key: {"value": row.value, "origin": row.origin} for row in settings}
+                for name, settings in rows.items()
+            }
+        )
+        return
+    for name, settings in rows.items():
+        table = [(row.key, json.dumps(row.value, ensure_ascii=False), row.origin) for row in settings]
+        print_table(("key", "value", "origin"), table, title=f"[{name}]")
+
+
+@app.command("init")
+def init_config(
+    ctx: typer.Context,
+    path: Annotated[Path, typer.Argument(help="File to write; never overwritten.")] = Path(FILE_NAME),
+) -> None:
+    """Write a settings file that explains every setting and changes none."""
+    from nearsight.common.config.report import settings_file
+
+    text = settings_file(_settings_classes(ctx.obj.settings_classes))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{path} exists and is left as it is", advice="give another path") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+    typer.echo(f"wrote {path}")
+
+
+def _settings_classes(targets: Mapping[str, str]) -> dict[str, type]:
+    """Import the settings class of every daemon from its ``module:attribute``."""
+    classes = {}
+    for section, target in targets.items():
+        module, _, attribute = target.partition(":")
+        classes[section] = getattr(importlib.import_module(module), attribute)
+    return classes

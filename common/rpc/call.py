@@ -1,0 +1,189 @@
+"""One request on its way out of a channel, and the reply that comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, StatusCode
+from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_blob, error_of, size_of
+from nearsight.common.rpc.service import is_idempotent
+from nearsight.protos import rpc_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer.
+
+    Parameters
+    ----------
+    message : Message
+        Of the method's response type.
+    blobs : tuple of memoryview
+        Large values beside it, read-only.
+    hops : tuple of Hop
+        One per tier that worked on it, the answering server last.
+    sent_bytes, received_bytes : int
+        All frames of request and response.
+    """
+
+    message: Message
+    blobs: tuple[memoryview, ...]
+    hops: tuple[Hop, ...]
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMethod:
+    """What a channel needs to know of a method; the descriptor builds Python objects at each question."""
+
+    full_name: str
+    service: str
+    method: str
+    request_class: type[Message]
+    response_class: type[Message]
+    idempotent: bool
+
+    @classmethod
+    def of(cls, method: MethodDescriptor) -> RemoteMethod:
+        """Read the descriptor."""
+        return cls(
+            method.full_name,
+            method.containing_service.full_name,
+            method.name,
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+            is_idempotent(method),
+        )
+
+
+class Outgoing:
+    """A request that is not answered yet.
+
+    Parameters
+    ----------
+    remote : RemoteMethod
+        What is called.
+    request : Message
+        Its request.
+    blobs : sequence of buffers
+        Large values beside it.
+    limit_bytes : int
+        Larger requests are refused.
+    outcome : Outcome
+        Takes the reply or the error.
+
+    Raises
+    ------
+    InvalidArgument
+        If the request is of another type, or too large.
+    """
+
+    __slots__ = ("_blobs", "_outcome", "_remote", "_sent_bytes", "header")
+
+    def __init__(
+        self,
+        remote: RemoteMethod,
+        request: Message,
+        blobs: Sequence[Buffer],
+        limit_bytes: int,
+        outcome: Outcome[Reply],
+    ) -> None:
+        if type(request) is not remote.request_class:
+            expected = remote.request_class.DESCRIPTOR.full_name
+            raise InvalidArgument(f"{remote.full_name} takes {expected}, not {type(request).__name__}")
+        message = request.SerializeToString()
+        self._blobs = [as_blob(blob) for blob in blobs]
+        size_bytes = len(message) + size_of(self._blobs)
+        if size_bytes > limit_bytes:
+            raise InvalidArgument(
+                f"the request has {size_bytes} bytes, more than the limit of {limit_bytes}",
+                advice="send less at once, or raise max_message_bytes on both sides",
+            )
+        self._remote = remote
+        self._outcome = outcome
+        self._sent_bytes = 0
+        self.header = rpc_pb2.RequestHeader(
+            protocol=PROTOCOL, service=remote.service, method=remote.method, message=message
+        )
+
+    def frames(self, time_left_s: float) -> list[Buffer]:
+        """What goes over the wire now."""
+        self.header.time_left_ms = max(0, int(time_left_s * 1000))
+        frames: list[Buffer] = [self.header.SerializeToString(), *self._blobs]
+        self._sent_bytes = size_of(frames)
+        return frames
+
+    def fail(self, error: NearsightError) -> None:
+        """End with an error."""
+        self._outcome.set_exception(error)
+
+    def complete(self, response: Response) -> None:
+        """End with what the server answered."""
+        if response.status != StatusCode.OK:
+            self._outcome.set_exception(error_of(response.status, response.error, response.advice))
+            return
+        message = self._remote.response_class()
+        try:
+            message.ParseFromString(response.message)
+        except (DecodeError, UnicodeDecodeError):
+            name = self._remote.response_class.DESCRIPTOR.full_name
+            self._outcome.set_exception(InternalError(f"the response is not a {name}"))
+            return
+        self._outcome.set_result(
+            Reply(message, response.blobs, response.hops, self._sent_bytes, response.size_bytes)
+        )
+
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Outcome(Protocol[T_contra]):
+    """What takes the outcome of a call, once: a ``Future`` or a `Waiter`."""
+
+    def set_result(self, result: T_contra, /) -> None:
+        """The call succeeded."""
+
+    def set_exception(self, exception: BaseException | None, /) -> None:
+        """The call failed."""
+
+
+class Waiter(Generic[T]):
+    """An outcome that one thread waits for."""
+
+    __slots__ = ("_error", "_pending", "_result")
+
+    def __init__(self) -> None:
+        self._pending = threading.Lock()
+        self._pending.acquire()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether the outcome is there."""
+        return not self._pending.locked()
+
+    def set_result(self, result: T, /) -> None:
+        """The call succeeded."""
+        self._result = result
+        self._pending.release()
+
+    def set_exception(self, exception: BaseException | None, /) -> None:
+        """The call failed."""
+        self._error = exception
+        self._pending.release()
+
+    def wait(self) -> T:
+        """The result; raises the error if the call failed."""
+        with self._pending:
+            if self._error is not None or self._result is None:
+                raise self._error or RuntimeError("a call ended without an outcome")
+            return self._result

@@ -1,0 +1,167 @@
+"""Frames in and out of a ZeroMQ socket, copied where that is cheaper than not to.
+
+These functions run several times per call: flags are plain integers, since pyzmq's enums cost more than the
+sending, and the socket is asked before it is read, since an exception costs more than the question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import zmq
+from zmq import zmq_poll
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.rpc.envelope import Buffer
+
+COPY_BELOW_BYTES = 65536
+"""Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
+
+_POLLIN = int(zmq.POLLIN)
+_NOBLOCK = int(zmq.NOBLOCK)
+_NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
+
+
+class Received(NamedTuple):
+    """One message; blobs stay in ZeroMQ's memory, which the views keep alive."""
+
+    frames: list[Buffer]
+    user_id: str | None
+
+
+def has_message(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message can be received now."""
+    return bool(zmq_poll([(socket, _POLLIN)], 0))
+
+
+def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+    """Send a message or nothing of it, without waiting. Views must be flat bytes.
+
+    Raises
+    ------
+    zmq.Again
+        If there is no room for it or, for a client, no connection.
+    """
+    last = len(frames) - 1
+    for index, frame in enumerate(frames):
+        flags = _NOBLOCK if index == last else _NOBLOCK_MORE
+        socket.send(frame, flags, len(frame) < COPY_BELOW_BYTES)
+
+
+def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -> Received | None:
+    """Receive a message without waiting; None if there is none.
+
+    Parameters
+    ----------
+    socket : zmq.Socket
+        A ROUTER or DEALER.
+    with_metadata : bool
+        Ask for the identity that ZAP gave to the peer.
+    """
+    try:
+        frame = socket.recv(_NOBLOCK, False)
+    except zmq.Again:
+        return None
+    user_id = _user_id(frame) if with_metadata else None
+    frames: list[Buffer] = [frame.bytes]
+    while frame.more:
+        frame = socket.recv(_NOBLOCK, False)
+        frames.append(frame.buffer)
+    return Received(frames, user_id)
+
+
+def _user_id(frame: zmq.Frame) -> str | None:
+    try:
+        value = frame.get("User-Id")
+    except zmq.ZMQError:
+        return None
+    return str(value) or None
+
+
+class Waker:
+    """A file descriptor that becomes readable when another thread calls `wake`."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # As with a file: a server that was built but never started gives its descriptors back as well.
+        self._give_back = weakref.finalize(self, _close_all, self._read, self._write)
+        # A process that ends gives all back itself; its threads may still wait.
+        self._give_back.atexit = False
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return self._read
+
+    def wake(self) -> None:
+        """Interrupt the waiting thread, now or at its next wait; nothing to do once it has closed this."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: it will wake anyway
+            if not self._closed:  # or the write would go to whatever got the descriptor since
+                os.write(self._write, b"\0")
+
+    def clear(self) -> None:
+        """Forget what woke the thread."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 4096)
+
+    def close(self) -> None:
+        """Give the descriptors back; called by the thread that waits, while others may still `wake`."""
+        with self._lock:
+            self._closed = True
+            self._give_back()
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
+
+
+def check_endpoint(endpoint: str) -> str:
+    """Return the endpoint if it is of a form that nearsight uses.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not.
+    """
+    match = _TCP.fullmatch(endpoint)
+    if match:
+        port = match["port"]
+        if port == "*" or int(port) <= 65535:
+            return endpoint
+    elif endpoint.startswith(("ipc://", "inproc://")) and len(endpoint.partition("://")[2]) > 0:
+        return endpoint
+    raise ConfigurationError(
+        f"{endpoint!r} is not an address",
+        advice="write tcp://HOST:PORT or ipc://PATH, e.g. tcp://127.0.0.1:7000",
+    )
+
+
+def is_tcp_v6(endpoint: str) -> bool:
+    """Whether the address is of IPv6, which ZeroMQ must be told."""
+    return endpoint.startswith("tcp://[")
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether only processes of this machine can reach the address."""
+    match = _TCP.fullmatch(endpoint)
+    if match is None:
+        return True
+    host = match["host"].strip("[]")
+    if host in {"localhost", "lo"}:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,100 @@
+"""`nearsight status`: real daemons' answers, silence, and the exit code that says whether all is well."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.operation.status import HealthService, ask_status, format_bytes, format_duration
+from nearsight.common.rpc.security import ServerSecurity, allow_client, generate_keys
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+
+
+@contextmanager
+def daemon(name: str, *, ready: bool = True, security: ServerSecurity | None = None) -> Iterator[str]:
+    """A server with nothing but its health; its endpoint."""
+    service = HealthService(name, "1.2.3", lambda: ready, lambda: (("objects", "500"), ("[queue]", "0")))
+    with RpcServer([service], tier=name, settings=ServerSettings(), security=security) as server:
+        yield server.endpoint
+
+
+@pytest.fixture
+def silent(unused_port: int) -> str:
+    return f"tcp://127.0.0.1:{unused_port}"
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with daemon("gone") as endpoint:
+        return int(endpoint.rpartition(":")[2])
+
+
+def test_every_daemon_says_what_it_is_and_how_it_is() -> None:
+    with daemon("cloud") as cloud, daemon("edge", ready=False) as edge:
+        first, second = ask_status([cloud, edge], timeout_s=5)
+    assert (first.daemon, first.version, first.ready, first.error) == ("cloud", "1.2.3", True, "")
+    assert first.details == (("objects", "500"), ("[queue]", "0"))
+    assert (second.daemon, second.ready) == ("edge", False)
+    assert first.uptime_s >= 0
+
+
+def test_a_daemon_that_does_not_answer_is_a_row_with_the_reason(silent: str) -> None:
+    with daemon("cloud") as cloud:
+        first, second = ask_status([silent, cloud], timeout_s=1)
+    assert not first.ready
+    assert first.error
+    assert second.ready
+
+
+def test_the_exit_code_is_0_only_if_all_are_ready(silent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with daemon("cloud") as cloud, daemon("edge", ready=False) as edge:
+        assert main(["status", cloud]) == 0
+        assert main(["status", cloud, edge]) == 4
+        assert main(["status", cloud, silent, "--timeout", "1"]) == 4
+    table = capsys.readouterr().out
+    for text in ("cloud", "not ready", "no answer", "objects: 500", "[queue]: 0"):
+        assert text in table
+
+
+def test_json_is_for_scripts(silent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with daemon("cloud") as cloud:
+        assert main(["status", cloud, silent, "--json", "--timeout", "1"]) == 4
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["endpoint"], first["ready"], first["details"]) == (
+        cloud,
+        True,
+        {"objects": "500", "[queue]": "0"},
+    )
+    assert (second["ready"], bool(second["error"])) == (False, True)
+
+
+def test_a_daemon_with_encryption_answers_those_who_have_a_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, client = generate_keys(tmp_path, "edge"), generate_keys(tmp_path, "admin")
+    allow_client(client.public_file, tmp_path / "clients")
+    with daemon("edge", security=ServerSecurity(server.secret_file, tmp_path / "clients")) as endpoint:
+        keys = ["--key", str(client.secret_file), "--server-key", str(server.public_file)]
+        assert main(["status", endpoint, *keys]) == 0
+        assert main(["status", endpoint, "--timeout", "1"]) == 4
+        assert main(["status", endpoint, *keys[:2]]) == 5
+    assert "--key and --server-key go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min"), (3600 * 3 + 300, "3 h 5 min"), (86400 * 2, "2 d 0 h")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_000_000, "12.0 MB"), (5_000_000_000_000, "5000.0 GB")],
+)
+def test_bytes_are_short(count: int, text: str) -> None:
+    assert format_bytes(count) == text
