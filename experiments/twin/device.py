@@ -21,7 +21,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.rpc.hops import Hop
+from nearsight.common.rpc.envelope import Hop
 from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.circuit_breaker import CircuitBreaker
 from nearsight.device.engine import LARGEST_RESERVE_S
