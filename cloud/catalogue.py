@@ -18,7 +18,7 @@ from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOut
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
-from nearsight.common.recognition.digest import model_digest
+from nearsight.common.recognition.codec import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings

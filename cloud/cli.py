@@ -275,7 +275,7 @@ def _local(stack: ExitStack, settings: CloudSettings, catalogue: str, *, create:
     from nearsight.cloud.database_catalogue import DatabaseCatalogue
     from nearsight.cloud.store import CatalogueStore
     from nearsight.cloud.training import ObjectTrainer
-    from nearsight.common.recognition.threads import pin_threads
+    from nearsight.common.recognition.object_recognizer import pin_threads
 
     pin_threads()
     store = stack.enter_context(CatalogueStore(settings.database, create=create))

@@ -25,7 +25,7 @@ from nearsight.common.recognition.codec import (
     recognized_object_to_proto,
 )
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.looks import recognize_image
+from nearsight.common.recognition.object_recognizer import recognize_image
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import catalogue_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (

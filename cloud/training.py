@@ -13,11 +13,9 @@ import xxhash
 from nearsight.cloud.names import check_object
 from nearsight.cloud.store import TrainedObject
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor, train_object
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 
 MAX_IMAGES_PER_OBJECT = 64
 

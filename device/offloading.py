@@ -21,8 +21,8 @@ from nearsight.common.caching.offload_choice import (
 )
 from nearsight.common.clock import Clock
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Hop
 from nearsight.device.query import Photo, Query

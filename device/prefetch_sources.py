@@ -8,8 +8,7 @@ from typing import Protocol
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.catalogue.model_fetcher import ModelSource, ReadModelSource
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.catalogue_sync import ObjectLister
 from nearsight.device.predictions import PredictionSource

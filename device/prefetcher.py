@@ -29,7 +29,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.operation.status import format_bytes
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.catalogue_sync import CatalogueSync

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from nearsight.common.clock import Clock
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.looks import quick_look
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.local_cache import LocalCache, LocalSnapshot
@@ -37,7 +36,7 @@ class Preparation:
     upload : UploadSettings
         Limits of images.
     recognition : RecognitionSettings
-        Size of processed images, of which `quick_look` takes a part.
+        Size of processed images, of which `side_px_for` takes a part.
     clock : Clock
         Measures lookups.
     next_tier : callable
@@ -87,9 +86,9 @@ class Preparation:
         extracted = None
         if snapshot:
             started_s = self._clock.monotonic()
-            look = quick_look(self._recognition, snapshot.query_features)
-            pixels = photo.gray(look.longest_side)
-            extracted = Extracted(self._extractor.extract(pixels, look.features), look.features)
+            count = snapshot.query_features
+            pixels = photo.gray(self._recognition.side_px_for(count))
+            extracted = Extracted(self._extractor.extract(pixels, count), count)
             found = self._looked_up(snapshot, extracted.features)
             spent_ms = (self._clock.monotonic() - started_s) * 1e3
             self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import ImageTooLarge, InternalError, NotFound
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.device.recognizer_settings import UploadSettings

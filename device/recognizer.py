@@ -22,8 +22,8 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import ImageSource
+from nearsight.common.recognition.models import Features
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.settings import ChannelSettings

@@ -11,7 +11,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.predictions import Prediction, prediction_of
 from nearsight.device.query import Query

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.errors import InvalidMessage, NotFound
 from nearsight.common.recognition.codec import features_from_proto, recognized_object_to_proto
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.engine import Outcome
 from nearsight.device.recognition import Recognition

@@ -22,7 +22,7 @@ from nearsight.common.catalogue.answers import Listing
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.edge.cache_change import CacheState
 from nearsight.edge.cache_steps import CacheSteps

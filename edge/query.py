@@ -8,8 +8,8 @@ from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.recognition.codec import features_from_proto, features_to_proto
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.uplink import Uplink

@@ -17,8 +17,7 @@ import numpy as np
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import CacheProfile, default_profile
-from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from nearsight.common.errors import InvalidMessage
-from nearsight.common.recognition.codec import object_model_from_proto
-from nearsight.common.recognition.digest import DIGEST_BYTES
+from nearsight.common.recognition.codec import DIGEST_BYTES, object_model_from_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse, ObjectSummary

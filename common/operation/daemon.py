@@ -130,7 +130,7 @@ def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> 
 
 def _pin_threads() -> None:
     """One thread per call into OpenCV, FAISS and BLAS: requests run in parallel, not their parts."""
-    from nearsight.common.recognition.threads import pin_threads  # noqa: PLC0415  imports OpenCV, FAISS
+    from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415  imports OpenCV, FAISS
 
     pin_threads()
 

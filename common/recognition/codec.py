@@ -1,13 +1,19 @@
-"""Features, models and answers as messages and blobs, and back.
+"""Features, models and answers as messages and blobs, and back; the digest that names a model.
 
 The only place where recognition meets protobuf. What comes in was written by strangers: every ``from``
 function checks it before anything is allocated or believed.
+
+Cloud and edge list the digest of each object's model. A model that another device hands out is used only if
+it has this digest (dissertation, section 5.1.1, leaves open who vouches). The digest is taken of what
+travels, where numbers are rounded, not of the arrays in memory: it is the same after any number of trips.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
 import numpy as np
 import xxhash
@@ -15,8 +21,7 @@ from google.protobuf.message import DecodeError
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, InvalidMessage
 from nearsight.common.recognition.extraction import KEYPOINT_STEPS_PER_PX
-from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
 from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.protos.catalogue_pb2 import ObjectModelMessage
 from nearsight.protos.recognition_pb2 import FeaturesMessage, Point, RecognizedObjectMessage
@@ -26,7 +31,11 @@ Blob = bytes | bytearray | memoryview
 MAX_FEATURES = 10_000
 """Most features that a message may declare for one image; as many as settings may ask for."""
 
-_BLOBS_PER_FEATURES = 3
+DIGEST_BYTES = 16
+"""128 bits: nobody finds a second model with the digest of a given one."""
+
+_DIGEST_PERSON = b"nearsight-model1"
+_BLOBS_PER_VIEW = 3
 _MAX_SIDE_PX = 2**16 // KEYPOINT_STEPS_PER_PX - 1
 _MAX_SOURCE_SIDE_PX = 2**17
 _MAGIC = b"NSM1"
@@ -128,6 +137,45 @@ def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) 
         raise InvalidMessage(f"object model: {error.message}") from error
 
 
+def model_digest(model: ObjectModel) -> bytes:
+    """The digest of a model, `DIGEST_BYTES` long: of id, label, version, metadata and all views."""
+    return digest_of_message(*object_model_to_proto(model, 0))
+
+
+def digest_of_message(message: ObjectModelMessage, blobs: Sequence[Blob]) -> bytes:
+    """The digest of the model that a message and its blobs stand for; nothing is decoded.
+
+    Raises
+    ------
+    InvalidMessage
+        If a blob is missing.
+    """
+    hasher = blake2b(digest_size=DIGEST_BYTES, person=_DIGEST_PERSON)
+    for part in _digest_parts(message, blobs):
+        # Each part follows its length: parts that are cut elsewhere must not make the same digest.
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
+    return hasher.digest()
+
+
+def _digest_parts(message: ObjectModelMessage, blobs: Sequence[Blob]) -> Iterator[Blob]:
+    yield message.object_id.encode()
+    yield message.label.encode()
+    yield message.version.to_bytes(8, "little")
+    yield len(message.metadata).to_bytes(8, "little")
+    for key in sorted(message.metadata):
+        yield key.encode()
+        yield message.metadata[key].encode()
+    for view in message.views:
+        sizes = (view.count, view.image_width, view.image_height, view.source_width, view.source_height)
+        yield b"".join(size.to_bytes(4, "little") for size in sizes)
+        # The place of the blobs in the call is no part of the model.
+        last = view.first_blob + _BLOBS_PER_VIEW
+        if last > len(blobs):
+            raise InvalidMessage(f"blob {last - 1} is missing, {len(blobs)} came")
+        yield from blobs[view.first_blob : last]
+
+
 def recognized_object_to_proto(found: RecognizedObject) -> RecognizedObjectMessage:
     """The message of an answer."""
     return RecognizedObjectMessage(
@@ -183,25 +231,17 @@ def object_model_from_bytes(data: bytes) -> ObjectModel:
         If the bytes are not what was written.
     """
     try:
-        return _object_model_from_bytes(data)
+        magic, checksum, count = _PREFIX.unpack_from(data)
+        body = memoryview(data)[_PREFIX.size :]
+        if magic != _MAGIC or xxhash.xxh3_64_intdigest(body) != checksum:
+            raise InvalidMessage("the checksum does not match")
+        ends = [*itertools.accumulate(struct.unpack_from(f"<{count}Q", body), initial=8 * count)]
+        if count < 1 or ends[-1] != len(body):
+            raise InvalidMessage("the parts do not add up")
+        message, *blobs = (body[start:end] for start, end in itertools.pairwise(ends))
+        return object_model_from_proto(ObjectModelMessage.FromString(bytes(message)), blobs)
     except (struct.error, DecodeError, InvalidArgument) as error:
         raise CorruptStore(
             f"a stored object model is damaged: {error}",
             advice="restore the database or ingest the images again",
         ) from error
-
-
-def _object_model_from_bytes(data: bytes) -> ObjectModel:
-    magic, checksum, count = _PREFIX.unpack_from(data)
-    body = memoryview(data)[_PREFIX.size :]
-    if magic != _MAGIC or xxhash.xxh3_64_intdigest(body) != checksum:
-        raise InvalidMessage("the checksum does not match")
-    sizes = struct.unpack_from(f"<{count}Q", body)
-    position = struct.calcsize(f"<{count}Q")
-    parts: list[memoryview] = []
-    for size in sizes:
-        parts.append(body[position : position + size])
-        position += size
-    if position != len(body) or not parts:
-        raise InvalidMessage("the parts do not add up")
-    return object_model_from_proto(ObjectModelMessage.FromString(bytes(parts[0])), parts[1:])

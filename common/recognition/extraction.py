@@ -1,7 +1,15 @@
-"""Local features of an image: ORB behind an interface that other binary descriptors fit.
+"""Local features of an image, and of the training images of an object: ORB.
 
 Keypoints and strengths are rounded to what the wire carries (1/32 pixel, float16), so features are the same
 wherever they are matched: on the device, at the edge, or read back from a database.
+
+ORB is asked for a FAST threshold as high as the image allows. With the threshold that low-contrast pictures
+need, FAST finds thousands of corners, of which ORB keeps the few hundred strongest: most of the time goes
+into scoring those that are dropped. A corner's score is the highest threshold at which it still is one, and
+suppression compares neighbours by it, so a higher threshold finds exactly the corners that score as much,
+with the same scores. As long as that fills the quota of every level of the pyramid, ORB keeps the same ones.
+The threshold is guessed from the smallest level, which mostly runs out of corners first; what comes back
+shows whether it was too high.
 """
 
 from __future__ import annotations
@@ -14,15 +22,27 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.corner_threshold import LEVELS, SCALE, fills, level_quotas, likely_threshold
-from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
-from nearsight.common.recognition.images import GrayImage
+from nearsight.common.errors import InvalidArgument, InvalidImage
+from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
+from nearsight.common.recognition.settings import RecognitionSettings
 
 KEYPOINT_STEPS_PER_PX = 32
 """Resolution of a keypoint's coordinates; a processed image may be 2047 px long (uint16 on the wire)."""
 
+LEVELS, SCALE = 8, 1.2
+"""Of the pyramid; OpenCV's defaults for ORB."""
+
 _MIN_SIDE_PX = 32
 """ORB's patch is 31 px: smaller images have no features (OpenCV refuses some of them)."""
+_BORDER_PX = 27
+"""ORB keeps 31 px free around each level; FAST looks at 4 px around a corner and its neighbours."""
+_PART = 0.5
+"""Of the guessed threshold. Too high costs a second search: with 0.5 one photo in twenty, with 0.7 one in
+three."""
+_HIGHEST = 20
+"""Above, so few corners are left that it saves nothing."""
+_NO_DESCRIPTORS = np.empty((0, DESCRIPTOR_BYTES), np.uint8)
 
 
 class FeatureExtractor(Protocol):
@@ -56,7 +76,7 @@ class OrbExtractor:
     def extract(self, image: GrayImage, count: int) -> Features:
         """At most ``count`` features, strongest first."""
         if min(image.size) < _MIN_SIDE_PX or count < 1:
-            return _features(np.empty((0, 2)), np.empty((0, DESCRIPTOR_BYTES), np.uint8), np.empty(0), image)
+            return _features(np.empty((0, 2)), _NO_DESCRIPTORS, np.empty(0), image)
         found, descriptors = self._strongest(image.pixels, count)
         keypoints = np.array([point.pt for point in found], np.float64).reshape(-1, 2)
         strengths = np.array([point.response for point in found], np.float64)
@@ -76,8 +96,7 @@ class OrbExtractor:
         if threshold > self.fast_threshold and not fills([point.octave for point in found], quotas):
             detector.setFastThreshold(self.fast_threshold)
             found, descriptors = detector.detectAndCompute(pixels, None)
-        none = np.empty((0, DESCRIPTOR_BYTES), np.uint8)
-        return found, np.asarray(descriptors, np.uint8) if len(found) else none
+        return found, np.asarray(descriptors, np.uint8) if len(found) else _NO_DESCRIPTORS
 
     def _detector(self, count: int) -> cv2.ORB:
         detectors: dict[int, cv2.ORB] = self._local.__dict__.setdefault("detectors", {})
@@ -90,18 +109,101 @@ class OrbExtractor:
         return detectors[count]
 
 
+def level_quotas(count: int) -> tuple[int, ...]:
+    """Corners that ORB keeps of each level, the largest level first; all together ``count``.
+
+    In single precision, as OpenCV counts.
+    """
+    factor = np.float32(1 / SCALE)
+    wanted = np.float32(count) * (1 - factor) / (1 - np.float32(float(factor) ** LEVELS))
+    quotas: list[int] = []
+    for _ in range(LEVELS - 1):
+        quotas.append(int(np.rint(wanted)))
+        wanted *= factor
+    return (*quotas, max(0, count - sum(quotas)))
+
+
+def likely_threshold(pixels: NDArray[np.uint8], quota: int, lowest: int) -> int:
+    """A threshold at which an image (H, W) most likely still has enough corners on every level.
+
+    Parameters
+    ----------
+    pixels : ndarray, (H, W) uint8
+    quota : int
+        Of the smallest level.
+    lowest : int
+        The threshold that finds all corners; also the answer if a higher one finds too few.
+    """
+    height, width = pixels.shape
+    shrink = SCALE ** (LEVELS - 1)
+    even = pixels[: height // 2 * 2, : width // 2 * 2]  # halving is quick, other sizes are not
+    half = cv2.resize(even, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
+    smallest = cv2.resize(half, (round(width / shrink), round(height / shrink)))
+    inner = smallest[_BORDER_PX:-_BORDER_PX, _BORDER_PX:-_BORDER_PX]
+    corners = cv2.FastFeatureDetector.create(lowest).detect(inner) if inner.size else ()
+    if not 0 < quota <= len(corners):
+        return lowest
+    scores = sorted((corner.response for corner in corners), reverse=True)
+    return max(lowest, min(_HIGHEST, int(_PART * scores[quota - 1])))
+
+
+def fills(octaves: Sequence[int], quotas: Sequence[int]) -> bool:
+    """Whether corners, given by their levels, fill the quota of every level."""
+    return bool((np.bincount(octaves, minlength=LEVELS) >= quotas).all())
+
+
 def _features(
-    keypoints: NDArray[np.floating],
+    keypoints: NDArray[np.float64],
     descriptors: NDArray[np.uint8],
-    strengths: NDArray[np.floating],
+    strengths: NDArray[np.float64],
     image: GrayImage,
 ) -> Features:
-    steps = np.rint(np.asarray(keypoints, np.float64) * KEYPOINT_STEPS_PER_PX)
+    steps = np.rint(keypoints * KEYPOINT_STEPS_PER_PX)
     relative = strengths / strengths[0] if len(strengths) and strengths[0] > 0 else np.zeros(len(strengths))
     return Features(
-        keypoints=(steps / KEYPOINT_STEPS_PER_PX).astype(np.float32).reshape(-1, 2),
-        descriptors=np.ascontiguousarray(descriptors, np.uint8),
+        keypoints=(steps / KEYPOINT_STEPS_PER_PX).astype(np.float32),
+        descriptors=np.ascontiguousarray(descriptors),
         strengths=np.clip(relative, 0, 1).astype(np.float16).astype(np.float32),
         image_size=image.size,
         source_size=image.source_size,
     )
+
+
+def train_object(
+    object_id: str,
+    label: str,
+    images: Sequence[ImageSource],
+    settings: RecognitionSettings,
+    *,
+    extractor: FeatureExtractor | None = None,
+) -> ObjectModel:
+    """Extract the features of each training image and keep them as views of one object.
+
+    Raises
+    ------
+    InvalidImage
+        If an image cannot be read or has too few features to be recognised by (a blank picture).
+    ImageTooLarge, NotFound
+        As `load_image`.
+    InvalidArgument
+        If there is no image.
+    """
+    extractor = extractor or OrbExtractor(settings.fast_threshold)
+    views = tuple(train_view(object_id, image, settings, extractor) for image in images)
+    if not views:
+        raise InvalidArgument(f"object {object_id!r} has no training image", advice="give at least one image")
+    return ObjectModel(object_id, label, views)
+
+
+def train_view(
+    object_id: str, source: ImageSource, settings: RecognitionSettings, extractor: FeatureExtractor
+) -> Features:
+    """The features of one training image of an object; raises as `train_object`."""
+    features = extractor.extract(load_image(source, settings.limits), settings.training_features)
+    if len(features) < settings.min_training_features:
+        raise InvalidImage(
+            f"a training image of {object_id!r} has {len(features)} features, "
+            f"at least {settings.min_training_features} are needed",
+            advice="use a sharp, well-lit photo that shows the object's texture",
+        )
+    return features

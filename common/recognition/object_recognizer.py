@@ -1,21 +1,27 @@
 """The recognizer: an immutable snapshot of some object models that answers what a query shows.
 
 Every tier has one; they differ only in which objects it holds. A new one is built beside the old and swapped.
+`recognize_image` goes the whole way from an image to the answer.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+import cv2
+import faiss
+import numpy as np
+
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.classifiers.base import Candidate, Classifier, VotingRule
+from nearsight.common.recognition.classifiers.classifier import Candidate, Classifier, VotingRule
 from nearsight.common.recognition.classifiers.registry import build_classifier
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.extraction import FeatureExtractor
+from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.verification import Verifier, confidence
@@ -23,6 +29,11 @@ from nearsight.common.recognition.verification import Verifier, confidence
 _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
 """A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
+
+_CLIP_LIMIT = 2.0
+_TILES = (8, 8)
+_SECOND_SIDE_PX, _SECOND_FEATURES = 960, 2000
+"""Of the second look, unless the first has more."""
 
 
 class ObjectRecognizer:
@@ -61,8 +72,7 @@ class ObjectRecognizer:
         listed = tuple(models)
         by_id = {model.object_id: model for model in listed}
         if len(by_id) != len(listed):
-            counts = Counter(model.object_id for model in listed)
-            twice = next(object_id for object_id, count in counts.items() if count > 1)
+            ((twice, _),) = Counter(model.object_id for model in listed).most_common(1)
             raise InvalidArgument(f"more than one model has the object id {twice!r}")
         rule = VotingRule(
             ratio=settings.ratio,
@@ -126,3 +136,74 @@ class ObjectRecognizer:
         best = max(found, key=lambda one: one.inliers)
         runner_up = max((one.inliers for one in found if one.object_id != best.object_id), default=0)
         return replace(best, confidence=confidence(best.inliers, runner_up))
+
+
+def recognize_image(
+    source: ImageSource,
+    recognizer: ObjectRecognizer,
+    extractor: FeatureExtractor,
+    *,
+    go_on: Callable[[], bool] = lambda: True,
+) -> RecognitionResult:
+    """What an image shows, at first or at second look; times are sums over both.
+
+    The first look is cheap. The second sees the photo larger, with more features and its local contrast
+    evened out: that finds dark, small and cluttered objects. It is verified by the same rules, so it adds
+    answers and never changes one, and a photo that is recognised at first look pays nothing for it. It is for
+    whoever answers last and has the image (the cloud, an evaluation): a cache that looked again would pay at
+    every miss.
+
+    Parameters
+    ----------
+    source : bytes, path or ndarray
+        As for `load_image`.
+    recognizer : ObjectRecognizer
+        Its settings say whether to look again.
+    extractor : FeatureExtractor
+    go_on : callable
+        Asked before the second look; False: nobody waits any more.
+
+    Raises
+    ------
+    InvalidImage, ImageTooLarge, NotFound
+        As `load_image`.
+    """
+    settings = recognizer.settings
+
+    def look(side_px: int, features: int, prepare: Callable[[GrayImage], GrayImage]) -> RecognitionResult:
+        image = load_image(source, replace(settings.limits, longest_side=side_px))
+        started = time.perf_counter()
+        extracted = extractor.extract(prepare(image), features)
+        extract_ms = (time.perf_counter() - started) * 1e3
+        return replace(recognizer.recognize(extracted), extract_ms=extract_ms)
+
+    first = look(settings.limits.longest_side, settings.query_features, lambda image: image)
+    if first.found is not None or not (settings.look_again and len(recognizer) and go_on()):
+        return first
+    side_px = max(settings.limits.longest_side, _SECOND_SIDE_PX)
+    second = look(side_px, max(settings.query_features, _SECOND_FEATURES), even_contrast)
+    return RecognitionResult(
+        second.found,
+        first.match_ms + second.match_ms,
+        first.verify_ms + second.verify_ms,
+        first.extract_ms + second.extract_ms,
+    )
+
+
+def even_contrast(image: GrayImage) -> GrayImage:
+    """The image with its contrast equalised in each of 8 x 8 tiles, noise held down by the clip limit.
+
+    CLAHE (Zuiderveld, Graphics Gems IV, 1994).
+    """
+    equalizer = cv2.createCLAHE(_CLIP_LIMIT, _TILES)
+    return replace(image, pixels=np.asarray(equalizer.apply(image.pixels), np.uint8))
+
+
+def pin_threads() -> None:
+    """Keep OpenCV (whole process) and FAISS (calling thread) to one thread each, as f(k) is measured.
+
+    OpenMP keeps its number of threads per calling thread, so the FAISS backends repeat this for the thread
+    that searches; a daemon calls it once at start-up.
+    """
+    cv2.setNumThreads(1)
+    faiss.omp_set_num_threads(1)

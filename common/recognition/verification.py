@@ -2,9 +2,13 @@
 
 A homography is estimated per candidate view with MAGSAC++ (Barath et al., CVPR 2020; OpenCV's USAC). An
 inlier ratio alone accepts noise: 5 random correspondences pass "more than half are inliers" in 63 % of
-trials. So five things are asked: a minimum of inliers at distinct places, a minimum ratio, an agreement that
-chance does not explain (`significance`), a quadrilateral that a camera can see (`quadrilateral`), and inliers
-spread over the picture: two pictures may share a logo or a wheel without being the same.
+trials. So five conditions must hold:
+
+1. a minimum of inliers at distinct places,
+2. a minimum ratio of inliers,
+3. an agreement that chance does not explain (`log10_false_alarms`),
+4. a quadrilateral that a camera can see (`is_plausible`),
+5. inliers spread over the picture: two pictures may share a logo or a wheel without being the same.
 
 The minimum grows with the features of the query, because what different pictures share does too: at 2000
 features, a banner or a tiled floor that two pictures have in common gave up to 24 inliers (58,000 wrong pairs
@@ -27,13 +31,10 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.classifiers.base import Candidate
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.recognition.quadrilateral import in_source_frame, is_plausible, project_corners
-from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.classifiers.classifier import Candidate
+from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.significance import log10_false_alarms
 
 _SEED = 1
 _ITERATIONS = 2000
@@ -46,6 +47,17 @@ _MIN_COVERAGE = 0.04
 _MAX_DISTANCE_BITS = 80
 CLEAR_INLIERS = 25
 """Votes with so many inliers need no second look."""
+
+_SAMPLE = 4
+"""Correspondences that define a homography."""
+_MIN_AREA = 0.003
+"""Of the query image: below, ten inliers at 5 px fit into the object by accident."""
+_MAX_AREA = 50.0
+"""Of the query image: a close-up shows at least a fiftieth of the object."""
+_MAX_FORESHORTENING = 6.0
+"""Largest ratio of opposite sides; a photo under 80 degrees stays below."""
+_MIN_SINE = 0.17
+"""Of a corner's angle: 10 degrees."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,11 +144,8 @@ class Verifier:
             settings.min_inlier_ratio * count,
         ):
             return None
-        area = query.image_size[0] * query.image_size[1]
-        if (
-            log10_false_alarms(count, inliers, settings.reprojection_px, area)
-            > settings.max_log10_false_alarms
-        ):
+        by_chance = log10_false_alarms(count, inliers, settings.reprojection_px, math.prod(query.image_size))
+        if by_chance > settings.max_log10_false_alarms:
             return None
         if min(_spread(target[agreeing]), _spread(source[agreeing])) < _MIN_SPREAD_PX:
             return None
@@ -211,3 +220,89 @@ def _spread(points: NDArray[np.float32]) -> float:
     (xx, xy), (_, yy) = (centred.T @ centred / (len(points) - 1)).tolist()
     smaller = (xx + yy) / 2 - math.hypot((xx - yy) / 2, xy)  # eigenvalue of the covariance
     return math.sqrt(max(smaller, 0.0))
+
+
+def log10_false_alarms(correspondences: int, inliers: int, radius_px: float, area_px: float) -> float:
+    """How many homographies would agree so well by chance: the decimal logarithm of the expected number.
+
+    The a-contrario test of Moisan and Stival ("A probabilistic criterion to detect rigid point matches", IJCV
+    2004) in the form for homographies (Moulon et al., ACCV 2012): under the background model, where the
+    matched points lie anywhere, the expected number of homographies with k of n correspondences within r
+    pixels is ::
+
+        NFA(n, k) = (n - 4) C(n, k) C(k, 4) (pi r^2 / A)^(k - 4)
+
+    with A the area of the image. A fixed number of inliers means little among 20 correspondences and nothing
+    among 500; a fixed ratio the reverse. This number means the same everywhere.
+
+    Parameters
+    ----------
+    correspondences, inliers : int
+        n and k of the formula.
+    radius_px : float
+        Reprojection error below which a correspondence is an inlier.
+    area_px : float
+        Area of the image in which the error is measured, in square pixels.
+
+    Returns
+    -------
+    float
+        Below 0: unlikely by chance. ``inf`` if there are no more inliers than a homography always has.
+    """
+    if inliers <= _SAMPLE:
+        return math.inf
+    chance = min(1.0, math.pi * radius_px**2 / area_px)
+    return (
+        math.log10(max(correspondences - _SAMPLE, 1))
+        + _log10_binomial(correspondences, inliers)
+        + _log10_binomial(inliers, _SAMPLE)
+        + (inliers - _SAMPLE) * math.log10(chance)
+    )
+
+
+def _log10_binomial(n: int, k: int) -> float:
+    return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(10)
+
+
+def project_corners(homography: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64] | None:
+    """Corners (4, 2) of an image of ``size`` under the homography; None if one is behind the camera."""
+    width, height = size
+    corners = np.array([[0, 0, 1], [width, 0, 1], [width, height, 1], [0, height, 1]], np.float64)
+    projected = corners @ (homography / homography[2, 2] if homography[2, 2] else homography).T
+    if not np.isfinite(projected).all() or (projected[:, 2] <= 1e-6).any():
+        return None
+    return np.asarray(projected[:, :2] / projected[:, 2:])
+
+
+def is_plausible(corners: NDArray[np.float64], image_size: tuple[int, int]) -> bool:
+    """Whether corners (4, 2), clockwise from the top left, are a flat object seen from its front.
+
+    Convex, not mirrored, not needle-shaped, neither tiny nor gigantic, and overlapping the image. ORB tells a
+    picture from its mirror image, so a mirrored quadrilateral is a false match, not a reflection.
+    """
+    # Plain numbers: NumPy takes five times as long for four corners.
+    points: list[list[float]] = corners.tolist()
+    following = points[1:] + points[:1]
+    edges = [(x_to - x, y_to - y) for (x, y), (x_to, y_to) in zip(points, following, strict=True)]
+    lengths = [math.hypot(x, y) for x, y in edges]
+    if min(lengths) < 1:
+        return False
+    for corner in range(4):
+        (x, y), (x_next, y_next) = edges[corner - 1], edges[corner]
+        if (x * y_next - y * x_next) / (lengths[corner - 1] * lengths[corner]) < _MIN_SINE:
+            return False
+    if max(lengths[side] / lengths[side - 2] for side in range(4)) > _MAX_FORESHORTENING:
+        return False
+    area = 0.5 * sum(x * y_to - x_to * y for (x, y), (x_to, y_to) in zip(points, following, strict=True))
+    xs, ys = zip(*points, strict=True)
+    overlaps = max(xs) > 0 and max(ys) > 0 and min(xs) < image_size[0] and min(ys) < image_size[1]
+    return overlaps and _MIN_AREA <= area / (image_size[0] * image_size[1]) <= _MAX_AREA
+
+
+def in_source_frame(
+    corners: NDArray[np.float64], image_size: tuple[int, int], source_size: tuple[int, int]
+) -> Corners:
+    """Corners (4, 2) of the processed image in the frame of the image that was given."""
+    scaled = corners * (np.array(source_size, np.float64) / np.array(image_size, np.float64))
+    first, second, third, fourth = ((float(x), float(y)) for x, y in scaled)
+    return first, second, third, fourth

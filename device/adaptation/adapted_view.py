@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,7 @@ import threading
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.adaptation.adapted_views import AdaptedViews

@@ -6,7 +6,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from nearsight.common.errors import InvalidArgument, InvalidMessage
-from nearsight.common.recognition.features import DESCRIPTOR_BYTES
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES
 from nearsight.device.adaptation.adapted_view import AdaptedView
 from nearsight.protos.peers_pb2 import AdaptedViewMessage
 

@@ -5,7 +5,7 @@ them towards another object. Where the homography is given, vouched descriptors 
 matched: the photo has a feature near the place where the vouched one should be, and it is similar or not.
 What agrees then gives a better homography, and so on, as long as that finds more.
 
-How many must agree is decided a contrario, as in `significance`. Under the background model a feature of the
+How many must agree is decided a contrario, as in `verification`. Under the background model a feature of the
 photo and a vouched one near its place are unrelated, and similar with the probability p(b) that pairs
 *anywhere* in the two images differ in at most b bits: large where a pattern repeats itself. With n places of
 the view that have a feature of the photo nearby, k of which agree to within b bits, the expected number of
@@ -27,8 +27,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.device.adaptation.adapted_view import hamming
 from nearsight.device.adaptation.rules import AdaptationRules

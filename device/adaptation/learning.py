@@ -8,8 +8,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.adaptation.adapted_view import AdaptedView, hamming
 from nearsight.device.adaptation.evidence import evidence_for

@@ -24,8 +24,7 @@ from nearsight.common.catalogue.model_fetcher import ModelSource
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.operation.status import format_bytes
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.adaptation.adapter import AdaptationCounts, Adapter

@@ -15,8 +15,7 @@ from types import MappingProxyType
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.errors import CorruptStore, InvalidMessage
-from nearsight.common.recognition.codec import object_model_from_bytes
-from nearsight.common.recognition.digest import digest_of_message, model_digest
+from nearsight.common.recognition.codec import digest_of_message, model_digest, object_model_from_bytes
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.device.cooperation.protocol import CooperationRules

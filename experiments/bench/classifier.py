@@ -25,14 +25,11 @@ from rich.table import Table
 
 from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.common.recognition.classifiers.registry import AUTO, backend_names
-from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.threads import pin_threads
-from nearsight.common.recognition.training import train_object
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.museum.art.exhibit import render_reference

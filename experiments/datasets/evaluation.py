@@ -17,10 +17,8 @@ from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.looks import recognize_image
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads, recognize_image
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.threads import pin_threads
 from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
 from nearsight.experiments.datasets.loading import load_datasets
 from nearsight.experiments.datasets.training import train_references

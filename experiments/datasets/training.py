@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 from nearsight.experiments.datasets.dataset import Reference
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearsight.common.recognition.threads import pin_threads
+from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.demo.profile import profile_machine
 from nearsight.experiments.demo.scenario import Scenario
 from nearsight.experiments.museum.generation import generate_museum, query_name, render_photos

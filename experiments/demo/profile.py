@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.threads import pin_threads
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.profiling.measuring import ProfilingPlan, fit_profile, measure, prepare

@@ -46,7 +46,7 @@ def run_in_processes(
 
 def _begin_work() -> None:
     """A process of its own: one thread; the parent alone hears Ctrl-C, and does not leave it behind."""
-    from nearsight.common.recognition.threads import pin_threads  # noqa: PLC0415
+    from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415
 
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

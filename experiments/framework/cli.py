@@ -85,7 +85,7 @@ def run(
     A run that was interrupted continues where it stopped when it is started again.
     """
     require_experiments("experiment")
-    from nearsight.common.recognition.threads import pin_threads
+    from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.experiments.framework.experiment import RunOptions
     from nearsight.experiments.framework.registry import find_experiment
     from nearsight.experiments.framework.running import check, conclude, prepare

@@ -58,7 +58,7 @@ def profile(
     Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`, or with
     --device to `nearsight device --profile FILE`.
     """
-    from nearsight.common.recognition.threads import pin_threads
+    from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.profiling.measuring import ProfilingPlan

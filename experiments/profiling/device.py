@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.looks import quick_look
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.device_profile import DeviceProfile
 from nearsight.experiments.datasets.dataset import Dataset
@@ -57,10 +56,9 @@ def device_sizes(objects: int) -> tuple[int, ...]:
 
 
 def quick_pipeline(settings: RecognitionSettings, features: int) -> RecognitionSettings:
-    """How a device reads a photo when it looks with so many features (see `quick_look`)."""
-    look = quick_look(settings, features)
-    limits = replace(settings.limits, longest_side=look.longest_side)
-    return settings.model_copy(update={"query_features": look.features, "limits": limits})
+    """How a device reads a photo when it looks with so many features."""
+    limits = replace(settings.limits, longest_side=settings.side_px_for(features))
+    return settings.model_copy(update={"query_features": features, "limits": limits})
 
 
 def analyse_device(

@@ -34,9 +34,8 @@ from sklearn.preprocessing import PolynomialFeatures
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import LARGEST_RECALL, CacheProfile, Measurement
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset

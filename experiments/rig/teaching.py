@@ -11,7 +11,7 @@ from nearsight.cloud.settings import CloudSettings
 from nearsight.cloud.store import CatalogueStore
 from nearsight.cloud.training import ObjectTrainer
 from nearsight.common.errors import InternalError
-from nearsight.common.recognition.threads import pin_threads
+from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.rig.tiers import CATALOGUE
 
 Progress = Callable[[int, int], None]

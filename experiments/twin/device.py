@@ -16,8 +16,7 @@ from typing import cast
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings

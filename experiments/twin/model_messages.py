@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nearsight.common.catalogue.answers import Listing
-from nearsight.common.recognition.digest import digest_of_message
+from nearsight.common.recognition.codec import digest_of_message
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.experiments.twin.cost_model import REQUEST_BYTES

@@ -21,8 +21,7 @@ from google.protobuf.message import Message
 from nearsight.common.background.futures import pending, then
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import InternalError
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.envelope import Buffer

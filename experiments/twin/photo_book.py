@@ -21,9 +21,8 @@ from statistics import fmean
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.looks import quick_look, recognize_image
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer, recognize_image
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.device_profile import DeviceProfile
 from nearsight.experiments.twin.cost_model import SECOND_LOOK_MS, lookups_ms
@@ -219,7 +218,7 @@ class _Book:
 
     def _look(self, path: Path, object_id: str, names: tuple[str, ...], count: int) -> _Looked:
         settings, recognizer, content = self._settings, self._among(names), path.read_bytes()
-        limits = replace(settings.limits, longest_side=quick_look(settings, count).longest_side)
+        limits = replace(settings.limits, longest_side=settings.side_px_for(count))
         started_s = self._thread_time()
         features = self._extractor.extract(load_image(content, limits), count)
         extracted_s = self._thread_time()

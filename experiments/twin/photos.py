@@ -13,8 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings

@@ -12,9 +12,8 @@ from nearsight.cloud.training import NewObject, ObjectTrainer
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, NotFound, Unavailable
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.objects import random_model

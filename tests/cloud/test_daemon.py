@@ -10,8 +10,8 @@ from nearsight.cloud.store import CatalogueStore
 from nearsight.common.errors import AddressInUse, CorruptStore, NearsightError, PeerError, Unavailable
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.rpc.server import ServerSettings
 from support.cloud import CloudClient, cloud_settings, running_cloud

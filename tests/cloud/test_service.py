@@ -19,8 +19,7 @@ from nearsight.common.errors import (
     NotFound,
     Overloaded,
 )
-from nearsight.common.recognition.codec import object_model_from_proto
-from nearsight.common.recognition.digest import digest_of_message, model_digest
+from nearsight.common.recognition.codec import digest_of_message, model_digest, object_model_from_proto
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer

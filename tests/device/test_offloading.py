@@ -8,8 +8,8 @@ import pytest
 from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.clock import ManualClock
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Hop
 from nearsight.device.offloading import Extracted, Offloading

@@ -7,7 +7,7 @@ import pytest
 
 from nearsight.common.catalogue.answers import FetchedModels, models_of
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
-from nearsight.common.recognition.digest import model_digest
+from nearsight.common.recognition.codec import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.server import ServerSettings

@@ -7,7 +7,7 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Overloaded
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl

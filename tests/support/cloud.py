@@ -10,7 +10,7 @@ from typing import Any
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.settings import CloudSettings, IntakeSettings
 from nearsight.common.recognition.codec import features_to_proto
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.server import ServerSettings

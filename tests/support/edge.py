@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,17 +17,15 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.codec import (
     features_from_proto,
     features_to_proto,
+    model_digest,
     object_model_to_proto,
     recognized_object_to_proto,
 )
-from nearsight.common.recognition.digest import model_digest
-from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
@@ -49,7 +48,7 @@ EXHIBITS = 6
 def exhibit(number: int, *, version: int = 1, picture: int | None = None) -> ObjectModel:
     """The model of exhibit ``number``, which shows picture ``number`` unless another is given."""
     image = picture_jpeg(number if picture is None else picture)
-    return train_object(f"{number:02d}", f"exhibit {number}", [image], RECOGNITION, version=version)
+    return replace(train_object(f"{number:02d}", f"exhibit {number}", [image], RECOGNITION), version=version)
 
 
 def photo(number: int) -> bytes:

@@ -1,13 +1,12 @@
 """A small gallery of pictures: models, photos and features, extracted once per test run."""
 
+from dataclasses import replace
 from functools import cache
 
-from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 from support.pictures import photo_jpeg, picture
 
 SIDE = 320
@@ -18,13 +17,8 @@ EXTRACTOR = OrbExtractor()
 @cache
 def exhibit_model(seed: int) -> ObjectModel:
     """The model of the picture of ``seed``."""
-    return train_object(
-        f"exhibit-{seed}",
-        f"Picture {seed}",
-        [picture(seed, side=SIDE)],
-        SETTINGS,
-        metadata={"seed": str(seed)},
-    )
+    model = train_object(f"exhibit-{seed}", f"Picture {seed}", [picture(seed, side=SIDE)], SETTINGS)
+    return replace(model, metadata={"seed": str(seed)})
 
 
 def exhibit_models(count: int) -> list[ObjectModel]:

@@ -13,8 +13,7 @@ from google.protobuf.message import Message
 from nearsight.common.catalogue.answers import Listing, models_of
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError
-from nearsight.common.recognition.codec import object_model_to_proto
-from nearsight.common.recognition.digest import model_digest
+from nearsight.common.recognition.codec import model_digest, object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Hop, Reply
 from nearsight.common.rpc.envelope import Buffer

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from nearsight.common.recognition.features import DESCRIPTOR_BYTES, Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
 
 
 def random_features(seed: int, count: int = 40) -> Features:

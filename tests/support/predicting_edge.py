@@ -22,10 +22,10 @@ from nearsight.common.object_cache.codec import next_objects_to_proto
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.codec import (
     features_from_proto,
+    model_digest,
     object_model_to_proto,
     recognized_object_to_proto,
 )
-from nearsight.common.recognition.digest import model_digest
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer

@@ -8,15 +8,20 @@ build, which a cache that is rebuilt all day cannot afford; it is there to be ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.recognition.classifiers.base import Classifier, VotingRule
-from nearsight.common.recognition.classifiers.exact import ExactClassifier
-from nearsight.common.recognition.classifiers.falconn_lsh import FalconnClassifier
-from nearsight.common.recognition.classifiers.hnsw import HnswClassifier
-from nearsight.common.recognition.classifiers.multihash import MultiHashClassifier
-from nearsight.common.recognition.classifiers.opencv import BruteForceClassifier, FlannLshClassifier
+from nearsight.common.recognition.classifiers.baseline_backends import (
+    BruteForceClassifier,
+    FalconnClassifier,
+    FlannLshClassifier,
+)
+from nearsight.common.recognition.classifiers.classifier import Classifier, VotingRule
+from nearsight.common.recognition.classifiers.faiss_backends import (
+    ExactClassifier,
+    HnswClassifier,
+    MultiHashClassifier,
+)
 from nearsight.common.recognition.models import ObjectModel
 
 AUTO = "auto"
@@ -32,11 +37,12 @@ _BACKENDS: tuple[type[Classifier], ...] = (
     FlannLshClassifier,
     BruteForceClassifier,
 )
+_BY_NAME = {backend.name: backend for backend in _BACKENDS}
 
 
 def backend_names() -> tuple[str, ...]:
     """Names that `build_classifier` knows, ``auto`` first."""
-    return (AUTO, *(backend.name for backend in _BACKENDS))
+    return (AUTO, *_BY_NAME)
 
 
 def build_classifier(name: str, models: Sequence[ObjectModel], rule: VotingRule | None = None) -> Classifier:
@@ -50,14 +56,11 @@ def build_classifier(name: str, models: Sequence[ObjectModel], rule: VotingRule 
         If the backend's library is not installed.
     """
     chosen = automatic_choice(models) if name == AUTO else name
-    builders: dict[str, Callable[[Sequence[ObjectModel], VotingRule], Classifier]] = {
-        backend.name: backend for backend in _BACKENDS
-    }
-    if chosen not in builders:
+    if chosen not in _BY_NAME:
         raise ConfigurationError(
             f"there is no classifier backend {name!r}", advice=f"choose one of {', '.join(backend_names())}"
         )
-    return builders[chosen](models, rule or VotingRule())
+    return _BY_NAME[chosen](models, rule or VotingRule())
 
 
 def automatic_choice(models: Sequence[ObjectModel]) -> str:

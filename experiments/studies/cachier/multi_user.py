@@ -43,7 +43,7 @@ from nearsight.experiments.studies.cachier.museums import dataset_of, museum_fol
 from nearsight.experiments.traces.plan import photos_by_object
 
 if TYPE_CHECKING:
-    from nearsight.common.recognition.features import Features
+    from nearsight.common.recognition.models import Features
     from nearsight.common.recognition.settings import RecognitionSettings
 
 NONE, BOUNDED, BALANCED = "none", "bounded", "load-balanced"

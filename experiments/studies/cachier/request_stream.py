@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from nearsight.common.errors import NearsightError
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
 

@@ -2,6 +2,8 @@
 
 import pickle
 import struct
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +12,12 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, InvalidMessage
 from nearsight.common.recognition.codec import (
+    DIGEST_BYTES,
     MAX_FEATURES,
+    digest_of_message,
     features_from_proto,
     features_to_proto,
+    model_digest,
     object_model_from_bytes,
     object_model_from_proto,
     object_model_to_bytes,
@@ -20,8 +25,7 @@ from nearsight.common.recognition.codec import (
     recognized_object_from_proto,
     recognized_object_to_proto,
 )
-from nearsight.common.recognition.features import Features
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.protos.catalogue_pb2 import ObjectModelMessage
 from nearsight.protos.recognition_pb2 import FeaturesMessage, RecognizedObjectMessage
@@ -197,3 +201,71 @@ def test_decoded_descriptors_are_not_copied() -> None:
     message, blobs = features_to_proto(random_features(1, 40), 0)
     decoded = features_from_proto(message, blobs)
     assert np.shares_memory(decoded.descriptors, np.frombuffer(blobs[1], np.uint8))
+
+
+def travelled(model: ObjectModel) -> ObjectModel:
+    return object_model_from_proto(*object_model_to_proto(model, 0))
+
+
+def test_it_survives_network_and_store_also_of_a_model_that_was_just_trained() -> None:
+    model = exhibit_model(0)
+    digest = model_digest(model)
+    assert len(digest) == DIGEST_BYTES
+    assert model_digest(travelled(model)) == digest
+    assert model_digest(travelled(travelled(model))) == digest
+    assert model_digest(object_model_from_bytes(object_model_to_bytes(model))) == digest
+
+
+@given(seed=st.integers(0, 100), views=st.integers(1, 3), before=st.integers(0, 5))
+def test_where_the_blobs_lie_in_the_call_plays_no_role(seed: int, views: int, before: int) -> None:
+    model = random_model("a", seed, views=views)
+    message, blobs = object_model_to_proto(model, before)
+    assert digest_of_message(message, [b"other"] * before + blobs) == model_digest(model)
+
+
+def _other_descriptor(model: ObjectModel) -> ObjectModel:
+    (view, *others) = model.views
+    descriptors = view.descriptors.copy()
+    descriptors[-1, -1] ^= 1
+    return replace(model, views=(replace(view, descriptors=descriptors), *others))
+
+
+def _other_keypoint(model: ObjectModel) -> ObjectModel:
+    (view, *others) = model.views
+    keypoints = view.keypoints + np.float32(1 / 32)
+    return replace(model, views=(replace(view, keypoints=keypoints), *others))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: replace(model, object_id="b"),
+        lambda model: replace(model, label="another"),
+        lambda model: replace(model, version=2),
+        lambda model: replace(model, metadata={"artist": "another"}),
+        lambda model: replace(model, metadata={}),
+        lambda model: replace(model, views=model.views[:1]),
+        lambda model: replace(model, views=model.views[::-1]),
+        lambda model: replace(model, views=(*model.views, random_features(9))),
+        lambda model: replace(model, views=(replace(model.views[0], source_size=(9, 9)), *model.views[1:])),
+        _other_descriptor,
+        _other_keypoint,
+    ],
+)
+def test_any_other_model_has_another_digest(change: Callable[[ObjectModel], ObjectModel]) -> None:
+    model = random_model("a", views=2)
+    assert model_digest(change(model)) != model_digest(model)
+
+
+def test_text_that_moves_from_one_field_to_the_next_changes_it() -> None:
+    model = random_model("a")
+    first, second = replace(model, label="bc"), replace(model, object_id="ab", label="c")
+    assert model_digest(first) != model_digest(second)
+    first, second = replace(model, metadata={"d": "ef"}), replace(model, metadata={"de": "f"})
+    assert model_digest(first) != model_digest(second)
+
+
+def test_a_model_without_its_blobs_has_none() -> None:
+    message, blobs = object_model_to_proto(random_model("a"), 0)
+    with pytest.raises(InvalidMessage):
+        digest_of_message(message, blobs[:-1])

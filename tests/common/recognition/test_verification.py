@@ -7,14 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.classifiers.base import Candidate
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.classifiers.classifier import Candidate
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.recognition.quadrilateral import in_source_frame, is_plausible, project_corners
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.recognition.significance import log10_false_alarms
-from nearsight.common.recognition.verification import CLEAR_INLIERS, Fit, Verifier, confidence
+from nearsight.common.recognition.verification import (
+    CLEAR_INLIERS,
+    Fit,
+    Verifier,
+    confidence,
+    in_source_frame,
+    is_plausible,
+    log10_false_alarms,
+    project_corners,
+)
 from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_model, photo_features
 from support.pictures import picture
 

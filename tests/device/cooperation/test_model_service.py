@@ -9,7 +9,7 @@ import pytest
 from nearsight.common.catalogue.answers import models_of
 from nearsight.common.clock import Deadline, ManualClock
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.common.recognition.digest import model_digest
+from nearsight.common.recognition.codec import model_digest
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext
 from nearsight.device.cooperation.account import Accountant

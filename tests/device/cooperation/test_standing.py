@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nearsight.common.catalogue.answers import Listing
-from nearsight.common.recognition.digest import DIGEST_BYTES
+from nearsight.common.recognition.codec import DIGEST_BYTES
 from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.cooperation.trust import ModelDigest, ModelDigests, PeerReputation
 from nearsight.device.peers.presence.identity import NodeId

@@ -10,8 +10,8 @@ from nearsight import Recognizer
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.features import Features
 from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.device.device_profile import DeviceProfile
 from support.gallery import SETTINGS, SIDE

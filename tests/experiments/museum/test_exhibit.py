@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 from nearsight.experiments.museum.art.canvas import Canvas
 from nearsight.experiments.museum.art.colours import draw_palette, fixed_palette
 from nearsight.experiments.museum.art.exhibit import (

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.training import train_object
 from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
 from nearsight.experiments.museum.camera.photograph import photograph, take_photo
 from nearsight.experiments.museum.camera.viewpoint import project, rotation, wall_to_photo

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import NearsightError, Overloaded
-from nearsight.common.recognition.features import Features
+from nearsight.common.recognition.models import Features
 from nearsight.device.recognition import Recognition
 from nearsight.experiments.studies.cachier.multi_user import BALANCED, BOUNDED, METHODS, NONE, Figure
 from nearsight.experiments.studies.cachier.request_stream import stream

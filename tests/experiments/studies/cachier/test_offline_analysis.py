@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.common.recognition.threads import pin_threads
+from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.framework.experiment import Experiment, RunOptions, StoredRow
 from nearsight.experiments.framework.running import adopt_rows, prepare
 from nearsight.experiments.studies.cachier.fig3_4 import Figure as Figure34

@@ -1,4 +1,7 @@
-"""From neighbours to votes, from votes to candidate views: the part that all backends share.
+"""The classifier: an immutable index over the descriptors of k object models, and the vote that it takes.
+
+Backends differ only in how they find the nearest descriptors. The rest is here: from neighbours to votes,
+from votes to candidate views.
 
 A query descriptor votes for the object of its nearest neighbour if that is clearly nearer than the nearest
 neighbour *of another object* (ratio test). Views of one object never compete with each other. Where nobody
@@ -17,18 +20,22 @@ Whoever leads so clearly is verified; if that fails (a logo that many covers sha
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.classifiers.table import DescriptorTable
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
 
 Neighbours = tuple[NDArray[np.int32], NDArray[np.int64]]
 """Hamming distances (N, K), not decreasing, and rows of the table (N, K), -1 where fewer were found."""
 
+NEIGHBOURS = 4
+"""Neighbours asked for per descriptor: enough to see past three views of the best object to its rival."""
 
 _STANDS_OUT = 2.0
 """Standard deviations (of a Poisson count) above the median of the other objects."""
@@ -71,24 +78,6 @@ class VotingRule:
     candidates: int = 6
 
 
-def unrelated_distance_bits(descriptors: int) -> float:
-    """Usual distance of a query descriptor to the nearest of so many unrelated ones.
-
-    Medians measured with ORB on photos of objects that are not in the catalogue (Stanford Mobile Visual
-    Search): 70, 60, 55, 49 and 47 bits with 1, 5, 20, 126 and 504 thousand descriptors.
-    """
-    return float(np.clip(70 - 3 * np.log2(max(descriptors, 1) / 1000), 46, 70))
-
-
-def median_of_others(ordered: Sequence[int], own: int) -> float:
-    """Median of at least two sorted numbers without one that equals ``own``."""
-    position = bisect_left(ordered, own)
-    others = len(ordered) - 1
-    middle = ((others - 1) // 2, others // 2)
-    low, high = (ordered[index + (index >= position)] for index in middle)
-    return (low + high) / 2
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
     """A view that the query may show, with the correspondences that say so.
@@ -109,6 +98,93 @@ class Candidate:
     votes: int
     query_indices: NDArray[np.int32]
     view_indices: NDArray[np.int32]
+
+
+class Classifier(ABC):
+    """An immutable index over object models. Safe to use from several threads at once.
+
+    Attributes
+    ----------
+    name : str
+        Name of the backend in the registry.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+        self._table = DescriptorTable.of(models)
+        self._rule = rule
+
+    @abstractmethod
+    def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
+        """Nearest rows of the table for descriptors (N, 32), nearest first, at most `NEIGHBOURS` each.
+
+        Called only if the table has rows. May return fewer, filled up with row -1.
+        """
+
+    def __len__(self) -> int:
+        """Objects in the index."""
+        return len(self._table.object_ids)
+
+    def rounds(self, features: Features) -> Iterator[tuple[Candidate, ...]]:
+        """Candidate views, most votes first, each time that they are worth verifying.
+
+        Yields when one object's lead is decisive and, if the caller asks on because the verification failed,
+        again when twice as many descriptors have voted, and at last when all have.
+        """
+        count = min(len(features), self._rule.voting_features)
+        if not count or not len(self._table.descriptors):
+            return
+        vote = Vote(self._table, self._rule)
+        not_before = 0
+        for first in range(0, count, self._rule.chunk):
+            counted = min(first + self._rule.chunk, count)
+            vote.count(first, self._neighbours(features.descriptors[first:counted]))
+            last = counted == count
+            if last or (self._rule.early_stop and counted >= not_before and vote.is_decided()):
+                yield vote.candidates()
+                not_before = 2 * counted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DescriptorTable:
+    """All descriptors of all views in one array, with the way back from a row to object, view and keypoint.
+
+    Attributes
+    ----------
+    object_ids : tuple of str, (O,)
+    views : tuple of (int, int), (V,)
+        Object index and index of the view within its object.
+    descriptors : ndarray, (M, 32) uint8
+    object_of_row, view_of_row, index_in_view : ndarray, (M,) int32
+        Index into ``object_ids``, into ``views``, and of the feature within its view.
+    """
+
+    object_ids: tuple[str, ...]
+    views: tuple[tuple[int, int], ...]
+    descriptors: NDArray[np.uint8]
+    object_of_row: NDArray[np.int32]
+    view_of_row: NDArray[np.int32]
+    index_in_view: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, models: Sequence[ObjectModel]) -> DescriptorTable:
+        """The table of these models, in their order."""
+        views = [(index, view) for index, model in enumerate(models) for view in range(len(model.views))]
+        blocks = [models[index].views[view].descriptors for index, view in views]
+        sizes = np.array([len(block) for block in blocks], np.int64)
+        view_of_row = np.repeat(np.arange(len(views), dtype=np.int32), sizes)
+        object_of_view = np.array([index for index, _ in views], np.int32)
+        return cls(
+            object_ids=tuple(model.object_id for model in models),
+            views=tuple(views),
+            descriptors=np.concatenate([np.empty((0, DESCRIPTOR_BYTES), np.uint8), *blocks]),
+            object_of_row=object_of_view[view_of_row],
+            view_of_row=view_of_row,
+            index_in_view=np.concatenate(
+                [np.empty(0, np.int32), *(np.arange(n, dtype=np.int32) for n in sizes)]
+            ),
+        )
 
 
 class Vote:
@@ -189,3 +265,21 @@ class Vote:
             query_indices=queries[mine].astype(np.int32),
             view_indices=self._table.index_in_view[rows[mine]],
         )
+
+
+def unrelated_distance_bits(descriptors: int) -> float:
+    """Usual distance of a query descriptor to the nearest of so many unrelated ones.
+
+    Medians measured with ORB on photos of objects that are not in the catalogue (Stanford Mobile Visual
+    Search): 70, 60, 55, 49 and 47 bits with 1, 5, 20, 126 and 504 thousand descriptors.
+    """
+    return float(np.clip(70 - 3 * np.log2(max(descriptors, 1) / 1000), 46, 70))
+
+
+def median_of_others(ordered: Sequence[int], own: int) -> float:
+    """Median of at least two sorted numbers without one that equals ``own``."""
+    position = bisect_left(ordered, own)
+    others = len(ordered) - 1
+    middle = ((others - 1) // 2, others // 2)
+    low, high = (ordered[index + (index >= position)] for index in middle)
+    return (low + high) / 2

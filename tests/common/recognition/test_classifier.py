@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.recognition.classifiers.table import DescriptorTable
-from nearsight.common.recognition.classifiers.voting import (
+from nearsight.common.recognition.classifiers.classifier import (
+    DescriptorTable,
     Vote,
     VotingRule,
     median_of_others,

@@ -1,0 +1,149 @@
+"""Backends to compare with: the matchers of OpenCV that the dissertation used, and FALCONN."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import MissingDependency
+from nearsight.common.recognition.classifiers.classifier import (
+    NEIGHBOURS,
+    Classifier,
+    Neighbours,
+    VotingRule,
+)
+from nearsight.common.recognition.classifiers.faiss_backends import unpack
+from nearsight.common.recognition.models import ObjectModel
+
+_FLANN_INDEX_LSH = 6
+_FLANN_TABLES, _KEY_BITS, _PROBE_LEVEL = 12, 16, 1
+_BLOCK_ROWS = 2**17
+"""`BFMatcher` packs row and block into one int and refuses blocks of 2**18 rows."""
+_FALCONN_TABLES, _FALCONN_PROBES, _FALCONN_SEED = 10, 30, 1
+
+
+class _OpenCvClassifier(Classifier):
+    """Common to both: one matcher, trained with all rows in blocks.
+
+    OpenCV does not promise that a matcher may be shared between threads (`knnMatch` is not const), so a lock
+    admits one at a time.
+    """
+
+    def __init__(
+        self, models: Sequence[ObjectModel], rule: VotingRule, matcher: cv2.DescriptorMatcher
+    ) -> None:
+        super().__init__(models, rule)
+        self._lock = threading.Lock()
+        self._matcher = matcher
+        if len(self._table.descriptors):
+            rows = self._table.descriptors
+            matcher.add([rows[start : start + _BLOCK_ROWS] for start in range(0, len(rows), _BLOCK_ROWS)])
+            matcher.train()
+
+    def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
+        wanted = min(NEIGHBOURS, len(self._table.descriptors))  # FLANN refuses more than there are
+        with self._lock:
+            found = self._matcher.knnMatch(descriptors, wanted)
+        distances, rows = _none_found(len(descriptors))
+        for index, matches in enumerate(found):
+            for rank, match in enumerate(matches):
+                distances[index, rank] = int(match.distance)
+                rows[index, rank] = match.imgIdx * _BLOCK_ROWS + match.trainIdx
+        return distances, rows
+
+
+class FlannLshClassifier(_OpenCvClassifier):
+    """FLANN's LSH with the dissertation's parameters: 12 tables, key size 16, multi-probe level 1.
+
+    FLANN draws the tables' bits from a generator that OpenCV shares in the process: one index always answers
+    alike, two of the same models may differ.
+    """
+
+    name = "flann-lsh"
+
+    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+        parameters: dict[str, bool | int | float | str] = {
+            "algorithm": _FLANN_INDEX_LSH,
+            "table_number": _FLANN_TABLES,
+            "key_size": _KEY_BITS,
+            "multi_probe_level": _PROBE_LEVEL,
+        }
+        super().__init__(models, rule, cv2.FlannBasedMatcher(parameters, {}))
+
+
+class BruteForceClassifier(_OpenCvClassifier):
+    """OpenCV's `BFMatcher`: exact, and the dissertation's own brute-force baseline."""
+
+    name = "brute-force"
+
+    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+        super().__init__(models, rule, cv2.BFMatcher(cv2.NORM_HAMMING))
+
+
+class FalconnClassifier(Classifier):
+    """Multi-probe cross-polytope LSH: FALCONN (Andoni et al., NeurIPS 2015), a library without wheels.
+
+    A binary descriptor becomes a vector of ±1, of which the squared Euclidean distance is four times the
+    Hamming distance: 1 KB of memory per descriptor.
+
+    Raises
+    ------
+    MissingDependency
+        If the library is not installed.
+    """
+
+    name = "falconn"
+
+    def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
+        falconn = _library()
+        super().__init__(models, rule)
+        self._vectors = _as_vectors(self._table.descriptors)  # FALCONN keeps a pointer, not a copy
+        if not len(self._vectors):
+            return
+        if len(self._vectors) == 1:  # FALCONN crashes with a single point: give it the opposite one too
+            self._vectors = np.concatenate([self._vectors, -self._vectors])
+        dimension = self._vectors.shape[1]
+        parameters = falconn.get_default_parameters(
+            len(self._vectors), dimension, falconn.DistanceFunction.EuclideanSquared, True
+        )
+        parameters.l = _FALCONN_TABLES
+        parameters.seed = _FALCONN_SEED
+        parameters.num_setup_threads = 1
+        self._index = falconn.LSHIndex(parameters)
+        self._index.setup(self._vectors)
+        # A pool is thread-safe, unlike a query object.
+        self._pool = self._index.construct_query_pool(_FALCONN_PROBES)
+
+    def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
+        count = len(self._table.descriptors)
+        distances, rows = _none_found(len(descriptors))
+        for index, vector in enumerate(_as_vectors(descriptors)):
+            found = [row for row in self._pool.find_k_nearest_neighbors(vector, NEIGHBOURS) if row < count]
+            rows[index, : len(found)] = found
+            differing = np.bitwise_count(self._table.descriptors[found] ^ descriptors[index])
+            distances[index, : len(found)] = differing.sum(axis=1, dtype=np.int32)
+        return distances, rows
+
+
+def _none_found(queries: int) -> Neighbours:
+    shape = (queries, NEIGHBOURS)
+    return np.full(shape, np.iinfo(np.int32).max, np.int32), np.full(shape, -1, np.int64)
+
+
+def _as_vectors(descriptors: NDArray[np.uint8]) -> NDArray[np.float32]:
+    return unpack(descriptors).astype(np.float32) * 2 - 1
+
+
+def _library() -> Any:
+    try:
+        import falconn  # noqa: PLC0415 optional: asked for only where the backend is chosen
+    except ImportError as error:
+        raise MissingDependency(
+            "the backend 'falconn' needs the library falconn", advice="install it with: make falconn"
+        ) from error
+    return falconn
