@@ -8,10 +8,10 @@ SCALE := table6.4 fig6.4 fig6.5 fig6.6 fig6.7 fig6.8 fig6.9 fig6.10 fig6.11 fig6
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench figures falconn protos clean
+.PHONY: help setup demo test test-system check format bench figures falconn protos clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## create .venv with everything needed (no compiler required)
 
@@ -28,7 +28,10 @@ demo: $(STAMP)  ## generate a museum, run cloud, edge and devices, compare; resu
 	$(BIN)/nearsight demo
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(TEST_ARGS)
+	$(BIN)/pytest -m "not system" --numprocesses 2 --dist loadfile $(TEST_ARGS)
+
+test-system: $(STAMP)  ## run the tests of namespaces, SSH, limits, long faults and builds (some need root)
+	$(BIN)/pytest -m system --numprocesses 2 --dist loadfile $(TEST_ARGS)
 
 check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions
 	$(BIN)/ruff format --check .

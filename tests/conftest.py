@@ -1,21 +1,60 @@
-"""Put ``tests/`` on the import path, so that tests share ``support``; keep their logs apart.
+"""Put ``tests/`` on the import path, so that tests share ``support``; keep their logs and leaks apart.
 
 Hypothesis judges laws, not speed: on a busy machine an example may take its time.
 """
 
+import multiprocessing.resource_tracker
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
+import zmq
 from hypothesis import HealthCheck, settings
 
 from nearsight.common.logging import configure_logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from support.leaks import left_open, open_things
+from support.needs import SYSTEM_NEEDS, require
+
 settings.register_profile("nearsight", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nearsight")
+
+
+class _LoggerOfTests(structlog.PrintLogger):
+    """Drops the lines that a thread prints between two phases of a test, when nothing captures them."""
+
+    def __init__(self, file: object = None) -> None:
+        super().__init__(_NOWHERE if file is sys.__stderr__ else file)  # type: ignore[arg-type]
+
+
+_NOWHERE = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the tests run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # What libraries start once per process at its first use; the test that is the first does not leak it.
+    multiprocessing.resource_tracker.ensure_running()
+    zmq.Frame(b"x", copy=False, copy_threshold=0)
+    if config.getoption("capture") != "no":
+        structlog.PrintLogger = _LoggerOfTests  # type: ignore[misc]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        needs = {need for mark in item.iter_markers("needs") for need in mark.args}
+        if needs & SYSTEM_NEEDS and item.get_closest_marker("system") is None:
+            raise pytest.UsageError(f"{item.nodeid} needs {', '.join(sorted(needs))}: mark it as system")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        for need in mark.args:
+            require(need)
 
 
 @pytest.fixture(autouse=True)
@@ -24,3 +63,14 @@ def _logs_of_one_test() -> Iterator[None]:
     configure_logging()
     yield
     configure_logging()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test that leaves threads, descriptors or processes open. Wider fixtures may keep theirs."""
+    failed = request.session.testsfailed
+    before = open_things()
+    yield
+    if request.session.testsfailed == failed:  # the traceback of a failure keeps things alive
+        left = left_open(before)
+        assert not left, "left open: " + ", ".join(left)

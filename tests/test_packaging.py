@@ -12,8 +12,8 @@ import pytest
 from nearsight import __version__
 from nearsight.common.recognition.classifiers.registry import build_classifier
 from support.objects import random_model
-from support.optional_libraries import require_or_skip
 
+pytestmark = pytest.mark.system
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
@@ -96,8 +96,8 @@ def test_the_wheel_runs_where_nothing_else_of_the_repository_is(wheel: Path, tmp
     ]
 
 
+@pytest.mark.needs("falconn")
 def test_the_falconn_that_make_builds_recognises() -> None:
-    require_or_skip("falconn")
     models = [random_model(f"object {seed}", seed) for seed in range(1, 6)]
     classifier = build_classifier("falconn", models)
     candidates = classifier.match(models[2].views[0])

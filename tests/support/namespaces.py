@@ -7,19 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import pytest
-
-from nearsight.experiments.links.namespaces import Namespace, why_not
+from nearsight.experiments.links.namespaces import Namespace
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 
 T = TypeVar("T")
-
-
-def need_namespaces() -> None:
-    """Skip the test where network namespaces are not allowed."""
-    if reason := why_not():
-        pytest.skip(reason)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from nearsight.experiments.rig.processes import leashed
+from support.needs import program
 from support.waiting import wait_until
 
 _PRIVILEGE_FOLDER = Path("/run/sshd")
@@ -42,20 +41,9 @@ class Sshd:
         return (self.folder / "sshd.log").read_text(errors="replace")
 
 
-def need_sshd() -> str:
-    """Path of sshd; skips the test where there is none, or no client."""
-    found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    for name, path in (("sshd", found), ("ssh", shutil.which("ssh"))):
-        if path is None:
-            pytest.skip(f"{name} is not installed (Debian: openssh-server)")
-    assert found is not None
-    return found
-
-
 @contextmanager
 def running_sshd(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Sshd]:
     """Serve until the block ends; what logs in gets ``environment``."""
-    need_sshd()
     served = _configured(folder, environment or {})
     with serving(served):
         yield served
@@ -67,8 +55,9 @@ def serving(sshd: Sshd) -> Iterator[None]:
     if os.geteuid() == 0:  # it stays: tests beside this one may be served from it
         _PRIVILEGE_FOLDER.mkdir(mode=0o755, exist_ok=True)
     with (sshd.folder / "sshd.log").open("w") as log:
+        command = (program("sshd") or "sshd", "-D", "-e", "-f", str(sshd.folder / "sshd_config"))
         process = subprocess.Popen(
-            leashed("-S", "-c", _BECOME, need_sshd(), "-D", "-e", "-f", str(sshd.folder / "sshd_config")),
+            leashed("-S", "-c", _BECOME, *command),
             stdin=subprocess.DEVNULL,
             stderr=log,
         )

@@ -20,18 +20,19 @@ from nearsight.common.recognition.classifiers.registry import (
 from nearsight.common.recognition.models import Features, ObjectModel
 from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.objects import random_features, random_model
-from support.optional_libraries import require_or_skip
 
 OBJECTS = 12
 BACKENDS = [name for name in backend_names() if name != "auto"]
 
 
-@pytest.fixture(params=backend_names())
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.needs("falconn")] if name == "falconn" else [])
+        for name in backend_names()
+    ]
+)
 def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    if name == "falconn":
-        require_or_skip("falconn")
-    return name
+    return str(request.param)
 
 
 def same_candidates(first: tuple, second: tuple) -> bool:

@@ -50,14 +50,6 @@ def raw_client(endpoint: str, **options: int) -> Iterator["zmq.Socket[bytes]"]:
         context.term()
 
 
-def ipv6_works() -> bool:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
-
-
 def test_a_port_in_use_is_told_in_one_line_with_the_address() -> None:
     with serving(ScriptedEcho(), listen=TCP) as server:
         second = RpcServer([ScriptedEcho()], tier="t", settings=ServerSettings(listen=server.endpoint))
@@ -85,7 +77,7 @@ def test_a_local_socket_left_by_a_dead_daemon_is_used_again(short_folder: Path) 
         assert stub.echo(text("x"), timeout_s=5).message.text == "x"
 
 
-@pytest.mark.skipif(not ipv6_works(), reason="no IPv6 on this machine")
+@pytest.mark.needs("ipv6")
 def test_a_server_listens_on_ipv6_loopback() -> None:
     with serving(ScriptedEcho(), listen="tcp://[::1]:0") as server, echo_stub(server) as stub:
         assert server.endpoint.startswith("tcp://[::1]:")

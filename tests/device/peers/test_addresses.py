@@ -12,7 +12,7 @@ from nearsight.device.peers.presence.addresses import (
     own_endpoint,
 )
 from nearsight.experiments.links.namespaces import NamespaceNetwork
-from support.namespaces import entered, need_namespaces, on
+from support.namespaces import entered, on
 
 
 def test_endpoints_are_taken_apart() -> None:
@@ -64,8 +64,9 @@ def test_this_machine_has_loopback_and_not_a_documentation_address() -> None:
     assert not is_own_address("203.0.113.7")
 
 
+@pytest.mark.system
+@pytest.mark.needs("namespaces")
 def test_a_server_on_all_addresses_is_announced_on_the_networks_that_are_there() -> None:
-    need_namespaces()
     with NamespaceNetwork(1, network="10.78.4.0/22") as network:
         node = network.nodes[0]
         assert on(node, lambda: broadcast_targets("0.0.0.0", "")) == ("10.78.7.255",)
@@ -75,8 +76,9 @@ def test_a_server_on_all_addresses_is_announced_on_the_networks_that_are_there()
             on(node, lambda: own_endpoint("tcp://0.0.0.0:7000", "", "tcp://192.0.2.1:1"))
 
 
+@pytest.mark.system
+@pytest.mark.needs("namespaces")
 def test_another_address_is_noticed_and_a_network_that_is_merely_down_is_not() -> None:
-    need_namespaces()
     with NamespaceNetwork(1) as network:
         node = network.nodes[0]
         with entered(node):

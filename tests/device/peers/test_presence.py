@@ -13,14 +13,15 @@ from nearsight.device.peers.presence.beacons import Beacon, encode_beacon
 from nearsight.device.peers.presence.identity import NodeId, node_id_of_key
 from nearsight.device.peers.presence.peer import PeerState
 from nearsight.experiments.links.namespaces import Namespace
-from support.namespaces import need_namespaces, on
+from support.namespaces import on
 from support.peer_hosts import PeerHosts, endpoints, sees
 from support.waiting import wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[PeerHosts]:
-    need_namespaces()
     with PeerHosts(tmp_path, 3) as hosts:
         yield hosts
 
@@ -198,7 +199,6 @@ def test_one_that_accepts_and_never_answers_is_no_peer(hosts: PeerHosts) -> None
 
 
 def test_a_node_that_leaves_is_gone_long_before_the_departure_time(tmp_path: Path) -> None:
-    need_namespaces()
     with PeerHosts(tmp_path, 2, period_s=20.0, departure_s=60.0) as hosts:
         stays, leaves = hosts.start_all()
         hosts.wait_complete()

@@ -32,7 +32,6 @@ from nearsight.experiments.testbed.node_network import (
     prefix_of,
     remove_network,
 )
-from support.namespaces import need_namespaces
 from support.testbeds import own_id
 from support.waiting import wait_until
 
@@ -124,8 +123,9 @@ def test_what_the_kernel_cannot_tell_apart_is_left_to_the_processes() -> None:
     assert list(pairs_of(inventory(unlike), FULL)) == [("box", "server")]
 
 
+@pytest.mark.system
+@pytest.mark.needs("namespaces")
 def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) -> None:
-    need_namespaces()
     testbed = own_id()
     client, server = (
         Host(name=name, node=name, spec=NodeSpec(kind="namespace"), address=f"10.78.0.{number}")
@@ -135,7 +135,7 @@ def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) ->
     try:
         make_network(testbed, [client, server])
         if not find_kernel(lambda given: batch("tc", given, hub_of(testbed))).rates:
-            pytest.skip("this kernel has no token bucket")
+            pytest.skip("this kernel has no token bucket: run `modprobe sch_tbf` as root")
         shape_hosts(
             [client, server],
             {("client", "server"): part},

@@ -10,12 +10,9 @@ import pytest
 
 from nearsight.experiments.links import namespaces
 from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork, Rate, remove_leftovers
-from support.namespaces import entered, need_namespaces, on
+from support.namespaces import entered, on
 
-
-@pytest.fixture(autouse=True)
-def _allowed() -> None:
-    need_namespaces()
+pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]
 
 
 @pytest.fixture

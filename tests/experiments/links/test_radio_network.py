@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +11,10 @@ from nearsight.common.errors import SetupError
 from nearsight.experiments.links.namespaces import Namespace
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
-from support.namespaces import need_namespaces, on
+from support.namespaces import on
 from support.waiting import wait_until
 
-
-@pytest.fixture(autouse=True)
-def _allowed() -> None:
-    need_namespaces()
-    if not Path("/dev/net/tun").exists():
-        pytest.skip("no TAP devices here")
+pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces", "tap")]
 
 
 @pytest.fixture

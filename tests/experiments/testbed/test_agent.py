@@ -154,9 +154,9 @@ def test_a_python_that_is_too_old_is_said_in_words(tmp_path: Path, monkeypatch: 
     assert lacks.startswith("Python 99.1 or newer")
 
 
+@pytest.mark.system
+@pytest.mark.needs("cgroups")
 def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
-    if agent.cgroup_version() == 0:
-        pytest.skip("this process may not make cgroups")
     group = group_of(own_id())
     limits = {"group": group, "cpus": 0.2, "memory_bytes": 100 * 2**20}
     try:
@@ -188,9 +188,9 @@ def test_parts_of_a_core_come_in_short_pieces(cpus: float, quota_us: int, period
     assert agent.cpu_time(cpus) == (quota_us, period_us)
 
 
+@pytest.mark.system
+@pytest.mark.needs("cgroups")
 def test_work_of_200_ms_on_half_a_core_is_held_up_again_and_again(call: Calls) -> None:
-    if agent.cgroup_version() == 0:
-        pytest.skip("this process may not make cgroups")
     group = group_of(own_id())
     try:
         call.start("works", WORKS, limits={"group": group, "cpus": 0.5, "memory_bytes": 0})

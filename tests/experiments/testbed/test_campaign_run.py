@@ -87,6 +87,8 @@ def museum(folder: Path) -> None:
     )
 
 
+@pytest.mark.system
+@pytest.mark.needs("sshd")
 def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     sshd: Sshd, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,9 @@ import pytest
 from nearsight.common.errors import SetupError
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
 from nearsight.experiments.testbed.node_network import make_network, prefix_of, remove_network
-from support.namespaces import need_namespaces
 from support.testbeds import left_of, own_id
 
+pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]
 LISTEN = """
 import socket
 heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -38,7 +38,6 @@ def testbed() -> str:
 
 @pytest.fixture
 def hosts(testbed: str) -> Iterator[list[Host]]:
-    need_namespaces()
     found = [
         Host(name=f"phone-{n}", node="phone", spec=NodeSpec(kind="namespace"), address=f"10.78.0.{n}")
         for n in (1, 2)

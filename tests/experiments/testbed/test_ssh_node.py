@@ -20,6 +20,8 @@ from support.sshd import Sshd, running_sshd, serving
 from support.testbeds import processes_with, testbed_folder, write_inventory
 from support.waiting import wait_until
 
+pytestmark = [pytest.mark.system, pytest.mark.needs("sshd")]
+
 
 def lab(sshd: Sshd, remote: Path) -> str:
     return f"""

@@ -18,7 +18,6 @@ from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.inventory_file import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, take_down
-from support.namespaces import need_namespaces
 from support.testbeds import (
     CROWD,
     id_of,
@@ -35,6 +34,9 @@ kind = "process"
 [cloud]
 node = "server"
 """
+
+
+pytestmark = pytest.mark.system
 
 
 def nearsight(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -54,8 +56,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.needs("namespaces")
 def test_namespaces_are_up_for_other_shells_and_gone_afterwards(folder: Path, tmp_path: Path) -> None:
-    need_namespaces()
     path = write_inventory(tmp_path, CROWD.format(kind="namespace"))
     up = nearsight("testbed", "up", path)
     assert up.returncode == 0, up.stderr

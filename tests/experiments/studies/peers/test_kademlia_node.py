@@ -6,10 +6,6 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-import pytest
-
-pytest.importorskip("kademlia")
-
 from nearsight.experiments.rig.peer_process import value_of
 from nearsight.experiments.studies.peers.kademlia_node import KademliaNode
 from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings

@@ -1,0 +1,88 @@
+"""What a test needs of the machine: ``@pytest.mark.needs("namespaces")``, and the command that provides it.
+
+A test whose machine lacks it is skipped with that command; it fails where the environment variable
+``NEARSIGHT_REQUIRE`` names the need (``NEARSIGHT_REQUIRE=falconn,sshd``), so that CI
+skips nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nearsight.experiments.links.namespaces import why_not
+from nearsight.experiments.testbed.agent import cgroup_version
+
+# A test with one of these is a system test, too.
+SYSTEM_NEEDS = frozenset({"cgroups", "namespaces", "sshd", "tap"})
+_SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def program(name: str) -> str | None:
+    """Path of a program, also of those that only root has on its path."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}")
+
+
+def _missing_falconn() -> str:
+    return "" if importlib.util.find_spec("falconn") else "falconn is not installed: run `make falconn`"
+
+
+def _missing_namespaces() -> str:
+    if program("ip") is None:
+        return "ip is not installed: run `apt-get install iproute2`"
+    reason = why_not()
+    return f"no network namespaces ({reason}): run `sudo make test-system`" if reason else ""
+
+
+def _missing_sshd() -> str:
+    if program("sshd") and program("ssh"):
+        return ""
+    return "no SSH here: run `apt-get install openssh-server openssh-client`"
+
+
+def _missing_tap() -> str:
+    return "" if Path("/dev/net/tun").exists() else "no TAP devices: run `modprobe tun` as root"
+
+
+def _missing_cgroups() -> str:
+    return "" if cgroup_version() else "this user may not make cgroups: run `sudo make test-system`"
+
+
+def _missing_ipv6() -> str:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return "no IPv6 on loopback: run `sysctl -w net.ipv6.conf.lo.disable_ipv6=0` as root"
+    return ""
+
+
+_MISSING: dict[str, Callable[[], str]] = {
+    "cgroups": _missing_cgroups,
+    "falconn": _missing_falconn,
+    "ipv6": _missing_ipv6,
+    "namespaces": _missing_namespaces,
+    "sshd": _missing_sshd,
+    "tap": _missing_tap,
+}
+
+
+@functools.cache
+def missing(need: str) -> str:
+    """Why this machine does not have it, and the command that provides it; empty if it has."""
+    return _MISSING[need]()
+
+
+def require(need: str) -> None:
+    """Skip the test if the machine lacks ``need``; fail it where ``NEARSIGHT_REQUIRE`` names it."""
+    if reason := missing(need):
+        if need in os.environ.get("NEARSIGHT_REQUIRE", "").split(","):
+            pytest.fail(f"NEARSIGHT_REQUIRE names {need}, but {reason}")
+        pytest.skip(reason)
