@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import STYLE, plain_logarithmic
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 
 CONFIGURATION_COLOURS = {"only-cloud": "#c2571a", "edge-cache": "#1f6f8b"}

@@ -10,12 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import xxhash
 
 from nearsight.common.errors import InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
 
 _MACHINES = ("on", "costs", "costs_mark", "runs")
 """Options of experiments that run on twin or testbed."""
@@ -25,6 +29,9 @@ Row = Mapping[str, str | int | float]
 
 StoredRow = Mapping[str, str]
 """One measurement as it stands in ``rows.csv``."""
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Columns and rows of a table for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,22 @@ class Target:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a picture is drawn from.
+
+    Attributes
+    ----------
+    rows : sequence of StoredRow
+        All of a run.
+    metrics : mapping
+        Numbers from them.
+    """
+
+    rows: Sequence[StoredRow]
+    metrics: Mapping[str, Any]
+
+
 class Experiment(ABC):
     """One table or figure.
 
@@ -142,6 +165,8 @@ class Experiment(ABC):
         Another experiment that measures the same; its rows are used if they are there. Empty: none.
     shares_cells_with : tuple of str
         Others that have some cells in common with it: of those that are there the rows are used.
+    style : mapping
+        What differs in its picture from the style of all.
     """
 
     name: ClassVar[str]
@@ -151,6 +176,7 @@ class Experiment(ABC):
     takes_machines: ClassVar[bool] = False
     same_rows_as: ClassVar[str] = ""
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
+    style: ClassVar[Any] = MappingProxyType({})
 
     @abstractmethod
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
@@ -183,44 +209,12 @@ class Experiment(ABC):
         """What should be reached, and was or was not."""
 
     @abstractmethod
-    def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
         """Columns and rows to print for a person."""
 
     @abstractmethod
-    def plot(self, folder: Path) -> Path:
-        """Draw the picture from the files in a folder; returns its path."""
-
-
-def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
-    """Of repeated measurements, for summaries: never only the best one."""
-    array = np.asarray(values, dtype=np.float64)
-    return {
-        "mean": round(float(array.mean()), 6),
-        "std": round(float(array.std(ddof=1)), 6) if len(array) > 1 else 0.0,
-        "min": round(float(array.min()), 6),
-        "max": round(float(array.max()), 6),
-        "runs": len(array),
-    }
-
-
-def median_and_range(values: Sequence[float]) -> dict[str, Any]:
-    """Of repetitions whose outliers say more about the machine than about what is measured; all of them."""
-    return {
-        "median": round(float(np.median(values)), 3),
-        "min": round(min(values), 3),
-        "max": round(max(values), 3),
-        "each": [round(value, 3) for value in values],
-    }
-
-
-def mean_in_words(value: Mapping[str, float], digits: int) -> str:
-    """What `mean_and_spread` found, for a table."""
-    return f"{value['mean']:.{digits}f} ± {value['std']:.{digits}f}"
-
-
-def median_in_words(value: Mapping[str, float], digits: int) -> str:
-    """What `median_and_range` found, for a table."""
-    return f"{value['median']:.{digits}f} ({value['min']:.{digits}f} to {value['max']:.{digits}f})"
+    def draw(self, results: Results) -> Picture:
+        """Draw the picture; `running.conclude` sets the style before, and keeps it."""
 
 
 def _fingerprint(path: Path | None) -> str:

@@ -14,8 +14,16 @@ from typing import Any
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.cell_processes import run_in_processes
+from nearsight.experiments.framework.drawing import STYLE
 from nearsight.experiments.framework.environment import PACKAGES, describe_environment
-from nearsight.experiments.framework.experiment import Cell, Experiment, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.framework.result_files import ResultFolder
 
 _PACKAGES = (*PACKAGES, "scikit-learn", "matplotlib")
@@ -150,8 +158,11 @@ def run_cells(
 
 def conclude(experiment: Experiment, out: Path) -> Outcome:
     """Compute the metrics and draw the picture, from files alone."""
+    from matplotlib import rc_context  # noqa: PLC0415  measuring needs no drawing
+
     folder = ResultFolder(out)
-    metrics = experiment.metrics(folder.rows())
+    rows = folder.rows()
+    metrics = experiment.metrics(rows)
     targets = experiment.targets(metrics)
     summary = {
         **folder.run_information(),
@@ -159,7 +170,10 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
         "targets": [asdict(target) for target in targets],
     }
     folder.keep_summary(summary)
-    return Outcome(summary, targets, experiment.plot(out))
+    picture = out / f"{experiment.name}.png"
+    with rc_context({**STYLE, **experiment.style}):
+        experiment.draw(Results(rows, metrics)).savefig(picture, dpi=160)
+    return Outcome(summary, targets, picture)
 
 
 def _provenance(options: RunOptions, environment: Mapping[str, Any]) -> dict[str, str | int]:

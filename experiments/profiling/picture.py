@@ -10,7 +10,7 @@ import numpy as np
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.experiments.framework.style import SEQUENCE, STYLE
+from nearsight.experiments.framework.drawing import SEQUENCE, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import STYLE, plain_logarithmic
 from nearsight.experiments.testbed.points import BASELINE
 
 if TYPE_CHECKING:

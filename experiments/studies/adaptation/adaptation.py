@@ -11,21 +11,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from nearsight.experiments.framework.drawing import SEQUENCE, Picture, caption, legend_below, new_picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
+    Results,
     Row,
     RunOptions,
     StoredRow,
     Target,
-    mean_and_spread,
 )
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import SEQUENCE, STYLE
+from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.studies.adaptation.adaptation_ways import (
@@ -147,29 +146,22 @@ class Figure(Experiment):
         ]
         return ("light", "models", "recall", "right", "precision", "wrong", "lookup [ms]", "views"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
-        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-        summary = self.metrics(ResultFolder(folder).rows())
+    def draw(self, results: Results) -> Picture:  # noqa: D102
+        summary = results.metrics
         conditions = summary["conditions"]
-        with mpl.rc_context(STYLE):
-            picture = Picture(figsize=(10.0, 7.6), layout="constrained")
-            recall, precision, time = picture.subplots(3, 1, sharex=True)
-            for axes, name in ((recall, "recall"), (precision, "precision"), (time, "lookup_ms")):
-                _draw(axes, conditions, name)
-            low = min(one["recall"]["min"] for ways in conditions.values() for one in ways.values())
-            recall.set(title="Recall", ylim=(max(0.0, low - 0.08), 1.0))
-            precision.set(title="Precision", ylim=(0.88, 1.005))
-            time.set(title="Lookup on the device, extraction not included", ylabel="CPU time [ms]")
-            time.set_xticks(range(len(conditions)), [name.replace(", ", ",\n") for name in conditions])
-            _mark_forged(precision, list(conditions.values()))
-            picture.suptitle(_caption(summary), fontsize=8, color="#555555")
-            handles, labels = recall.get_legend_handles_labels()
-            picture.legend(handles, labels, loc="outside lower center", ncols=4)
-            path = folder / f"{self.name}.png"
-            picture.savefig(path, dpi=160)
-        return path
+        picture = new_picture(10.0, 7.6)
+        recall, precision, time = picture.subplots(3, 1, sharex=True)
+        for axes, name in ((recall, "recall"), (precision, "precision"), (time, "lookup_ms")):
+            _draw(axes, conditions, name)
+        low = min(one["recall"]["min"] for ways in conditions.values() for one in ways.values())
+        recall.set(title="Recall", ylim=(max(0.0, low - 0.08), 1.0))
+        precision.set(title="Precision", ylim=(0.88, 1.005))
+        time.set(title="Lookup on the device, extraction not included", ylabel="CPU time [ms]")
+        time.set_xticks(range(len(conditions)), [name.replace(", ", ",\n") for name in conditions])
+        _mark_forged(precision, list(conditions.values()))
+        caption(picture, _caption(summary))
+        legend_below(picture, recall, 4)
+        return picture
 
 
 def condition(light: str, features: int) -> str:

@@ -15,14 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearsight.common.errors import InternalError
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Row,
-    RunOptions,
-    StoredRow,
-    mean_and_spread,
-)
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
+from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.studies.cachier.museums import dataset_of, museum_of
 from nearsight.experiments.studies.cachier.offline_analysis import (
     nothing,

@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
+    Results,
     Row,
     RunOptions,
     StoredRow,
     Target,
-    median_and_range,
-    median_in_words,
 )
+from nearsight.experiments.framework.numbers import median_and_range, median_in_words
 from nearsight.experiments.links.networks import FIGURE_3_2, TABLE_6_3
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.cache_bench import ADAPTIVE, Answer, Ask, CacheBench
@@ -227,10 +228,10 @@ class Figure(Experiment):
         ]
         return ("backend", "network", "size", "cached", "latency ms (least to most)", "hits"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.cachier.fig3_2_picture import draw  # noqa: PLC0415  measuring draws nothing
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 class Crowd:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from nearsight.experiments.framework.style import STYLE
+from nearsight.experiments.framework.drawing import Picture, caption, legend_below, new_picture
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.links.networks import in_words
 from nearsight.experiments.rig.cache_bench import ADAPTIVE
 from nearsight.experiments.studies.cachier.fig3_2 import BACKENDS, LSH, NETWORKS, OURS, PAPER
@@ -29,22 +26,19 @@ _FEW_TICKS = frozenset({5, 20, 30, 80, 120})
 """Sizes that get no label: there is no room for all."""
 
 
-def draw(folder: Path, name: str) -> Path:
-    """Draw the picture from ``summary.json``; returns its path."""
-    found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["metrics"]["backends"]
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    found = results.metrics["backends"]
     networks = [network for network in found[LSH] if network != PAPER]
-    with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(11, 7.4 if networks else 4.2), layout="constrained")
-        grid = picture.add_gridspec(2 if networks else 1, 1, height_ratios=[1.25, 1] if networks else [1])
-        above = picture.add_subfigure(grid[0])
-        for axes, backend in zip(above.subplots(1, 2, sharey=True), BACKENDS, strict=True):
-            _paper_panel(axes, found[backend][PAPER], backend)
-        above.suptitle(_caption(found), fontsize=8.5, color="#555555")
-        if networks:
-            _other_networks(picture.add_subfigure(grid[1]), found, networks)
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+    picture = new_picture(11, 7.4 if networks else 4.2)
+    grid = picture.add_gridspec(2 if networks else 1, 1, height_ratios=[1.25, 1] if networks else [1])
+    above = picture.add_subfigure(grid[0])
+    for axes, backend in zip(above.subplots(1, 2, sharey=True), BACKENDS, strict=True):
+        _paper_panel(axes, found[backend][PAPER], backend)
+    caption(above, _caption(found))
+    if networks:
+        _other_networks(picture.add_subfigure(grid[1]), found, networks)
+    return picture
 
 
 def _other_networks(below: SubFigure, found: Mapping[str, Any], networks: Sequence[str]) -> None:
@@ -57,8 +51,7 @@ def _other_networks(below: SubFigure, found: Mapping[str, Any], networks: Sequen
         axes.text(0.0, 1.0, in_words(NETWORKS[network]), transform=axes.transAxes, va="bottom", size=7.5)
         axes.set_title(network, pad=16)
     panels[0].set_ylabel("mean latency [ms]")
-    handles, labels = panels[0].get_legend_handles_labels()
-    below.legend(handles, labels, loc="outside lower center", ncols=4)
+    legend_below(below, panels[0], 4)
 
 
 def _caption(found: Mapping[str, Any]) -> str:

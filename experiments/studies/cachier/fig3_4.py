@@ -7,11 +7,10 @@ backend. Fits are in table3.1 and table3.2, which use the same rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
-from nearsight.experiments.framework.experiment import Target
-from nearsight.experiments.framework.result_files import ResultFolder
+from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.experiment import Results, Target
 from nearsight.experiments.studies.cachier.offline_analysis import (
     BACKENDS,
     OURS,
@@ -58,8 +57,8 @@ class Figure(OfflineAnalysis):
         ]
         return ("algorithm", "k", "f(k) [ms]", "recall", "precision"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
-        found = self.metrics(ResultFolder(folder).rows())
+    def draw(self, results: Results) -> Picture:  # noqa: D102
+        found = results.metrics
         series = [
             Series(TITLES[name], *LOOKS[name], found["algorithms"][name]["points"])
             for name in BACKENDS
@@ -70,7 +69,7 @@ class Figure(OfflineAnalysis):
             "times of one thread, after extraction; recall and precision are set apart a little"
         )
         time = TimeAxis("lookup_ms", "f(k) [ms], one thread", logarithmic=True)
-        return draw_analysis(folder / f"{self.name}.png", series, time, caption)
+        return draw_analysis(series, time, caption)
 
 
 def slope_target(summary: Mapping[str, Any]) -> Target:

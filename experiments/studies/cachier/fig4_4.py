@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
-from nearsight.experiments.framework.experiment import Target
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import SEQUENCE
+from nearsight.experiments.framework.drawing import SEQUENCE, Picture
+from nearsight.experiments.framework.experiment import Results, Target
 from nearsight.experiments.studies.cachier.feature_tradeoff import FEATURE_COUNTS, FeatureTradeoff
 from nearsight.experiments.studies.cachier.offline_picture import Series, TimeAxis, draw_analysis
 
@@ -41,8 +39,8 @@ class Figure(FeatureTradeoff):
         ]
         return ("features", "k", "f_D(k) [ms]", "recall", "precision"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
-        found = self.metrics(ResultFolder(folder).rows())
+    def draw(self, results: Results) -> Picture:  # noqa: D102
+        found = results.metrics
         series = [
             Series(f"{features} features", colour_of(int(features)), _marker_of(int(features)), one["points"])
             for features, one in found["features"].items()
@@ -52,7 +50,7 @@ class Figure(FeatureTradeoff):
             "times of one thread of this machine; recall and precision are set apart a little"
         )
         time = TimeAxis("device_ms", "f_D(k) [ms], extraction included", logarithmic=False)
-        return draw_analysis(folder / f"{self.name}.png", series, time, caption)
+        return draw_analysis(series, time, caption)
 
 
 def tradeoff_targets(summary: Mapping[str, Any]) -> tuple[Target, ...]:

@@ -22,12 +22,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.framework.extra import require_experiments
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, OK, PUT
@@ -235,10 +243,10 @@ class Figure(Experiment):
         )
         return (*columns, *rest), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.cachier.fig6_15_picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 def mean_per_node(

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
 
-from nearsight.experiments.framework.experiment import StoredRow
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    caption,
+    legend_below,
+    new_picture,
+    plain_logarithmic,
+)
+from nearsight.experiments.framework.experiment import Results, StoredRow
 from nearsight.experiments.rig.peer_group import LOOPBACK
 from nearsight.experiments.rig.peer_process import KADEMLIA, NEARSIGHT
-from nearsight.experiments.studies.cachier.fig6_15 import LEAST_GETS, OVER_NETWORK, Figure, mean_per_node
+from nearsight.experiments.studies.cachier.fig6_15 import LEAST_GETS, OVER_NETWORK, mean_per_node
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,29 +32,25 @@ _LEAST_MS = 0.01
 _ROOM = 20.0
 
 
-def draw(folder: Path, name: str) -> Path:
-    """Draw from the rows in a folder."""
-    rows = ResultFolder(folder).rows()
-    found = Figure().metrics(rows)
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    rows = results.rows
+    found = results.metrics
     settings = found["settings"]
     lines = -(-len(settings) // _COLUMNS)
-    with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(11.0, 3.4 * lines + 0.7), layout="constrained")
-        panels = picture.subplots(lines, _COLUMNS, squeeze=False, sharey=True).ravel()
-        for axes, (setting, numbers) in zip(panels, settings.items(), strict=False):
-            _panel(axes, [row for row in rows if row["setting"] == setting], numbers)
-        highest_ms = max(axes.dataLim.ymax for axes in panels[: len(settings)])
-        panels[0].set_ylim(_LEAST_MS, _ROOM * highest_ms)  # of all: they share the axis
-        for axes in panels[len(settings) :]:
-            axes.set_visible(False)
-        for axes in panels[::_COLUMNS]:
-            axes.set_ylabel("latency of a get [ms]")
-        handles, labels = panels[0].get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=2)
-        picture.suptitle(_caption(rows[0]), fontsize=8.5, color="#555555")
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+    picture = new_picture(11.0, 3.4 * lines + 0.7)
+    panels = picture.subplots(lines, _COLUMNS, squeeze=False, sharey=True).ravel()
+    for axes, (setting, numbers) in zip(panels, settings.items(), strict=False):
+        _panel(axes, [row for row in rows if row["setting"] == setting], numbers)
+    highest_ms = max(axes.dataLim.ymax for axes in panels[: len(settings)])
+    panels[0].set_ylim(_LEAST_MS, _ROOM * highest_ms)  # of all: they share the axis
+    for axes in panels[len(settings) :]:
+        axes.set_visible(False)
+    for axes in panels[::_COLUMNS]:
+        axes.set_ylabel("latency of a get [ms]")
+    legend_below(picture, panels[0], 2)
+    caption(picture, _caption(rows[0]))
+    return picture
 
 
 def _panel(axes: Axes, rows: Sequence[StoredRow], numbers: Mapping[str, Any]) -> None:

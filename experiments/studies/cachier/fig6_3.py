@@ -15,24 +15,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.markov import LARGEST_ORDER, MarkovModel, MarkovSettings
+from nearsight.experiments.framework.drawing import SEQUENCE, Picture, caption, new_picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
+    Results,
     Row,
     RunOptions,
     StoredRow,
     Target,
-    mean_and_spread,
 )
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import SEQUENCE, STYLE
+from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.studies.cachier.flicker import without_flicker
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv, sequences
@@ -114,26 +113,20 @@ class Figure(Experiment):
         ]
         return ("visitors", "order", "prior", *(f"top {top}" for top in TOPS)), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
-        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-        found = self.metrics(ResultFolder(folder).rows())["accuracy"]
+    def draw(self, results: Results) -> Picture:  # noqa: D102
+        found = results.metrics["accuracy"]
         tops = {GENERATED: (5, 8), RAW: TOPS, STEADY: TOPS}
-        with mpl.rc_context(STYLE):
-            picture = Picture(figsize=(1.4 + 3.2 * len(found), 4.0), layout="constrained")
-            panels = picture.subplots(
-                1, len(found), sharey=True, squeeze=False, width_ratios=[len(tops[one]) + 1 for one in found]
-            )[0]
-            for axes, (trace, priors) in zip(panels, found.items(), strict=True):
-                _draw(axes, priors, tops[trace])
-                axes.set_title(_TITLES[trace])
-            panels[0].set_ylabel("share of steps whose next exhibit\nis among the first m predicted")
-            picture.suptitle(_caption(found), fontsize=8, color="#555555")
-            _legend(picture, panels[-1], columns=2 if len(found) == 1 else 6)
-            path = folder / f"{self.name}.png"
-            picture.savefig(path, dpi=160)
-        return path
+        picture = new_picture(1.4 + 3.2 * len(found), 4.0)
+        panels = picture.subplots(
+            1, len(found), sharey=True, squeeze=False, width_ratios=[len(tops[one]) + 1 for one in found]
+        )[0]
+        for axes, (trace, priors) in zip(panels, found.items(), strict=True):
+            _draw(axes, priors, tops[trace])
+            axes.set_title(_TITLES[trace])
+        panels[0].set_ylabel("share of steps whose next exhibit\nis among the first m predicted")
+        caption(picture, _caption(found))
+        _legend(picture, panels[-1], columns=2 if len(found) == 1 else 6)
+        return picture
 
 
 _ROOM_FOR_LABEL = 0.1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE
+from nearsight.experiments.framework.drawing import Picture, new_picture
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.studies.cachier.fig3_4 import LOOKS
 from nearsight.experiments.studies.cachier.offline_analysis import BACKENDS, TITLES, OfflineAnalysis, line
 
@@ -65,37 +64,31 @@ class FittedTable(OfflineAnalysis):
             *(f"paper, {name}" for name in sets),
         ), rows
 
-    def plot(self, folder: Path) -> Path:
+    def draw(self, results: Results) -> Picture:
         """Measurements of every subset, the fitted lines, and the lines of the paper."""
-        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-        rows = ResultFolder(folder).rows()
+        rows = results.rows
         found = self.metrics(rows)
-        with mpl.rc_context(STYLE):
-            picture = Picture(figsize=(8.4, 4.2), layout="constrained")
-            axes = picture.subplots()
-            k = np.linspace(1, found["objects"], 200)
-            for place, algorithm in enumerate(one for one in BACKENDS if one in found["algorithms"]):
-                colour, marker = LOOKS[algorithm]
-                mine = [row for row in rows if row["algorithm"] == algorithm]
-                x = np.array([int(row["k"]) for row in mine])
-                y = np.array([float(row[self.quantity]) for row in mine])
-                axes.plot(x, y, marker, color=colour, markersize=3, alpha=0.45, markeredgewidth=0)
-                fit = found["algorithms"][algorithm][self.quantity]
-                inside = k[k <= x.max()]
-                limit = f", k ≤ {x.max()}" if x.max() < found["objects"] else ""
-                label = f"{TITLES[algorithm]}: {line(fit, self.digits)}{limit}"
-                width = _WIDEST - 0.7 * place  # a line that another one covers still shows at its sides
-                axes.plot(inside, fit["a"] + fit["b"] * inside, color=colour, linewidth=width, label=label)
-                self._draw_paper(axes, algorithm, k, colour)
-            self._finish(axes)
-            axes.set(xlabel="objects in the cache, k", ylabel=self.what, xlim=(0, None))
-            axes.set_title(f"{self.what}: points are random subsets, lines are fitted")
-            picture.legend(loc="outside right upper", fontsize=8)
-            path = folder / f"{self.name}.png"
-            picture.savefig(path, dpi=160)
-        return path
+        picture = new_picture(8.4, 4.2)
+        axes = picture.subplots()
+        k = np.linspace(1, found["objects"], 200)
+        for place, algorithm in enumerate(one for one in BACKENDS if one in found["algorithms"]):
+            colour, marker = LOOKS[algorithm]
+            mine = [row for row in rows if row["algorithm"] == algorithm]
+            x = np.array([int(row["k"]) for row in mine])
+            y = np.array([float(row[self.quantity]) for row in mine])
+            axes.plot(x, y, marker, color=colour, markersize=3, alpha=0.45, markeredgewidth=0)
+            fit = found["algorithms"][algorithm][self.quantity]
+            inside = k[k <= x.max()]
+            limit = f", k ≤ {x.max()}" if x.max() < found["objects"] else ""
+            label = f"{TITLES[algorithm]}: {line(fit, self.digits)}{limit}"
+            width = _WIDEST - 0.7 * place  # a line that another one covers still shows at its sides
+            axes.plot(inside, fit["a"] + fit["b"] * inside, color=colour, linewidth=width, label=label)
+            self._draw_paper(axes, algorithm, k, colour)
+        self._finish(axes)
+        axes.set(xlabel="objects in the cache, k", ylabel=self.what, xlim=(0, None))
+        axes.set_title(f"{self.what}: points are random subsets, lines are fitted")
+        picture.legend(loc="outside right upper", fontsize=8)
+        return picture
 
     def _draw_paper(self, axes: Any, algorithm: str, k: np.ndarray[Any, Any], colour: str) -> None:
         styles = (":", (0, (4, 2)))

@@ -16,22 +16,22 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
+    Results,
     Row,
     RunOptions,
     StoredRow,
     Target,
-    median_and_range,
-    median_in_words,
 )
+from nearsight.experiments.framework.numbers import median_and_range, median_in_words
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import EdgeBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
@@ -209,10 +209,10 @@ class Figure(Experiment):
         columns = ("photos/s", "method", "p50 ms (least to most)", "p95 ms")
         return (*columns, "at the edge", "cached", "no answer", "photos"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.cachier.multi_user_picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 def _measure(

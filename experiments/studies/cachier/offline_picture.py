@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    caption,
+    legend_below,
+    new_picture,
+    plain_logarithmic,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,30 +62,24 @@ class TimeAxis:
     logarithmic: bool
 
 
-def draw_analysis(path: Path, series: Sequence[Series], time: TimeAxis, caption: str) -> Path:
-    """Draw the three panels; returns the path."""
-    import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
-    from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-    with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(10.5, 3.9), layout="constrained")
-        latency, recall, precision = picture.subplots(1, 3)
-        for axes, quantity in ((latency, time.quantity), (recall, "recall"), (precision, "precision")):
-            _draw(axes, series, quantity)
-        latency.set(title="Time to recognise", ylabel=time.label)
-        if time.logarithmic:
-            latency.set_yscale("log")
-            plain_logarithmic(latency.yaxis)
-        else:
-            latency.set_ylim(0, None)
-        for axes, quantity in ((recall, "recall"), (precision, "precision")):
-            lowest = min(point[quantity] for one in series for point in one.points)
-            axes.set(title=quantity.capitalize(), ylim=(min(_LOWEST, lowest - 0.05), 1.02))
-        picture.suptitle(caption, fontsize=8, color="#555555")
-        handles, labels = latency.get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=4)
-        picture.savefig(path, dpi=160)
-    return path
+def draw_analysis(series: Sequence[Series], time: TimeAxis, text: str) -> Picture:
+    """Draw the three panels, with a caption."""
+    picture = new_picture(10.5, 3.9)
+    latency, recall, precision = picture.subplots(1, 3)
+    for axes, quantity in ((latency, time.quantity), (recall, "recall"), (precision, "precision")):
+        _draw(axes, series, quantity)
+    latency.set(title="Time to recognise", ylabel=time.label)
+    if time.logarithmic:
+        latency.set_yscale("log")
+        plain_logarithmic(latency.yaxis)
+    else:
+        latency.set_ylim(0, None)
+    for axes, quantity in ((recall, "recall"), (precision, "precision")):
+        lowest = min(point[quantity] for one in series for point in one.points)
+        axes.set(title=quantity.capitalize(), ylim=(min(_LOWEST, lowest - 0.05), 1.02))
+    caption(picture, text)
+    legend_below(picture, latency, 4)
+    return picture
 
 
 def _draw(axes: Axes, series: Sequence[Series], quantity: str) -> None:

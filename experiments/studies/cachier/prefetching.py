@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
+    Results,
     Row,
     RunOptions,
     StoredRow,
     Target,
-    median_and_range,
 )
+from nearsight.experiments.framework.numbers import median_and_range
 from nearsight.experiments.links.networks import TABLE_6_3
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.replay_session import Session, Tiers
@@ -137,6 +139,7 @@ class Profiles:
 class Figure(Experiment):
     """Only cloud, edge cache, prefetching with 600 and with an adaptive number of features."""
 
+    style: ClassVar[Any] = {"axes.grid.axis": "both"}
     name: ClassVar[str] = "prefetching"
     source: ClassVar[str] = "Cachier dissertation, 6.2.3 to 6.3"
     takes_visits: ClassVar[bool] = True
@@ -226,10 +229,10 @@ class Figure(Experiment):
         columns = ("visitors", "configuration", "p50 ms", "p95 ms", "device", "edge", "cloud")
         return (*columns, "recall", "precision", "requests"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.cachier.prefetching_picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 def _tiers(configuration: str, profiles: Profiles) -> Tiers:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Picture
 
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import Picture, caption, new_picture, plain_logarithmic
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.links.networks import TABLE_6_3, in_words
 from nearsight.experiments.studies.cachier.prefetching import (
     ADAPTIVE,
@@ -40,32 +37,27 @@ _TITLES = {GENERATED: "generated visitors", REAL: "real visitors"}
 _LEAST_LABEL = 3.5
 
 
-def draw(folder: Path, name: str) -> Path:
-    """Draw the picture from the files in a folder; returns its path."""
-    results = ResultFolder(folder)
-    found: Mapping[str, Any] = results.summary()["metrics"]["traces"]
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    found: Mapping[str, Any] = results.metrics["traces"]
     latencies: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in results.rows():
+    for row in results.rows:
         if row["answered_by"]:
             latencies[row["trace"], row["tiers"]].append(float(row["latency_ms"]))
-    with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
-        picture = Picture(figsize=(10.5, 0.6 + 3.6 * len(found)), layout="constrained")
-        panels = picture.subplots(len(found), 2, squeeze=False, sharex="col", width_ratios=[1.25, 1])
-        for (distribution, tiers), (trace, one) in zip(panels, found.items(), strict=True):
-            _distribution(distribution, {name: latencies[trace, name] for name in CONFIGURATIONS}, one)
-            requests = one[ONLY_CLOUD]["requests"]
-            distribution.set_title(f"Latency, {_TITLES[trace]}, {requests} photos")
-            _answered_by(tiers, one)
-            tiers.set_title(f"Answered by, {_TITLES[trace]}")
-        picture.suptitle(
-            "One photo per second and device, the same photos for all configurations; "
-            f"to the cloud {in_words(TABLE_6_3[NETWORK])}",
-            fontsize=8.5,
-            color="#555555",
-        )
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+    picture = new_picture(10.5, 0.6 + 3.6 * len(found))
+    panels = picture.subplots(len(found), 2, squeeze=False, sharex="col", width_ratios=[1.25, 1])
+    for (distribution, tiers), (trace, one) in zip(panels, found.items(), strict=True):
+        _distribution(distribution, {name: latencies[trace, name] for name in CONFIGURATIONS}, one)
+        requests = one[ONLY_CLOUD]["requests"]
+        distribution.set_title(f"Latency, {_TITLES[trace]}, {requests} photos")
+        _answered_by(tiers, one)
+        tiers.set_title(f"Answered by, {_TITLES[trace]}")
+    caption(
+        picture,
+        "One photo per second and device, the same photos for all configurations; "
+        f"to the cloud {in_words(TABLE_6_3[NETWORK])}",
+    )
+    return picture
 
 
 def _distribution(axes: Axes, latencies: Mapping[str, Sequence[float]], found: Mapping[str, Any]) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from nearsight.experiments.framework.drawing import plain_logarithmic
 from nearsight.experiments.framework.experiment import Target
-from nearsight.experiments.framework.style import plain_logarithmic
 from nearsight.experiments.studies.cachier.fig3_4 import slope_target
 from nearsight.experiments.studies.cachier.fitted_table import FittedTable, Line
 

@@ -7,14 +7,12 @@ Nexus 7, ours one thread of this machine.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.framework.experiment import Target
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE
+from nearsight.experiments.framework.drawing import Picture, new_picture
+from nearsight.experiments.framework.experiment import Results, Target
 from nearsight.experiments.studies.cachier.feature_tradeoff import FeatureTradeoff
 from nearsight.experiments.studies.cachier.fig4_4 import colour_of, tradeoff_targets
 from nearsight.experiments.studies.cachier.offline_analysis import line
@@ -69,46 +67,38 @@ class Figure(FeatureTradeoff):
         )
         return columns, rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
-        import matplotlib as mpl  # noqa: PLC0415  measuring needs no drawing
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-        rows = ResultFolder(folder).rows()
-        found = self.metrics(rows)["features"]
+    def draw(self, results: Results) -> Picture:  # noqa: D102
+        rows = results.rows
+        found = results.metrics["features"]
         largest = max(int(row["k"]) for row in rows)
-        with mpl.rc_context(STYLE):
-            picture = Picture(figsize=(9.0, 4.2), layout="constrained")
-            times, recalls = picture.subplots(1, 2)
-            k = np.linspace(1, largest, 200)
-            most = found[max(found, key=int)]["device_ms"]
-            unit, paper_unit = most["a"] + most["b"], sum(PAPER[max(PAPER)][0])
-            for features, one in found.items():
-                colour = colour_of(int(features))
-                time, recall = PAPER[int(features)]
-                fit = one["device_ms"]
-                label = f"{features} features"
-                times.plot(k, (fit["a"] + fit["b"] * k) / unit, color=colour, label=label)
-                times.plot(k, (time[0] + time[1] * k) / paper_unit, "--", color=colour, linewidth=1)
-                fit = one["recall"]
-                recalls.plot(k, fit["a"] + fit["b"] * k, color=colour)
-                recalls.plot(k, recall[0] + recall[1] * k, "--", color=colour, linewidth=1)
-                points = one["points"]
-                x = [point["k"] for point in points]
-                times.plot(
-                    x, [point["device_ms"] / unit for point in points], "o", color=colour, markersize=3
-                )
-                recalls.plot(x, [point["recall"] for point in points], "o", color=colour, markersize=3)
-            times.set(title="f_D(k)", ylabel="multiple of 800 features, one object", ylim=(0, None))
-            recalls.set(title="recall_D(k)", ylim=(0, 1.02))
-            for axes in (times, recalls):
-                axes.set(xlabel="objects in the cache, k", xlim=(0, None))
-            handles, labels = times.get_legend_handles_labels()
-            from matplotlib.lines import Line2D  # noqa: PLC0415
+        picture = new_picture(9.0, 4.2)
+        times, recalls = picture.subplots(1, 2)
+        k = np.linspace(1, largest, 200)
+        most = found[max(found, key=int)]["device_ms"]
+        unit, paper_unit = most["a"] + most["b"], sum(PAPER[max(PAPER)][0])
+        for features, one in found.items():
+            colour = colour_of(int(features))
+            time, recall = PAPER[int(features)]
+            fit = one["device_ms"]
+            label = f"{features} features"
+            times.plot(k, (fit["a"] + fit["b"] * k) / unit, color=colour, label=label)
+            times.plot(k, (time[0] + time[1] * k) / paper_unit, "--", color=colour, linewidth=1)
+            fit = one["recall"]
+            recalls.plot(k, fit["a"] + fit["b"] * k, color=colour)
+            recalls.plot(k, recall[0] + recall[1] * k, "--", color=colour, linewidth=1)
+            points = one["points"]
+            x = [point["k"] for point in points]
+            times.plot(x, [point["device_ms"] / unit for point in points], "o", color=colour, markersize=3)
+            recalls.plot(x, [point["recall"] for point in points], "o", color=colour, markersize=3)
+        times.set(title="f_D(k)", ylabel="multiple of 800 features, one object", ylim=(0, None))
+        recalls.set(title="recall_D(k)", ylim=(0, 1.02))
+        for axes in (times, recalls):
+            axes.set(xlabel="objects in the cache, k", xlim=(0, None))
+        handles, labels = times.get_legend_handles_labels()
+        from matplotlib.lines import Line2D  # noqa: PLC0415
 
-            dashed = Line2D([], [], linestyle="--", color="#555555", linewidth=1)
-            picture.legend(
-                [*handles, dashed], [*labels, "paper"], loc="outside lower center", ncols=len(handles) + 1
-            )
-            path = folder / f"{self.name}.png"
-            picture.savefig(path, dpi=160)
-        return path
+        dashed = Line2D([], [], linestyle="--", color="#555555", linewidth=1)
+        picture.legend(
+            [*handles, dashed], [*labels, "paper"], loc="outside lower center", ncols=len(handles) + 1
+        )
+        return picture

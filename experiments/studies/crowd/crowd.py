@@ -25,22 +25,22 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.common.object_cache.profile import CacheProfile, default_profile
+from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
+    Results,
     Row,
     RunOptions,
     StoredRow,
     Target,
-    mean_and_spread,
 )
-from nearsight.experiments.framework.result_files import ResultFolder
+from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.studies.crowd.crowd_edge import CrowdEdge, EdgeCosts, first_requests_needed
 from nearsight.experiments.studies.crowd.crowd_requests import Requests, section_requests
 
@@ -181,10 +181,10 @@ class Figure(Experiment):
             "beyond the oracle",
         ), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.crowd.crowd_picture import draw  # noqa: PLC0415  measuring draws nothing
 
-        return draw(folder, f"{self.name}.png", self.metrics(ResultFolder(folder).rows()))
+        return draw(results)
 
 
 def _beyond_floor(found: Mapping[str, Any]) -> float:

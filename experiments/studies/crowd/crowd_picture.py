@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Picture
 
-from nearsight.experiments.framework.experiment import StoredRow
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE
+from nearsight.experiments.framework.drawing import Picture, caption, legend_below, new_picture
+from nearsight.experiments.framework.experiment import Results, StoredRow
 from nearsight.experiments.studies.crowd.crowd import (
     BOUNDED,
     HOUR,
@@ -32,31 +28,25 @@ _MARKERS = {NEVER: "s", HOUR: "o", QUARTER: "D"}
 _ORACLE: Any = {"color": "#4f7a28", "linestyle": "--", "linewidth": 1.4}
 
 
-def draw(folder: Path, name: str, metrics: Mapping[str, Any]) -> Path:
-    """Draw the picture from the rows in a folder and their metrics; returns its path."""
-    rows = ResultFolder(folder).rows()
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    rows = results.rows
     stays = sorted({float(row["stay_h"]) for row in rows})
     shown = MAIN_STAY_H if MAIN_STAY_H in stays else stays[0]
-    with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(10.0, 9.0), layout="constrained")
-        panels = picture.subplots(3, 2, width_ratios=[1.7, 1])
-        for (course, effort), profile in zip(panels, (PAPER, BOUNDED, OURS), strict=True):
-            mine = [row for row in rows if row["profile"] == profile and float(row["stay_h"]) == shown]
-            found = metrics["regained"][profile]
-            _draw_course(course, mine, found[f"{shown:g} h"][NEVER]["floor"]["mean"])
-            course.set_title(f"{profile[0].upper()}{profile[1:]}: after {shown:g} h in another section")
-            _draw_effort(effort, found)
-            effort.set_title("Requests until it is regained")
-        runs = len({row["repetition"] for row in rows})
-        caption = (
-            f"means of {runs} runs, with the least and the most; hollow: not regained when the requests ended"
-        )
-        picture.suptitle(caption, fontsize=8, color="#555555")
-        handles, labels = panels[0][0].get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=3)
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+    picture = new_picture(10.0, 9.0)
+    panels = picture.subplots(3, 2, width_ratios=[1.7, 1])
+    for (course, effort), profile in zip(panels, (PAPER, BOUNDED, OURS), strict=True):
+        mine = [row for row in rows if row["profile"] == profile and float(row["stay_h"]) == shown]
+        found = results.metrics["regained"][profile]
+        _draw_course(course, mine, found[f"{shown:g} h"][NEVER]["floor"]["mean"])
+        course.set_title(f"{profile[0].upper()}{profile[1:]}: after {shown:g} h in another section")
+        _draw_effort(effort, found)
+        effort.set_title("Requests until it is regained")
+    runs = len({row["repetition"] for row in rows})
+    text = f"means of {runs} runs, with the least and the most; hollow: not regained when the requests ended"
+    caption(picture, text)
+    legend_below(picture, panels[0][0], 3)
+    return picture
 
 
 def _draw_course(axes: Axes, rows: Sequence[StoredRow], floor: float) -> None:

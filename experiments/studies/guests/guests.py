@@ -22,16 +22,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
+    Results,
     Row,
     RunOptions,
     StoredRow,
     Target,
-    mean_and_spread,
-    mean_in_words,
 )
+from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words
 from nearsight.experiments.links.networks import TABLE_6_3
 from nearsight.experiments.rig.replay_session import Played, Session, Tiers
 from nearsight.experiments.rig.teaching import teach_catalogue
@@ -104,6 +105,7 @@ SMOKE = Plan(
 class Figure(Experiment):
     """What an edge gains by fetching ahead while nobody asks, and by a bounded prior."""
 
+    style: ClassVar[Any] = {"axes.grid.axis": "x"}
     name: ClassVar[str] = "guests"
     source: ClassVar[str] = "beyond the Cachier dissertation's chapter 3"
 
@@ -204,10 +206,10 @@ class Figure(Experiment):
         first = ("first photos at the edge", "their mean ms")
         return (*columns, *first, "guests", "useful", "wasted", "requests"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.guests.guests_picture import draw  # noqa: PLC0415  measuring draws nothing
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 _TOGETHER = "+"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
 
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE
+from nearsight.experiments.framework.drawing import Picture, caption, new_picture
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.links.networks import TABLE_6_3, in_words
 from nearsight.experiments.studies.cachier.fig3_2 import LSH, OURS
 from nearsight.experiments.studies.guests.guests import NETWORK
@@ -25,35 +22,31 @@ _FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "
 _NAMES = {LSH: "LSH of FLANN, as in the paper", OURS: "our default"}
 
 
-def draw(folder: Path, name: str) -> Path:
-    """Draw the picture from ``summary.json``; returns its path."""
-    found: Mapping[str, Any] = ResultFolder(folder).summary()["metrics"]["backends"]
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    found: Mapping[str, Any] = results.metrics["backends"]
     bars = [len(configurations) for configurations in found.values()]
-    with mpl.rc_context({**STYLE, "axes.grid.axis": "x"}):
-        picture = Picture(figsize=(10.5, 1.6 + 0.75 * sum(bars)), layout="constrained")
-        panels = picture.subplots(
-            len(found), 2, squeeze=False, sharey="row", width_ratios=[1.6, 1], height_ratios=bars
+    picture = new_picture(10.5, 1.6 + 0.75 * sum(bars))
+    panels = picture.subplots(
+        len(found), 2, squeeze=False, sharey="row", width_ratios=[1.6, 1], height_ratios=bars
+    )
+    for (latency, guests), (backend, configurations) in zip(panels, found.items(), strict=True):
+        _latency(latency, configurations)
+        latency.set_title(f"Mean latency, {_NAMES[backend]}")
+        _fates(guests, configurations)
+        guests.set_title("Guests")
+    one = next(iter(next(iter(found.values())).values()))
+    runs, network = one["mean_ms"]["runs"], in_words(TABLE_6_3[NETWORK])
+    caption(
+        picture,
+        f"{one['requests']} photos per edge, the same for all; to the cloud {network}"
+        + (f"; bars: least and most of {runs} repetitions" if runs > 1 else ""),
+    )
+    for axes, columns in zip(panels[-1], (2, 3), strict=True):
+        axes.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.22 * 4 / bars[-1] / 2), ncols=columns, fontsize=8
         )
-        for (latency, guests), (backend, configurations) in zip(panels, found.items(), strict=True):
-            _latency(latency, configurations)
-            latency.set_title(f"Mean latency, {_NAMES[backend]}")
-            _fates(guests, configurations)
-            guests.set_title("Guests")
-        one = next(iter(next(iter(found.values())).values()))
-        runs, network = one["mean_ms"]["runs"], in_words(TABLE_6_3[NETWORK])
-        picture.suptitle(
-            f"{one['requests']} photos per edge, the same for all; to the cloud {network}"
-            + (f"; bars: least and most of {runs} repetitions" if runs > 1 else ""),
-            fontsize=8.5,
-            color="#555555",
-        )
-        for axes, columns in zip(panels[-1], (2, 3), strict=True):
-            axes.legend(
-                loc="upper center", bbox_to_anchor=(0.5, -0.22 * 4 / bars[-1] / 2), ncols=columns, fontsize=8
-            )
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+    return picture
 
 
 def _latency(axes: Axes, configurations: Mapping[str, Any]) -> None:

@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.machines import machines_of
 from nearsight.experiments.studies.cachier.scale.plan import TESTBED
@@ -40,6 +48,7 @@ _ROUNDING = 0.01
 class Figure(Experiment):
     """Where the full system loses to a simpler one, and by how much: 216 operating points."""
 
+    style: ClassVar[Any] = {"axes.grid": False}
     name: ClassVar[str] = "map"
     source: ClassVar[str] = "beyond the Cachier dissertation's 6.7"
     takes_machines: ClassVar[bool] = True
@@ -123,10 +132,10 @@ class Figure(Experiment):
         columns = ("full system", "metric", "lost", "level", "won", "at the worst point", "largest region")
         return columns, rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.map.where_it_loses_picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 def _summed_up(rows: Sequence[StoredRow], full: str, name: str) -> dict[str, Any]:

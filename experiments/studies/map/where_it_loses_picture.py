@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
-from matplotlib.figure import Figure as Picture
 
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE
+from nearsight.experiments.framework.drawing import Picture, new_picture
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.studies.cachier.scale.operating_point import NETWORKS
 from nearsight.experiments.studies.map.loss_grid import MACHINES
 from nearsight.experiments.studies.map.losses import METRICS, Loss, losses_of
@@ -42,40 +40,36 @@ _DARK = 0.55
 """Numbers on tiles beyond this are white."""
 
 
-def draw(folder: Path, file_name: str) -> Path:
-    """Draw the map from the rows and the summary in a folder; returns its path."""
-    files = ResultFolder(folder)
-    rows, found = files.rows(), files.summary()["metrics"]
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    rows, found = results.rows, results.metrics
     losses = {metric: losses_of(rows, ADAPTIVE, metric) for metric in SHOWN}
     played = {one.place.machines for one in losses[SHOWN[0]]}
     machines = [name for name in MACHINES if name in played]
     sentences = _sentences(found["systems"][ADAPTIVE])
     text_height = _LINE_HEIGHT * len(sentences) + 0.25
-    with mpl.rc_context({**STYLE, "axes.grid": False}):
-        picture = Picture(figsize=(12.0, _MAPS_HEIGHT + text_height), layout="constrained")
-        parts: Any = picture.subfigures(2, 1, height_ratios=[_MAPS_HEIGHT, text_height])
-        maps, words = parts
-        panels = maps.subplots(len(SHOWN), len(machines), squeeze=False, sharey=True, sharex="col")
-        for row, metric in zip(panels, SHOWN, strict=True):
-            for axes, name in zip(row, machines, strict=True):
-                _draw_map(axes, [one for one in losses[metric] if one.place.machines == name])
-            title = "\n".join(textwrap.wrap(_capital(METRICS[metric].title), _LABEL_WIDTH))
-            row[0].set_ylabel(title, fontsize=9, fontweight="bold", labelpad=8)
-        for axes, name in zip(panels[0], machines, strict=True):
-            axes.annotate(
-                _capital(name),
-                (0.5, 1.2),
-                xycoords="axes fraction",
-                ha="center",
-                fontsize=10,
-                fontweight="bold",
-            )
-        maps.suptitle(_TITLE, fontsize=12, fontweight="bold")
-        _draw_scale(maps, panels)
-        words.text(0.012, 0.98, "\n".join(sentences), va="top", fontsize=8, linespacing=1.35)
-        path = folder / file_name
-        picture.savefig(path, dpi=160)
-    return path
+    picture = new_picture(12.0, _MAPS_HEIGHT + text_height)
+    parts: Any = picture.subfigures(2, 1, height_ratios=[_MAPS_HEIGHT, text_height])
+    maps, words = parts
+    panels = maps.subplots(len(SHOWN), len(machines), squeeze=False, sharey=True, sharex="col")
+    for row, metric in zip(panels, SHOWN, strict=True):
+        for axes, name in zip(row, machines, strict=True):
+            _draw_map(axes, [one for one in losses[metric] if one.place.machines == name])
+        title = "\n".join(textwrap.wrap(_capital(METRICS[metric].title), _LABEL_WIDTH))
+        row[0].set_ylabel(title, fontsize=9, fontweight="bold", labelpad=8)
+    for axes, name in zip(panels[0], machines, strict=True):
+        axes.annotate(
+            _capital(name),
+            (0.5, 1.2),
+            xycoords="axes fraction",
+            ha="center",
+            fontsize=10,
+            fontweight="bold",
+        )
+    maps.suptitle(_TITLE, fontsize=12, fontweight="bold")
+    _draw_scale(maps, panels)
+    words.text(0.012, 0.98, "\n".join(sentences), va="top", fontsize=8, linespacing=1.35)
+    return picture
 
 
 def _draw_scale(maps: Any, panels: Any) -> None:

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.peers.peer_endurance import (
     GONE,
@@ -178,10 +186,10 @@ class Figure(Experiment):
         columns = ("devices", "from edge MB", "lists MB", "from peers MB", "wasted MB", "p50 ms", "p95 ms")
         return (*columns, "device", "edge", "cloud", "recall", "wrong", "requests"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.peers.peers_picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 def _spread(ratios: Sequence[float]) -> str:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
 
-from nearsight.experiments.framework.experiment import StoredRow
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import Picture, new_picture, plain_logarithmic
+from nearsight.experiments.framework.experiment import Results, StoredRow
 from nearsight.experiments.studies.peers.peer_endurance import GONE, HANDED_OVER, MISCOUNTED, UNREADABLE
 from nearsight.experiments.studies.peers.peer_prefetching import ALONE, PHOTO, SHARING
-from nearsight.experiments.studies.peers.peers import PREFETCHING, Figure
+from nearsight.experiments.studies.peers.peers import PREFETCHING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,19 +21,16 @@ _COLOURS = {ALONE: "#c2571a", SHARING: "#1f6f8b"}
 _NOTICED, _HANDED = "#e0a33a", "#1f6f8b"
 
 
-def draw(folder: Path, name: str) -> Path:
-    """Draw from the rows in a folder."""
-    rows = ResultFolder(folder).rows()
-    found = Figure().metrics(rows)
-    with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(12.0, 3.9), layout="constrained")
-        deaths, traffic, latency = picture.subplots(1, 3, width_ratios=[1.5, 0.8, 1.2])
-        _deaths(deaths, rows, found["nothing_lost"])
-        _traffic(traffic, found["prefetching"])
-        _latency(latency, rows, found["prefetching"])
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    rows = results.rows
+    found = results.metrics
+    picture = new_picture(12.0, 3.9)
+    deaths, traffic, latency = picture.subplots(1, 3, width_ratios=[1.5, 0.8, 1.2])
+    _deaths(deaths, rows, found["nothing_lost"])
+    _traffic(traffic, found["prefetching"])
+    _latency(latency, rows, found["prefetching"])
+    return picture
 
 
 def _deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:

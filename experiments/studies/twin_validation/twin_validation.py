@@ -22,12 +22,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.studies.twin_validation.twin_bench import FIT, POINTS, Bench, Played, simulate
 
 TESTBED, TWIN = "testbed", "twin"
@@ -45,6 +53,7 @@ _TWO = 2
 class Figure(Experiment):
     """The simulation against the testbed, on the same traces: latency and who answered."""
 
+    style: ClassVar[Any] = {"axes.grid.axis": "both"}
     name: ClassVar[str] = "twin-validation"
     source: ClassVar[str] = "Cachier dissertation, 6.2"
 
@@ -125,10 +134,10 @@ class Figure(Experiment):
         columns = ("point", "configuration", "p50 ms", "p95 ms", "error p50", "error p95", "testbed itself")
         return (*columns, "device %", "edge %", "recall", "photos"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.twin_validation.twin_validation_picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 def _rows(point: str, source: str, one: Played) -> list[Row]:

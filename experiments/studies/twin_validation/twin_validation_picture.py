@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Picture
 
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import Picture, legend_below, new_picture, plain_logarithmic
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.links.networks import in_words
 from nearsight.experiments.studies.twin_validation.twin_bench import CONFIGURATIONS_COMPARED, FIT, POINTS
 from nearsight.experiments.studies.twin_validation.twin_validation import TESTBED, TWIN
@@ -26,25 +23,20 @@ _COLOURS = {ONLY_CLOUD: "#c2571a", LOAD_BALANCED: "#1f6f8b", ADAPTIVE: "#4f7a28"
 _LINES = {TESTBED: "-", TWIN: "--"}
 
 
-def draw(folder: Path, name: str) -> Path:
-    """Draw the picture from the files in a folder; returns its path."""
-    results = ResultFolder(folder)
-    found: Mapping[str, Any] = results.summary()["metrics"]["points"]
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    found: Mapping[str, Any] = results.metrics["points"]
     latencies: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row in results.rows():
+    for row in results.rows:
         if row["answered_by"]:
             latencies[row["point"], row["tiers"], row["source"]].append(float(row["latency_ms"]))
-    with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
-        picture = Picture(figsize=(3.6 * len(found) + 0.6, 4.4), layout="constrained")
-        panels = picture.subplots(1, len(found), squeeze=False, sharey=True)[0]
-        for axes, (point, one) in zip(panels, found.items(), strict=True):
-            _panel(axes, point, one, latencies)
-        panels[0].set_ylabel("share answered within …")
-        handles, labels = panels[-1].get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=len(CONFIGURATIONS_COMPARED))
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+    picture = new_picture(3.6 * len(found) + 0.6, 4.4)
+    panels = picture.subplots(1, len(found), squeeze=False, sharey=True)[0]
+    for axes, (point, one) in zip(panels, found.items(), strict=True):
+        _panel(axes, point, one, latencies)
+    panels[0].set_ylabel("share answered within …")
+    legend_below(picture, panels[-1], len(CONFIGURATIONS_COMPARED))
+    return picture
 
 
 def _panel(

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
-from nearsight.experiments.framework.experiment import (
-    RunOptions,
-    mean_and_spread,
-)
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.framework.result_files import PROVENANCE, ResultFolder
 from nearsight.experiments.framework.running import conclude, missing_cells, prepare, run_cells

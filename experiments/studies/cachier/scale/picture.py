@@ -6,14 +6,15 @@ What the mean latency is made of, and who answers, are bars, at both ends of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure as Picture
-
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    caption,
+    legend_below,
+    new_picture,
+    plain_logarithmic,
+)
 from nearsight.experiments.links.networks import in_words
 from nearsight.experiments.rig.metrics import LATE_MS
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, NAMES
@@ -74,31 +75,26 @@ _CLIPPED_FROM = 4.0
 """Bars that are so many times longer than the middle one are cut off, and say how long they are."""
 
 
-def draw(folder: Path, name: str, shown: Sequence[str]) -> Path:
-    """Draw the picture from ``summary.json``; returns its path."""
-    found = ResultFolder(folder).summary()["metrics"]
+def draw(found: Mapping[str, Any], shown: Sequence[str]) -> Picture:
+    """Draw the picture of the metrics."""
     drawn = {_DRAWN_FOR.get(metric, metric) for metric in shown}
     metrics = [metric for metric in _PANELS if metric in drawn]
     stacks = [
         stack for first, stack in (("link_ms", _latency_parts), ("by_edge", draw_answers)) if first in shown
     ]
-    with mpl.rc_context(STYLE):
-        count = len(metrics) + len(stacks)
-        picture = Picture(figsize=(5.2 * count, 4.3), layout="constrained")
-        panels = picture.subplots(1, count, squeeze=False)[0]
-        for axes, metric in zip(panels, metrics, strict=False):
-            draw_lines(axes, found, metric)
-        for axes, stack in zip(panels[len(metrics) :], stacks, strict=True):
-            stack(axes, found)
-        handles, labels = panels[0].get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        caption = world_in_words(found)
-        if "precision" in shown and found["on"] != TESTBED:
-            caption += ". The twin gives no wrong answers: its precision is 1"
-        picture.suptitle(caption, fontsize=8.5, color="#555555")
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+    count = len(metrics) + len(stacks)
+    picture = new_picture(5.2 * count, 4.3)
+    panels = picture.subplots(1, count, squeeze=False)[0]
+    for axes, metric in zip(panels, metrics, strict=False):
+        draw_lines(axes, found, metric)
+    for axes, stack in zip(panels[len(metrics) :], stacks, strict=True):
+        stack(axes, found)
+    legend_below(picture, panels[0])
+    text = world_in_words(found)
+    if "precision" in shown and found["on"] != TESTBED:
+        text += ". The twin gives no wrong answers: its precision is 1"
+    caption(picture, text)
+    return picture
 
 
 def world_in_words(found: Mapping[str, Any]) -> str:

@@ -10,14 +10,22 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.expectations import targets_of
 from nearsight.experiments.studies.cachier.scale.machines import machines_of, measure_machines
@@ -96,10 +104,10 @@ class ScaleFigure(Experiment):
         headings = [_HEADINGS[name] for name in self.shown]
         return (self.variable, "configuration", *headings, "no answer"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.cachier.scale.picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png", self.shown)
+        return draw(results.metrics, self.shown)
 
 
 def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions:

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, Target
+from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES
 from nearsight.experiments.studies.cachier.scale.expectations import (
     COLUMNS,
@@ -123,10 +131,10 @@ class Figure(Experiment):
         columns = ("variable", "system", "from, to", "p50 ms first", "p50 ms last")
         return (*columns, "heavy / light", "most / least", "dissertation", "its table 6.4"), rows
 
-    def plot(self, folder: Path) -> Path:  # noqa: D102
+    def draw(self, results: Results) -> Picture:  # noqa: D102
         from nearsight.experiments.studies.cachier.scale.table_picture import draw  # noqa: PLC0415
 
-        return draw(folder, f"{self.name}.png")
+        return draw(results)
 
 
 def _many(options: RunOptions) -> OperatingPoint:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure as Picture
-
-from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.framework.style import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    caption,
+    legend_below,
+    new_picture,
+    plain_logarithmic,
+)
+from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, EDGE, NAMES
 from nearsight.experiments.studies.cachier.scale.expectations import COLUMNS, EXPECTED, IN_WORDS
 from nearsight.experiments.studies.cachier.scale.picture import world_in_words
@@ -22,21 +24,17 @@ _UNDER = 4.0
 """Where the full system does as the edge does, the edge's line is seen under it."""
 
 
-def draw(folder: Path, name: str) -> Path:
-    """Draw the picture from ``summary.json``; returns its path."""
-    found = ResultFolder(folder).summary()["metrics"]
-    with mpl.rc_context(STYLE):
-        picture = Picture(figsize=(4.0 * len(found["variables"]), 4.6), layout="constrained")
-        panels = picture.subplots(1, len(found["variables"]), squeeze=False, sharey=True)[0]
-        for axes, (variable, values) in zip(panels, found["variables"].items(), strict=True):
-            _panel(axes, variable, values)
-        panels[0].set_ylabel("latency: median [ms]")
-        handles, labels = panels[0].get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        picture.suptitle(world_in_words(found), fontsize=8.5, color="#555555")
-        path = folder / name
-        picture.savefig(path, dpi=160)
-    return path
+def draw(results: Results) -> Picture:
+    """Draw the picture of rows and their metrics."""
+    found = results.metrics
+    picture = new_picture(4.0 * len(found["variables"]), 4.6)
+    panels = picture.subplots(1, len(found["variables"]), squeeze=False, sharey=True)[0]
+    for axes, (variable, values) in zip(panels, found["variables"].items(), strict=True):
+        _panel(axes, variable, values)
+    panels[0].set_ylabel("latency: median [ms]")
+    legend_below(picture, panels[0])
+    caption(picture, world_in_words(found))
+    return picture
 
 
 def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:

@@ -1,0 +1,72 @@
+"""Numbers from rows: groups, shares, and repeated measurements with their spread."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nearsight.experiments.framework.experiment import StoredRow
+
+
+def grouped(rows: Iterable[StoredRow], column: str) -> dict[str, list[StoredRow]]:
+    """Rows by their value in a column, in the order in which values appear; "" where it is missing."""
+    groups: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.get(column, "")].append(row)
+    return dict(groups)
+
+
+def nested(
+    rows: Sequence[StoredRow], columns: Sequence[str], summarise: Callable[[list[StoredRow]], Any]
+) -> dict[str, Any]:
+    """``{value of the first column: {value of the second: … summarise(rows of the group)}}``."""
+    first, *others = columns
+    return {
+        value: nested(group, others, summarise) if others else summarise(group)
+        for value, group in grouped(rows, first).items()
+    }
+
+
+def numbers(rows: Iterable[StoredRow], column: str) -> list[float]:
+    """The values of a column."""
+    return [float(row[column]) for row in rows]
+
+
+def share(flags: Iterable[bool]) -> float:
+    """How many of them are true, to four digits."""
+    return round(float(np.mean(list(flags))), 4)
+
+
+def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
+    """Of repeated measurements, for summaries: never only the best one."""
+    array = np.asarray(values, dtype=np.float64)
+    return {
+        "mean": round(float(array.mean()), 6),
+        "std": round(float(array.std(ddof=1)), 6) if len(array) > 1 else 0.0,
+        "min": round(float(array.min()), 6),
+        "max": round(float(array.max()), 6),
+        "runs": len(array),
+    }
+
+
+def median_and_range(values: Sequence[float]) -> dict[str, Any]:
+    """Of repetitions whose outliers say more about the machine than about what is measured; all of them."""
+    return {
+        "median": round(float(np.median(values)), 3),
+        "min": round(min(values), 3),
+        "max": round(max(values), 3),
+        "each": [round(value, 3) for value in values],
+    }
+
+
+def mean_in_words(value: Mapping[str, float], digits: int) -> str:
+    """What `mean_and_spread` found, for a table."""
+    return f"{value['mean']:.{digits}f} ± {value['std']:.{digits}f}"
+
+
+def median_in_words(value: Mapping[str, float], digits: int) -> str:
+    """What `median_and_range` found, for a table."""
+    return f"{value['median']:.{digits}f} ({value['min']:.{digits}f} to {value['max']:.{digits}f})"
