@@ -29,7 +29,7 @@ from nearsight.edge.cache_steps import CacheSteps
 from nearsight.edge.catalogue_listing import CatalogueListing
 from nearsight.edge.distribution_estimator import DistributionEstimator
 from nearsight.edge.idle_prefetch import IdlePrefetch
-from nearsight.edge.markov_estimator import MarkovEstimator, markov_model
+from nearsight.edge.markov_estimator import MarkovEstimator
 from nearsight.edge.miss_latency import MissLatency
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import Optimizer, Situation, policy_of
@@ -95,9 +95,7 @@ class CatalogueCache:
             journal=settings.state is not None,
         )
         self.markov = MarkovEstimator(
-            markov_model(listing.versions, cache.markov, journal=settings.state is not None),
-            services.clock,
-            cache.markov,
+            listing.versions, cache.markov, services.clock, journal=settings.state is not None
         )
         self.profiler = Profiler(
             services.profile

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
 
 from nearsight.common.clock import Clock
-from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
-from nearsight.common.object_cache.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.edge.settings import TransitionSettings
 
 _STAYING_WEIGHT = 0.01
-
-
-def markov_model(object_ids: Iterable[str], settings: TransitionSettings, *, journal: bool) -> MarkovModel:
-    """The model that an edge's settings describe."""
-    chosen = MarkovSettings(
-        order=settings.order,
-        prior=settings.prior,
-        half_life_s=settings.half_life_s,
-        devices_max=settings.devices_max,
-        pause_s=settings.pause_s,
-    )
-    return MarkovModel(object_ids, chosen, journal=journal)
 
 
 class MarkovEstimator:
@@ -33,28 +19,31 @@ class MarkovEstimator:
 
     Parameters
     ----------
-    model : MarkovModel
-        The model itself; used by nobody else from now on.
+    object_ids : iterable of str
+        The catalogue.
+    settings : TransitionSettings
+        How transitions are learnt, and how many objects are predicted.
     clock : Clock
         The edge's time; what the clocks of devices say plays no role.
-    settings : TransitionSettings
-        How many devices are remembered, and how many objects are predicted.
+    journal : bool
+        Whether to note changes for `changes`.
     """
 
-    def __init__(self, model: MarkovModel, clock: Clock, settings: TransitionSettings) -> None:
-        self._model = model
+    def __init__(
+        self, object_ids: Iterable[str], settings: TransitionSettings, clock: Clock, *, journal: bool = False
+    ) -> None:
+        chosen = MarkovSettings(**settings.model_dump(exclude={"top"}))
+        self._model = MarkovModel(object_ids, chosen, journal=journal)
+        self._top = settings.top
         self._clock = clock
-        self._settings = settings
         self._lock = threading.Lock()
-        # When each device was heard of, the one silent for longest first; and what it looked at.
-        self._heard: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self._staying = 0.0
 
     @property
     def devices(self) -> int:
         """Devices that are remembered."""
         with self._lock:
-            return len(self._heard)
+            return self._model.devices
 
     @property
     def transitions(self) -> int:
@@ -82,18 +71,12 @@ class MarkovEstimator:
             if object_id not in self._model:
                 return None
             if not device_id:
-                return self._model.next_objects(object_id, now_s, self._settings.top)
+                return self._model.next_objects(object_id, now_s, self._top)
+            last = self._model.last_object_of(device_id)
+            if last is not None:
+                self._staying += _STAYING_WEIGHT * ((last == object_id) - self._staying)
             self._model.observe(device_id, object_id, now_s)
-            self._note(device_id, object_id, now_s)
-            return self._model.next_for_device(device_id, now_s, self._settings.top)
-
-    def _note(self, device_id: str, object_id: str, now_s: float) -> None:
-        heard = self._heard.pop(device_id, None)
-        if heard is not None:
-            self._staying += _STAYING_WEIGHT * ((heard[1] == object_id) - self._staying)
-        self._heard[device_id] = (now_s, object_id)
-        if len(self._heard) > self._settings.devices_max:
-            self._heard.popitem(last=False)
+            return self._model.next_for_device(device_id, now_s, self._top)
 
     def expected_next(self, within_s: float, most: int) -> dict[str, float]:
         """Probability that the next step of one of the present devices leads to an object.
@@ -107,13 +90,12 @@ class MarkovEstimator:
         """
         now_s = self._clock.monotonic()
         with self._lock:
-            present = list(itertools.islice(reversed(self._heard.items()), most))
-            present = [one for one in present if now_s - one[1][0] <= within_s]
-            histories = Counter(self._model.history_of(device_id, now_s) for device_id, _ in present)
+            present = self._model.present_devices(now_s, within_s, most)
+            histories = Counter(self._model.history_of(device_id, now_s) for device_id in present)
         total: dict[str, float] = {}
         for history, devices in histories.items():
             with self._lock:  # anew for each: requests must not wait for all of them
-                following = self._model.next_objects(history, now_s, self._settings.top)
+                following = self._model.next_objects(history, now_s, self._top)
             for object_id, p in zip(following.object_ids, following.probabilities.tolist(), strict=True):
                 total[object_id] = total.get(object_id, 0.0) + devices * p / len(present)
         return total

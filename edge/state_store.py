@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore
-from nearsight.common.object_cache.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
 from nearsight.common.operation.database import DatabaseFormat, corrupt, open_database, translated_errors
 from nearsight.edge.distribution_estimator import PopularityChanges, StoredCount
 from nearsight.edge.profiler import Measured

@@ -12,6 +12,7 @@ Time is the edge's: what the clocks of devices say plays no role.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.object_cache.device_histories import DeviceHistories
-from nearsight.common.object_cache.markov_journal import MarkovChanges, MarkovJournal, TransitionCount
 from nearsight.common.object_cache.next_objects import NextObjects
-from nearsight.common.object_cache.object_slots import ObjectSlots
-from nearsight.common.object_cache.transition_counts import NEGLIGIBLE, Transition, TransitionCounts
+from nearsight.common.object_cache.transitions import (
+    NEGLIGIBLE,
+    DeviceHistories,
+    ObjectSlots,
+    Transition,
+    TransitionCounts,
+)
 
 LARGEST_ORDER = 3
 
@@ -76,6 +80,47 @@ class MarkovSettings:
             raise InvalidArgument(f"a model needs room for at least one history, got {self.rows_max}")
 
 
+@dataclass(frozen=True, slots=True)
+class TransitionCount:
+    """One count of a Markov model, as it is stored.
+
+    Attributes
+    ----------
+    history : tuple of str
+        What came before, the latest last; empty for the popularity of the object.
+    object_id : str
+        What followed.
+    count : float
+        How often, with decay as of when it was stored. As a change, 0 means that it was forgotten.
+    age_s : float
+        Seconds since it was stored, for `MarkovModel.restore`.
+    """
+
+    history: tuple[str, ...]
+    object_id: str
+    count: float
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MarkovChanges:
+    """What a store has to write, in this order.
+
+    Attributes
+    ----------
+    removed_objects : tuple of str
+        Delete every count with one of these in its history or after it.
+    counts : tuple of TransitionCount
+        Replace these counts; delete those that are 0.
+    """
+
+    removed_objects: tuple[str, ...] = ()
+    counts: tuple[TransitionCount, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.removed_objects or self.counts)
+
+
 class MarkovModel:
     """Transitions between the objects of one catalogue.
 
@@ -104,21 +149,14 @@ class MarkovModel:
         self._histories = DeviceHistories(
             max(1, self._settings.order), self._settings.devices_max, self._settings.pause_s
         )
-        self._journal = MarkovJournal() if journal else None
+        self._journal = journal
+        self._removed: dict[str, None] = {}
         self._objects = ObjectSlots()
-        self._counts = TransitionCounts(self._settings.half_life_s, self._settings.rows_max)
+        self._counts = TransitionCounts(self._settings.half_life_s, self._settings.rows_max, journal=journal)
         self.set_objects(object_ids)
 
-    def __len__(self) -> int:
-        return len(self._objects)
-
     def __contains__(self, object_id: object) -> bool:
-        return object_id in self._objects
-
-    @property
-    def order(self) -> int:
-        """Length of the history that predicts."""
-        return self._settings.order
+        return object_id in self._objects.by_id
 
     @property
     def devices(self) -> int:
@@ -143,11 +181,11 @@ class MarkovModel:
         history = self._histories.saw(device_id, slot, now_s)
         if history[-1:] != (slot,):
             # First the weight of now: reading it may rescale the counts.
-            weight = self._weight_of(now_s)
-            for length in range(min(self.order, len(history)) + 1):
+            weight = self._counts.weight_at(now_s)
+            for length in range(min(self._settings.order, len(history)) + 1):
                 transition = (history[len(history) - length :], slot)
-                self._note([transition])
-                self._note(self._counts.add(transition, weight))
+                self._counts.touch([transition])
+                self._counts.add(transition, weight)
         return True
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
@@ -158,27 +196,26 @@ class MarkovModel:
             gone = self._objects.remove(left)
             self._histories.remove(gone)
             self._counts.remove(gone, self._objects.present)
-            if self._journal is not None:
-                self._journal.removed(left, gone)
-        self._objects.add([object_id for object_id in wanted if object_id not in self._objects])
+            if self._journal:
+                self._removed.update(dict.fromkeys(left))
+        self._objects.add([object_id for object_id in wanted if object_id not in self])
         self._counts.resize(len(self._objects.present))
-
-    def _weight_of(self, now_s: float) -> float:
-        """Weight of a transition seen now."""
-        weight, forgotten = self._counts.weight_at(now_s)
-        self._note(forgotten)
-        return weight
-
-    def _note(self, changed: Iterable[Transition]) -> None:
-        if self._journal is not None:
-            for history, slot in changed:
-                self._journal.touched(history, slot)
 
     # Predicting
 
     def history_of(self, device_id: str, now_s: float) -> tuple[str, ...]:
         """The last objects of a device, the latest last; empty if it is not known."""
         return self._objects.names(self._histories.of(device_id, now_s))
+
+    def last_object_of(self, device_id: str) -> str | None:
+        """What a device looked at last, however long ago; None if it is not known."""
+        slot = self._histories.last(device_id)
+        return None if slot is None else self._objects.names((slot,))[0]
+
+    def present_devices(self, now_s: float, within_s: float, most: int) -> list[str]:
+        """Of the ``most`` devices that were heard of last those of the last ``within_s`` seconds."""
+        latest = itertools.islice(self._histories.latest(), most)
+        return [device_id for device_id, heard_s in latest if now_s - heard_s <= within_s]
 
     def next_objects(self, history: str | Sequence[str], now_s: float, top: int | None = None) -> NextObjects:
         """The PDF over what comes after a history (section 4.3.1.3).
@@ -193,13 +230,11 @@ class MarkovModel:
         top : int, optional
             At most so many objects; without it all that were ever asked for.
         """
-        names = (history,) if isinstance(history, str) else tuple(history)
-        slots: list[int] = []
-        for name in names:
+        past: tuple[int, ...] = ()
+        for name in (history,) if isinstance(history, str) else history:
             slot = self._objects.by_id.get(name)
-            slots = [*slots, slot] if slot is not None else []
-        past = tuple(slots)
-        probabilities, listed = self._distribution(past, self._weight_of(now_s))
+            past = (*past, slot) if slot is not None else ()
+        probabilities, listed = self._distribution(past, self._counts.weight_at(now_s))
         return self._listing(probabilities, listed, top)
 
     def next_for_device(self, device_id: str, now_s: float, top: int | None = None) -> NextObjects:
@@ -216,10 +251,8 @@ class MarkovModel:
             support[past[-1]] = False  # the next object is another one
         probabilities = support / max(1, int(support.sum()))
         listed = np.zeros(len(support), dtype=np.bool_)
-        lengths = range(self.order + 1) if self._settings.backoff else (min(self.order, len(past)),)
-        for length in lengths:
-            if length > len(past):
-                break
+        longest = min(self._settings.order, len(past))
+        for length in range(0 if self._settings.backoff else longest, longest + 1):
             if length == 0:
                 slots: NDArray[np.intp] = np.flatnonzero(support & (self._counts.popularity > 0))
                 weights = self._counts.popularity[slots]
@@ -249,13 +282,6 @@ class MarkovModel:
 
     # Keeping
 
-    def snapshot(self, now_s: float) -> tuple[TransitionCount, ...]:
-        """All counts as of now, for storing."""
-        weight_now = self._weight_of(now_s)
-        return tuple(
-            self._stored(transition, weight / weight_now) for transition, weight in self._counts.transitions()
-        )
-
     def restore(self, counts: Iterable[TransitionCount], now_s: float) -> int:
         """Add stored counts to what is known, each decayed by its age; returns how many were taken over.
 
@@ -266,16 +292,16 @@ class MarkovModel:
         InvalidArgument
             If a count or an age is negative or not finite.
         """
-        weight_now = self._weight_of(now_s)
+        weight_now = self._counts.weight_at(now_s)
         taken = 0
         for stored in counts:
             if not (0 <= stored.count < math.inf and 0 <= stored.age_s < math.inf):
                 raise InvalidArgument(f"no count that can be restored: {stored}")
             count = stored.count * math.exp2(-stored.age_s / self._settings.half_life_s)
             slots = self._objects.of((*stored.history, stored.object_id))
-            if slots is None or len(stored.history) > self.order or count < NEGLIGIBLE:
+            if slots is None or len(stored.history) > self._settings.order or count < NEGLIGIBLE:
                 continue
-            self._note(self._counts.add((slots[:-1], slots[-1]), count * weight_now))
+            self._counts.add((slots[:-1], slots[-1]), count * weight_now)
             taken += 1
         return taken
 
@@ -284,22 +310,19 @@ class MarkovModel:
 
         If writing fails, hand them to `redo`, and they come again.
         """
-        if self._journal is None:
-            return MarkovChanges()
-        weight_now = self._weight_of(now_s)
-        touched, removed = self._journal.drain()
+        weight_now = self._counts.weight_at(now_s)
+        touched, removed = self._counts.drain(), tuple(self._removed)
+        self._removed = {}
         counts = (self._counts.weight_of(transition) / weight_now for transition in touched)
         return MarkovChanges(removed, tuple(map(self._stored, touched, counts)))
 
     def redo(self, changes: MarkovChanges) -> None:
         """These changes could not be written."""
-        if self._journal is None:
-            return
-        self._journal.removed(changes.removed_objects, ())
+        self._removed.update(dict.fromkeys(changes.removed_objects))
         for change in changes.counts:
             slots = self._objects.of((*change.history, change.object_id))
             if slots is not None:
-                self._note([(slots[:-1], slots[-1])])
+                self._counts.touch([(slots[:-1], slots[-1])])
 
     def _stored(self, transition: Transition, count: float) -> TransitionCount:
         history, slot = transition

@@ -17,8 +17,7 @@ from nearsight.common.background.futures import pending, when_done
 from nearsight.common.background.worker import BackgroundWorker, Job
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
-from nearsight.common.object_cache.markov_journal import TransitionCount
+from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
 from nearsight.device.cooperation.account import Accountant
 from nearsight.device.cooperation.protocol import CooperationRules, SharedStore, next_key, popularity_key
 from nearsight.device.cooperation.trust import ModelDigests

@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import psutil
 
-from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
-from nearsight.common.object_cache.markov_journal import TransitionCount
+from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import CorruptStore, Overloaded
-from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
-from nearsight.common.object_cache.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.edge import state_store
 from nearsight.edge.distribution_estimator import DistributionEstimator, PopularityChanges, StoredCount
 from nearsight.edge.profiler import Measured

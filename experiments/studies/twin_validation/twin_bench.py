@@ -311,11 +311,11 @@ def _held_by_devices(
     With few features they hold as much as their profile knows of (``largest_k``), where settings allow it.
     """
     from nearsight.device.recognizer_settings import PrefetchSettings  # noqa: PLC0415
-    from nearsight.edge.markov_estimator import MarkovEstimator, markov_model  # noqa: PLC0415
+    from nearsight.edge.markov_estimator import MarkovEstimator  # noqa: PLC0415
     from nearsight.edge.settings import EdgeSettings  # noqa: PLC0415
 
     settings = EdgeSettings().cache.markov
-    markov = MarkovEstimator(markov_model(models, settings, journal=False), VirtualClock(), settings)
+    markov = MarkovEstimator(models, settings, VirtualClock())
     for visitor, object_id in transitions:
         markov.observe(visitor, object_id)
     most = min(largest_k, PrefetchSettings().k_max)

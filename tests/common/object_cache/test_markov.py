@@ -1,7 +1,6 @@
 """The Markov model counts as one would by hand, predicts probabilities, forgets, and stays within bounds."""
 
 import math
-import time
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -13,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings
-from nearsight.common.object_cache.markov_journal import MarkovChanges, TransitionCount
+from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 
 OBJECTS = tuple("abcdef")
 WALKS = st.lists(st.lists(st.sampled_from(OBJECTS), max_size=12), max_size=6)
@@ -31,6 +29,11 @@ def learned(walks: Sequence[Sequence[str]], journal: bool = False, **settings: f
 def probabilities(model: MarkovModel, history: str | Sequence[str], now_s: float = 0.0) -> dict[str, float]:
     following = model.next_objects(history, now_s)
     return dict(zip(following.object_ids, following.probabilities.tolist(), strict=True))
+
+
+def counts(model: MarkovModel, now_s: float = 0.0) -> dict[tuple[tuple[str, ...], str], float]:
+    """All counts of a model with a journal that was not read before."""
+    return {(row.history, row.object_id): row.count for row in model.changes(now_s).counts if row.count}
 
 
 def collapsed(walk: Sequence[str]) -> list[str]:
@@ -98,6 +101,11 @@ def test_each_order_adds_its_counts_to_a_prior_that_the_lower_order_predicts(
     assert found == pytest.approx({name: expected[name] for name in found})
 
 
+def assert_same(one: MarkovModel, other: MarkovModel) -> None:
+    for history in ((), "a", ("a", "b"), ("c", "a", "b")):
+        assert probabilities(one, history) == pytest.approx(probabilities(other, history))
+
+
 def test_the_same_object_again_is_no_transition() -> None:
     assert probabilities(learned(["aaabbba"], backoff=False), "a").keys() == {"b"}
 
@@ -157,11 +165,11 @@ def test_a_device_that_keeps_asking_is_not_forgotten_for_others() -> None:
 def test_histories_with_counts_are_bounded_too() -> None:
     rng = np.random.default_rng(1)
     names = [str(number) for number in range(50)]
-    model = MarkovModel(names, MarkovSettings(order=3, rows_max=30))
+    model = MarkovModel(names, MarkovSettings(order=3, rows_max=30), journal=True)
     for number in rng.integers(50, size=2000).tolist():
         model.observe("device", names[number], 0.0)
     assert model.transitions <= 30 * 50
-    assert len({row.history for row in model.snapshot(0.0)} - {()}) == 30
+    assert len({history for history, _ in counts(model)} - {()}) == 30
 
 
 def test_what_a_device_saw_before_a_long_pause_is_not_what_it_came_from() -> None:
@@ -173,39 +181,34 @@ def test_what_a_device_saw_before_a_long_pause_is_not_what_it_came_from() -> Non
 
 
 def test_a_transition_loses_half_of_its_weight_per_half_life() -> None:
-    model = learned(["ab"], half_life_s=100.0, backoff=False)
-    assert model.snapshot(300.0) == (
-        TransitionCount((), "a", 0.125),
-        TransitionCount((), "b", 0.125),
-        TransitionCount(("a",), "b", 0.125),
-    )
+    model = learned(["ab"], journal=True, half_life_s=100.0, backoff=False)
+    assert counts(model, 300.0) == {((), "a"): 0.125, ((), "b"): 0.125, (("a",), "b"): 0.125}
     assert probabilities(model, "a", 300.0)["b"] == pytest.approx((0.125 + 1) / (0.125 + 5))
 
 
 @pytest.mark.parametrize("step_s", [1.0, 900.0, 64_001.0])
 def test_decay_is_the_same_however_often_it_is_looked_at(step_s: float) -> None:
-    model = MarkovModel(OBJECTS, MarkovSettings(half_life_s=1000.0))
+    model = MarkovModel(OBJECTS, MarkovSettings(half_life_s=1000.0), journal=True)
     for turn in range(40):
         model.observe("device", "ab"[turn % 2], turn * step_s)
     expected = sum(math.exp2(-(39 - turn) * step_s / 1000.0) for turn in range(1, 40, 2))
-    row = {(row.history, row.object_id): row.count for row in model.snapshot(39 * step_s)}
-    assert row[("a",), "b"] == pytest.approx(expected)
+    assert counts(model, 39 * step_s)[("a",), "b"] == pytest.approx(expected)
 
 
 def test_transitions_that_decayed_to_nothing_are_forgotten() -> None:
-    model = learned(["abcdef"], half_life_s=1.0)
+    model = learned(["abcdef"], journal=True, half_life_s=1.0)
     model.observe("late", "a", 1000.0)
     assert model.transitions == 0
-    assert [row.object_id for row in model.snapshot(1000.0)] == ["a"]
+    assert counts(model, 1000.0).keys() == {((), "a")}
 
 
 def test_a_removed_object_is_neither_predicted_nor_a_history() -> None:
-    model = learned(["abcab", "cabd"], order=2)
+    model = learned(["abcab", "cabd"], journal=True, order=2)
     model.set_objects([name for name in OBJECTS if name != "b"])
     assert "b" not in model
     for history in ("a", "c", "b", ("a", "b"), ()):
         assert "b" not in model.next_objects(history, 0.0).object_ids
-    assert all("b" not in (*row.history, row.object_id) for row in model.snapshot(0.0))
+    assert all("b" not in (*history, name) for history, name in counts(model))
     assert model.history_of("device-0", 0.0) == ()  # its last object was b
 
 
@@ -220,17 +223,19 @@ def test_a_new_object_does_not_inherit_from_the_one_whose_place_it_takes() -> No
 
 @given(walks=WALKS, order=st.integers(0, 3))
 def test_a_restored_model_predicts_the_same(walks: list[list[str]], order: int) -> None:
-    model = learned(walks, order=order)
-    copy = MarkovModel(OBJECTS, MarkovSettings(order=order))
-    assert copy.restore(model.snapshot(0.0), 0.0) == len(model.snapshot(0.0))
-    for history in ((), "a", ("a", "b"), ("c", "a", "b")):
-        assert probabilities(copy, history) == pytest.approx(probabilities(model, history))
+    model = learned(walks, journal=True, order=order)
+    stored = model.changes(0.0).counts
+    copy = MarkovModel(OBJECTS, MarkovSettings(order=order), journal=True)
+    assert copy.restore(stored, 0.0) == len(stored)
+    assert not copy.changes(0.0)  # the store has these counts
+    assert_same(copy, model)
 
 
 def test_stored_counts_decay_by_the_time_that_the_edge_was_down() -> None:
-    model = MarkovModel(OBJECTS, MarkovSettings(half_life_s=3600.0))
+    model, now = (MarkovModel(OBJECTS, MarkovSettings(half_life_s=3600.0)) for _ in range(2))
     model.restore([TransitionCount(("a",), "b", 8.0, age_s=7200.0)], 5.0)
-    assert model.snapshot(5.0) == (TransitionCount(("a",), "b", 2.0),)
+    now.restore([TransitionCount(("a",), "b", 2.0)], 5.0)
+    assert probabilities(model, "a", 5.0) == probabilities(now, "a", 5.0)
 
 
 def test_stored_counts_of_other_catalogues_and_higher_orders_are_left_out() -> None:
@@ -284,7 +289,10 @@ def test_the_changes_applied_one_after_another_are_the_whole_model(events: list[
             model.set_objects([name for name in OBJECTS if name != event[-1]])
         else:
             model.observe("device", event, 0.0)
-    assert store.counts == {(row.history, row.object_id): row.count for row in model.snapshot(0.0)}
+    copy = MarkovModel([name for name in OBJECTS if name in model], MarkovSettings(order=order))
+    copy.restore([TransitionCount(*key, count) for key, count in store.counts.items()], 0.0)
+    assert copy.transitions == model.transitions
+    assert_same(copy, model)
 
 
 def test_a_change_is_told_once() -> None:
@@ -317,10 +325,10 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
         learned([], **wrong)
 
 
-def test_ten_thousand_objects_take_little_memory_and_a_prediction_less_than_a_millisecond() -> None:
+def test_ten_thousand_objects_take_little_memory() -> None:
     """A twentieth of the million transitions that the bound of 200 MB is for.
 
-    `nearsight bench markov` measures them all: 30 MiB.
+    `nearsight bench markov` measures them all, and the time of a prediction: 30 MiB, below 1 ms.
     """
     objects, per_object = 10_000, 5
     names = [f"object-{number:05d}" for number in range(objects)]
@@ -340,10 +348,4 @@ def test_ten_thousand_objects_take_little_memory_and_a_prediction_less_than_a_mi
         tracemalloc.stop()
     assert model.transitions == objects * per_object
     assert size_bytes < 20e6
-    times_ms = []
-    for name in names[:100]:
-        started_s = time.perf_counter()
-        following = model.next_objects(name, 0.0, 50)
-        times_ms.append((time.perf_counter() - started_s) * 1e3)
-        assert len(following) == 50
-    assert np.median(times_ms) < 1.0
+    assert len(model.next_objects(names[0], 0.0, 50)) == 50
