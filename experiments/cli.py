@@ -1,235 +1,249 @@
-"""Commands of the experiments: ``nearsight demo``, ``replay``, and those of `bench.cli`."""
+"""The commands ``nearsight experiment list``, ``run``, ``plot`` and ``report``."""
+
+# ruff: noqa: PLR0917  heavy imports wait for the command; its parameters are its options
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
-from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
-from nearsight.experiments.bench.cli import bench_app, evaluate_app
+from nearsight.common.command_line.terminal import folded, print_json, print_table
+from nearsight.common.errors import NearsightError
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
-    from nearsight.experiments.demo.run import DemoResult
-    from nearsight.experiments.demo.scenario import Scenario
-    from nearsight.experiments.rig.rows import RequestRow
+    from nearsight.experiments.framework.experiment import Experiment, RunOptions, Target
+    from nearsight.experiments.framework.running import Outcome
 
-__all__ = ["bench_app", "demo_app", "evaluate_app", "replay_app"]
+app = typer.Typer(no_args_is_help=True)
 
-demo_app = typer.Typer()
-replay_app = typer.Typer()
+_RESULTS = Path("results/experiments")
+_INDENT = len("reached  ")
+_ON, _COSTS = ("twin", "testbed"), ("measured", "paper", "testbed")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help=f"Folder for results; default: {_RESULTS}/NAME."),
+]
+OnOption = Annotated[
+    str, typer.Option("--on", metavar="twin|testbed", help="Simulated or with real daemons; default: twin.")
+]
+CostsOption = Annotated[
+    str,
+    typer.Option(
+        "--costs",
+        metavar="measured|paper|testbed",
+        help="The twin's machines: table 6.1's with costs measured here; with the dissertation's own; "
+        "or this one, as on the testbed.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+@app.callback()
+def experiment() -> None:
+    """Tables and figures of the papers, measured anew."""
 
 
-@demo_app.command()
-def demo(  # noqa: PLR0917  typer calls it by name
-    quick: Annotated[bool, typer.Option("--quick", help="A small museum and a short replay.")] = False,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder for results; a museum there is used again.")
-    ] = Path("results/demo"),
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=1.0, help="Length of each replay.")
+@app.command("list")
+def list_experiments() -> None:
+    """List the experiments."""
+    from nearsight.experiments.framework.registry import experiments
+
+    rows = [(name, entry.shows, entry.source) for name, entry in experiments().items()]
+    print_table(("name", "shows", "source"), rows)
+
+
+@app.command()
+def run(
+    name: NameArgument,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Seconds: shows that everything works.")] = False,
+    out: OutOption = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Everything random follows from it.")] = 1,
+    visits: Annotated[
+        Path | None,
+        typer.Option("--visits", metavar="FILE.csv", help="Stays of real visitors, to be used as well."),
     ] = None,
-    objects: Annotated[int | None, typer.Option("--objects", min=1, help="Size of the catalogue.")] = None,
-    visitors: Annotated[
-        int | None, typer.Option("--visitors", min=1, help="Devices, one process each.")
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Data set to measure on, instead of a generated museum."),
     ] = None,
-    rtt_ms: Annotated[float | None, typer.Option("--rtt", help="Round trip to the cloud in ms.")] = None,
-    mbps: Annotated[
-        float | None, typer.Option("--mbps", help="Rate to and from the cloud in Mbit/s.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of museum, visitors and link.")] = 1,
-) -> None:
-    """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
-
-    Takes less than 3 minutes, with --quick less than 45 seconds.
-    """
-    require_experiments("demo")
-    from nearsight.experiments.demo.run import run_demo
-    from nearsight.experiments.demo.scenario import FULL, QUICK
-
-    scenario = QUICK if quick else FULL
-    link = scenario.link
-    scenario = replace(
-        scenario,
-        seconds=seconds or scenario.seconds,
-        objects=objects or scenario.objects,
-        visitors=visitors or scenario.visitors,
-        seed=seed,
-        link=replace(
-            link,
-            rtt_ms=link.rtt_ms if rtt_ms is None else rtt_ms,
-            up_mbps=link.up_mbps if mbps is None else mbps,
-            down_mbps=link.down_mbps if mbps is None else mbps,
-        ),
-    )
-    _announce_demo(scenario)
-    try:
-        result = run_demo(scenario, out)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted; all processes have been stopped, what is done is in {out}", err=True)
-        raise
-    _print_demo(result)
-
-
-def _announce_demo(scenario: Scenario) -> None:
-    link = scenario.link
-    typer.echo(
-        f"A museum of {scenario.objects} exhibits, {scenario.on_show} on show; {scenario.visitors} visitors "
-        f"take one photo per second each;\nthe cloud is {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s away.",
-        err=True,
-    )
-
-
-def _print_demo(result: DemoResult) -> None:
-    from nearsight.experiments.demo.report import describe_link, describe_target, table, targets, warnings
-
-    columns, rows = table(result.results)
-    print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
-    for one in result.results:
-        typer.echo(describe_link(one))
-    for target in targets({one.name: one for one in result.results}):
-        typer.echo(describe_target(target))
-    for warning in warnings(result.results):
-        typer.echo(f"warning  {warning}")
-    answered = sum(len(one.rows) for one in result.results)
-    typer.echo(f"\nEvery one of {answered} requests got exactly one answer. Took {result.seconds:.0f} s.")
-    typer.echo(
-        f"Results: {result.folder}/summary.json, requests.csv, {result.figure.name}; logs in its sub-folders"
-    )
-    typer.echo("Next:    nearsight demo --rtt 60 --mbps 5    a cloud further away")
-    typer.echo(f"         nearsight evaluate {result.museum}    recall and precision of the whole catalogue")
-
-
-@replay_app.command()
-def replay(  # noqa: PLR0917  typer calls it by name
-    trace: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TRACE.csv", help="visitor,exhibit,start_s,end_s or objectID,imagePath,time_ms."
-        ),
-    ],
-    photos: Annotated[
-        Path,
-        typer.Option(
-            "--photos", metavar="DIR", help="Museum or other data set; folder that imagePath starts from."
-        ),
-    ],
-    edge: Annotated[str | None, typer.Option("--edge", metavar="ENDPOINT", help="Asked first.")] = None,
-    cloud: Annotated[
-        str | None, typer.Option("--cloud", metavar="ENDPOINT", help="Asked if the edge cannot answer.")
-    ] = None,
-    catalogue: Annotated[
-        str | None, typer.Option("--catalogue", metavar="NAME", help="Default: museum.")
-    ] = None,
-    visitor: Annotated[
-        str | None, typer.Option("--visitor", help="Whose visits; also the device's identity.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.csv", help="One row per request.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Stop after this time.")] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.05, help="Deadline of a request in seconds.")
-    ] = 5.0,
-    unknown_share: Annotated[
-        float, typer.Option("--unknown-share", help="Share of photos of objects not in the catalogue.")
-    ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Draws the photos of visits.")] = 1,
-    label: Annotated[str, typer.Option("--label", help="Name of the set-up, in the rows.")] = "replay",
-    start_after_s: Annotated[
-        float,
-        typer.Option(
-            "--start-after", help="Wait this many seconds first: several devices do not send in step."
-        ),
-    ] = 0.0,
-    prefetch: Annotated[
-        bool | None,
-        typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
-    ] = None,
+    on: OnOption = "",
+    costs: CostsOption = "",
+    runs: Annotated[
+        int, typer.Option("--runs", min=0, help="With other traces each; 0: as many as the figure wants.")
+    ] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
     as_json: JsonOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    announce: AnnounceOption = None,
-    events: Annotated[
-        bool, typer.Option("--events", hidden=True, help="A JSON line per completed request.")
-    ] = False,
-    wait_for_input: Annotated[
-        bool, typer.Option("--wait-for-input", hidden=True, help="Begin at a line on standard input.")
-    ] = False,
-    account: Annotated[
-        Path | None, typer.Option("--account", hidden=True, help="Which models were fetched, as JSON.")
+) -> None:
+    """Measure, compute the numbers and draw the figure: rows.csv, summary.json and a PNG.
+
+    A run that was interrupted continues where it stopped when it is started again.
+    """
+    require_experiments("experiment")
+    from nearsight.common.recognition.object_recognizer import pin_threads
+    from nearsight.experiments.framework.experiment import RunOptions
+    from nearsight.experiments.framework.registry import find_experiment
+    from nearsight.experiments.framework.running import check, conclude, prepare
+
+    pin_threads()
+    found = find_experiment(name)
+    options = RunOptions(
+        seed,
+        smoke,
+        visits,
+        data,
+        on=_one_of(on, "--on", _ON),
+        costs=_one_of(costs, "--costs", _COSTS),
+        runs=runs,
+    )
+    check(found, options)
+    options = found.completed(options, lambda text: typer.echo(text, err=True))
+    variant = _variant(options.on, options.costs)
+    folder = out or _default_folder(name, smoke, variant)
+    prepare(found, options, folder, fresh=fresh)
+    if out is None and not fresh:
+        _adopt(found, options, folder, variant)
+    _measure(found, options, folder)
+    _show(found, conclude(found, folder), folder, as_json)
+
+
+@app.command()
+def plot(
+    name: NameArgument,
+    out: OutOption = None,
+    on: OnOption = "",
+    costs: CostsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Compute the numbers and draw the figure again, from the rows of an earlier run."""
+    require_experiments("experiment")
+    from nearsight.experiments.framework.registry import find_experiment
+    from nearsight.experiments.framework.running import conclude
+
+    found = find_experiment(name)
+    variant = _variant(_one_of(on, "--on", _ON), _one_of(costs, "--costs", _COSTS))
+    folder = out or _default_folder(name, smoke=False, variant=variant)
+    _show(found, conclude(found, folder), folder, as_json)
+
+
+@app.command()
+def report(
+    results: Annotated[
+        Path, typer.Option("--results", metavar="DIR", help="Folder with a folder per result.")
+    ] = _RESULTS,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE.html", help="Default: report.html in the folder of results."),
     ] = None,
 ) -> None:
-    """Replay one visitor's photos through the SDK, one per second, and account for every answer.
+    """Write one HTML file of all results: pictures, tables, targets, rows, and what the papers say.
 
-    One process is one device: start several, each with its --visitor, for a crowd.
+    It needs no network. Experiments without results are listed with the command that makes them.
     """
-    from nearsight.common.config.base import load_settings
-    from nearsight.common.logging import configure_logging
-    from nearsight.device.settings import DeviceSettings
-    from nearsight.experiments.rig.replay_device import (
-        EventWriter,
-        ReplayOptions,
-        keep_rows,
-        make_plan,
-        require_an_answer,
-        run_device,
-        start_signal,
+    require_experiments("experiment report")
+    from nearsight.common.command_line.terminal import progress_bar
+    from nearsight.experiments.framework.registry import experiments
+    from nearsight.experiments.report.building import write_report
+    from nearsight.experiments.report.distinct_targets import reached_in_words
+
+    entries = experiments()
+    with progress_bar("report", len(entries)) as advance:
+        written = write_report(
+            results, out or results / "report.html", entries, begin=lambda _name: advance(1)
+        )
+    collection = written.collection
+    counted = [result for result in collection.results if not result.smoke]
+    for one in collection.unusable:
+        typer.echo(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
+    missing = len(entries) - len({result.experiment for result in counted})
+    typer.echo(
+        f"{reached_in_words(counted)} targets reached, by {len(counted)} results; "
+        f"{missing} experiments without results"
     )
-
-    named = {
-        "edge.endpoint": edge,
-        "cloud.endpoint": cloud,
-        "catalogue": catalogue,
-        "recognizer.prefetch.enabled": prefetch,
-    }
-    settings = load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
-    configure_logging(level=settings.log_level, log_format=settings.log_format, daemon="replay")
-    options = ReplayOptions(
-        trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account
-    )
-    plan = make_plan(options)
-    wait_for_start = start_signal(announce, wait_for_input)
-    if events:
-        writer = EventWriter(sys.stdout)
-
-        def begin() -> None:
-            wait_for_start()
-            writer.begin()
-
-        rows = run_device(options, settings, plan, writer.on_row, begin)
-        keep_rows(rows, out)
-        writer.end()
-        return
-    with progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance:
-        rows = run_device(options, settings, plan, lambda _row: advance(1), wait_for_start)
-    _print_replay(rows, as_json)
-    keep_rows(rows, out)
-    require_an_answer(rows)
+    if smoke := len(collection.results) - len(counted):
+        typer.echo(f"{smoke} smoke runs are shown, but not counted")
+    typer.echo(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")
 
 
-def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:
-    from nearsight.experiments.rig.metrics import summarise
+def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -> None:
+    """Use what other experiments measured of the same."""
+    from nearsight.experiments.framework.running import adopt_cells, adopt_rows
 
-    metrics = asdict(summarise(rows))
+    if found.same_rows_as:
+        other = _default_folder(found.same_rows_as, options.smoke, variant)
+        if adopt_rows(found, folder, other):
+            typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
+    for sibling in found.shares_cells_with:
+        other = _default_folder(sibling, options.smoke, variant)
+        if adopted := adopt_cells(found, options, folder, other):
+            typer.echo(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
+
+
+def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
+    """Run the cells that are missing, and show how far it is."""
+    from nearsight.experiments.framework.cell_progress import cell_progress
+    from nearsight.experiments.framework.running import missing_cells, run_cells
+
+    cells, missing = found.cells(options), missing_cells(found, options, folder)
+    if not missing:
+        typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
+    elif len(missing) < len(cells):
+        typer.echo(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
+    try:
+        with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
+            run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
+    except (KeyboardInterrupt, NearsightError, OSError):
+        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        raise
+
+
+def _one_of(value: str, option: str, choices: Sequence[str]) -> str:
+    if value and value not in choices:
+        raise typer.BadParameter(f"{value!r} is none of: {', '.join(choices)}", param_hint=option)
+    return value
+
+
+def _variant(on: str, costs: str) -> str:
+    """What is added to a folder's name: a measurement in another way does not replace this one."""
+    if on == "testbed":
+        return "-testbed"
+    return {"paper": "-paper", "testbed": "-twin"}.get(costs, "")
+
+
+def _default_folder(name: str, smoke: bool, variant: str) -> Path:
+    return _RESULTS / f"{name}{variant}{'-smoke' if smoke else ''}"
+
+
+def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> None:
     if as_json:
-        print_json(metrics)
+        print_json(outcome.summary)
         return
-    shown = []
-    for name, value in metrics.items():
-        parts = value.items() if isinstance(value, dict) else [("", value)]
-        shown.append((name, ", ".join(f"{key} {_number(part)}".strip() for key, part in parts)))
-    print_table(["", "value"], shown)
+    columns, rows = found.table(outcome.summary["metrics"])
+    keys = _keys(rows)
+    print_table(columns, rows, title=found.name, right=columns[keys:], keys=keys)
+    _show_targets(outcome.targets)
+    if outcome.summary["configuration"]["smoke"]:
+        typer.echo("A smoke run measures too little to judge by.")
+    typer.echo(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
 
 
-def _number(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+def _keys(rows: Sequence[Sequence[object]]) -> int:
+    """How many of a table's first columns say what a row is: the first, and names right behind it."""
+    texts = [any(str(cell)[:1].isalpha() for cell in column) for column in zip(*rows, strict=True)]
+    return next((place for place, text in enumerate(texts) if place and not text), 1)
+
+
+def _show_targets(targets: Sequence[Target]) -> None:
+    """What should be reached: one line each, those that were missed last, where a person looks."""
+    for target in sorted(targets, key=lambda target: not target.reached):
+        verdict = typer.style("reached", fg="green") if target.reached else typer.style("MISSED ", fg="red")
+        typer.echo(f"{verdict}  {folded(f'{target.text}: {target.value:.3f}', _INDENT)}")
+        if target.note:
+            typer.echo(" " * _INDENT + folded(target.note, _INDENT))
+    if targets:
+        reached = sum(target.reached for target in targets)
+        typer.echo(f"Targets: {reached} of {len(targets)} reached")

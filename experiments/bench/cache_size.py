@@ -12,53 +12,37 @@ The whole decision is timed too: ranking the objects by popularity, the choice a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from nearsight.common.object_cache.profile import CacheProfile, ProfileCurves
 from nearsight.edge.cache_size import CacheSizeOptimizer
 from nearsight.edge.request_distribution import Ranking, RequestDistribution
+from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles, times_ms
 
 _SCAN_RADIUS = 10
+_MISS_MS = 370.0
+_SEED = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSizeRow:
-    """One way to choose k, timed.
-
-    Attributes
-    ----------
-    method : str
-        Which way.
-    objects : int
-        Objects in the catalogue, all of them candidates.
-    k : int
-        What it chose.
-    expected_ms : float
-        Expected latency at that size.
-    median_ms, p25_ms, p75_ms : float
-        Time to choose.
-    repeats : int
-        Measurements.
-    """
-
-    method: str
-    objects: int
-    k: int
-    expected_ms: float
-    median_ms: float
-    p25_ms: float
-    p75_ms: float
-    repeats: int
+def bench_cache_size(quick: bool, tell: Tell) -> Benchmark:
+    """The choice of k for 10,000 objects."""
+    tell("cache size: choosing k for 10,000 objects")
+    columns = {
+        "method": "{method}",
+        "k": "{k}",
+        "E[L] ms": "{expected_ms:.2f}",
+        "median ms": "{median_ms:.3f}",
+        "quartiles ms": "{p25_ms:.3f} … {p75_ms:.3f}",
+    }
+    rows = run(10_000, 30 if quick else 200)
+    return Benchmark("cache-size", "Choosing k for 10,000 objects", columns, rows)
 
 
-def run(
-    objects: int = 10_000, repeats: int = 200, seed: int = 1, miss_ms: float = 370.0
-) -> tuple[CacheSizeRow, ...]:
-    """Time every way; one row each.
+def run(objects: int, repeats: int) -> list[dict[str, Any]]:
+    """Time every way to choose k.
 
     Parameters
     ----------
@@ -66,12 +50,14 @@ def run(
         Objects in the catalogue; requests for them follow a Zipf law with exponent 0.8.
     repeats : int
         Measurements of the fast ways; slow ones get a tenth.
-    seed : int
-        Of the requests.
-    miss_ms : float
-        L_miss.
+
+    Returns
+    -------
+    list of dict
+        Of each way: method, objects, the chosen k, the expected latency at that size (expected_ms), the time
+        to choose (median_ms, p25_ms, p75_ms) and repeats.
     """
-    distribution = _distribution(objects, seed)
+    distribution = _distribution(objects)
     profile = CacheProfile(
         backend="table 3.2 scaled to this many objects",
         query_features=800,
@@ -83,51 +69,61 @@ def run(
     ranking = distribution.ranking(0.0)
     optimizer = CacheSizeOptimizer(curves.lookup_ms, curves.recall)
 
-    def whole_decision() -> int:
-        return optimizer.decide(distribution.ranking(0.0), miss_ms).k
-
-    ways: list[tuple[str, Callable[[], int], int]] = [
-        ("exact", lambda: optimizer.decide(ranking, miss_ms).k, repeats),
-        ("exact, with ranking", whole_decision, repeats),
-        ("python loop", lambda: _python_loop(curves, ranking, miss_ms), max(3, repeats // 10)),
-        ("local scan from 0", lambda: _local_scan(curves, ranking, miss_ms, 0), repeats),
-        (
-            "local scan from half",
-            lambda: _local_scan(curves, ranking, miss_ms, objects // 2),
-            max(3, repeats // 10),
-        ),
+    few = max(3, repeats // 10)
+    ways: list[tuple[str, Callable[[int], int], int]] = [
+        ("exact", lambda _: optimizer.decide(ranking, _MISS_MS).k, repeats),
+        ("exact, with ranking", lambda _: optimizer.decide(distribution.ranking(0.0), _MISS_MS).k, repeats),
+        ("python loop", lambda _: _python_loop(curves, ranking), few),
+        ("local scan from 0", lambda _: _local_scan(curves, ranking, 0), repeats),
+        ("local scan from half", lambda _: _local_scan(curves, ranking, objects // 2), few),
     ]
-    return tuple(_time(name, choose, count, curves, ranking, miss_ms) for name, choose, count in ways)
+    rows = []
+    for name, choose, count in ways:
+        k = choose(0)
+        p25, median, p75 = percentiles(times_ms(choose, range(count)), 25, 50, 75)
+        rows.append(
+            {
+                "method": name,
+                "objects": objects,
+                "k": k,
+                "expected_ms": _expected_ms(curves, ranking, k),
+                "median_ms": median,
+                "p25_ms": p25,
+                "p75_ms": p75,
+                "repeats": count,
+            }
+        )
+    return rows
 
 
-def rows_as_json(rows: tuple[CacheSizeRow, ...]) -> list[dict[str, object]]:
-    """Rows for ``--json``."""
-    return [asdict(row) for row in rows]
+def _expected_ms(curves: ProfileCurves, ranking: Ranking, k: int) -> float:
+    """Equation 3.4."""
+    return float(curves.lookup_ms[k] + (1 - curves.recall[k] * ranking.cumulative[k]) * _MISS_MS)
 
 
-def _distribution(objects: int, seed: int) -> RequestDistribution:
+def _distribution(objects: int) -> RequestDistribution:
     names = [f"{index:05d}" for index in range(objects)]
     distribution = RequestDistribution(names)
     weights = np.arange(1, objects + 1) ** -0.8
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     for index in rng.choice(objects, size=3 * objects, p=weights / weights.sum()):
         distribution.count(names[index], 0.0)
     return distribution
 
 
-def _python_loop(curves: ProfileCurves, ranking: Ranking, miss_ms: float) -> int:
-    best, best_ms, cached = 0, curves.lookup_ms[0] + miss_ms, 0.0
+def _python_loop(curves: ProfileCurves, ranking: Ranking) -> int:
+    best, best_ms, cached = 0, curves.lookup_ms[0] + _MISS_MS, 0.0
     for k, probability in enumerate(ranking.probabilities, start=1):
         cached += probability
-        latency_ms = curves.lookup_ms[k] + (1 - curves.recall[k] * cached) * miss_ms
+        latency_ms = curves.lookup_ms[k] + (1 - curves.recall[k] * cached) * _MISS_MS
         if latency_ms < best_ms:
             best, best_ms = k, latency_ms
     return best
 
 
-def _local_scan(curves: ProfileCurves, ranking: Ranking, miss_ms: float, start: int) -> int:
+def _local_scan(curves: ProfileCurves, ranking: Ranking, start: int) -> int:
     def latency_ms(k: int) -> float:
-        return float(curves.lookup_ms[k] + (1 - curves.recall[k] * ranking.cumulative[k]) * miss_ms)
+        return _expected_ms(curves, ranking, k)
 
     k = start
     while True:
@@ -136,24 +132,3 @@ def _local_scan(curves: ProfileCurves, ranking: Ranking, miss_ms: float, start: 
         if latency_ms(best) >= latency_ms(k):
             return k
         k = best
-
-
-def _time(
-    name: str,
-    choose: Callable[[], int],
-    repeats: int,
-    curves: ProfileCurves,
-    ranking: Ranking,
-    miss_ms: float,
-) -> CacheSizeRow:
-    k = choose()
-    times_ms = []
-    for _ in range(repeats):
-        started_s = time.perf_counter()
-        choose()
-        times_ms.append((time.perf_counter() - started_s) * 1e3)
-    p25, median, p75 = np.percentile(times_ms, [25, 50, 75])
-    expected_ms = curves.lookup_ms[k] + (1 - curves.recall[k] * ranking.cumulative[k]) * miss_ms
-    return CacheSizeRow(
-        name, len(ranking), k, float(expected_ms), float(median), float(p25), float(p75), repeats
-    )

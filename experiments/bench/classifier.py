@@ -9,19 +9,15 @@ verification. Recall and precision count what came out of the same verification.
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib import metadata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import cv2
 import faiss
 import numpy as np
-from rich.table import Table
 
 from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.common.recognition.classifiers.registry import AUTO, backend_names
@@ -30,6 +26,7 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.bench.benchmark import Benchmark, Tell
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.museum.art.exhibit import render_reference
@@ -41,7 +38,8 @@ PEERS = ("flann-lsh", "brute-force", "falconn")
 """Backends measured as their users have them: without the early stop of our vote."""
 
 _REFERENCE_PEER = "flann-lsh"
-Progress = Callable[[str], None]
+_Photo = tuple[str | None, Features]
+"""What is on it, None if that is not in the catalogue; and its features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,39 +81,12 @@ class ClassifierBenchOptions:
             raise InvalidArgument("numbers of objects and photos must be positive")
 
 
-@dataclass(frozen=True, slots=True)
-class ClassifierRow:
-    """One backend with one number of objects; times are medians.
-
-    ``match_ms`` is the whole lookup: match and verification.
-    """
-
-    backend: str
-    objects: int
-    build_ms: float
-    match_ms: float
-    recall: float
-    precision: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifierBenchResult:
-    """Rows, and where and how they were measured."""
-
-    rows: tuple[ClassifierRow, ...]
-    environment: dict[str, object]
-
-    def to_json(self) -> dict[str, object]:
-        """``{"rows": [...], "environment": {...}}``."""
-        return {"rows": [asdict(row) for row in self.rows], "environment": self.environment}
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Material:
     """Models of all objects, and photos with their right answers."""
 
     models: tuple[ObjectModel, ...]
-    photos: tuple[tuple[str | None, Features], ...]
+    photos: tuple[_Photo, ...]
 
 
 @dataclass(slots=True)
@@ -136,44 +107,33 @@ class _Series:
         self.total_ms.append(result.match_ms + result.verify_ms)
         self.answers.append((expected, result.found.object_id if result.found else None))
 
-    def row(self) -> ClassifierRow:
-        """The result."""
+    def row(self) -> dict[str, Any]:
+        """The result; times are medians, ``match_ms`` of the whole lookup: match and verification."""
         right = sum(expected == answer for expected, answer in self.answers if answer is not None)
         answered = sum(answer is not None for _, answer in self.answers)
         relevant = sum(expected is not None for expected, _ in self.answers)
-        return ClassifierRow(
-            backend=self.name,
-            objects=len(self.recognizer),
-            build_ms=round(self.build_ms, 3),
-            match_ms=round(statistics.median(self.total_ms), 4),
-            recall=round(right / relevant, 4) if relevant else 0.0,
-            precision=round(right / answered, 4) if answered else 1.0,
-        )
+        return {
+            "backend": self.name,
+            "objects": len(self.recognizer),
+            "build_ms": round(self.build_ms, 3),
+            "match_ms": round(statistics.median(self.total_ms), 4),
+            "recall": round(right / relevant, 4) if relevant else 0.0,
+            "precision": round(right / answered, 4) if answered else 1.0,
+        }
 
 
-def run_classifier_bench(
-    options: ClassifierBenchOptions = ClassifierBenchOptions(),
-    *,
-    progress: Progress | None = None,
-) -> ClassifierBenchResult:
+def bench_classifier(options: ClassifierBenchOptions, tell: Tell) -> Benchmark:
     """Measure the backends; one that is not installed is left out and named in the environment.
-
-    Parameters
-    ----------
-    options : ClassifierBenchOptions
-    progress : callable or None
-        Told what is going on.
 
     Raises
     ------
     InvalidArgument
         If the data set has fewer objects than the largest catalogue wanted.
     """
-    tell = progress or _silent
     pin_threads()
     material = _from_folder(options, tell) if options.folder else _from_museum(options, tell)
     wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
-    rows: list[ClassifierRow] = []
+    rows: list[dict[str, Any]] = []
     ratios: list[dict[str, object]] = []
     missing: dict[str, str] = {}
     for objects in sorted(set(options.objects)):
@@ -182,32 +142,20 @@ def run_classifier_bench(
         rows += [one.row() for one in series]
         ratios += _ratios(series)
         del series
-    return ClassifierBenchResult(tuple(rows), _environment(options, ratios, missing))
+    columns = {
+        "objects": "{objects}",
+        "backend": "{backend}",
+        "build ms": "{build_ms:,.0f}",
+        "lookup ms": "{match_ms:.2f}",
+        "recall": "{recall:.3f}",
+        "precision": "{precision:.3f}",
+    }
+    title = f"One lookup (match and verification), {options.query_features} query features, one thread"
+    figures = {"rows": rows, "environment": _environment(options, ratios, missing)}
+    return Benchmark("classifier", title, columns, rows, figures)
 
 
-def classifier_table(result: ClassifierBenchResult) -> Table:
-    """The result for a person."""
-    features = result.environment["query_features"]
-    table = Table(title=f"One lookup (match and verification), {features} query features, one thread")
-    for name in ("objects", "backend", "build ms", "lookup ms", "recall", "precision"):
-        table.add_column(name, justify="left" if name == "backend" else "right")
-    previous = None
-    for row in result.rows:
-        if previous not in (None, row.objects):
-            table.add_section()
-        previous = row.objects
-        table.add_row(
-            str(row.objects),
-            row.backend,
-            f"{row.build_ms:,.0f}",
-            f"{row.match_ms:.2f}",
-            f"{row.recall:.3f}",
-            f"{row.precision:.3f}",
-        )
-    return table
-
-
-def _from_museum(options: ClassifierBenchOptions, tell: Progress) -> _Material:
+def _from_museum(options: ClassifierBenchOptions, tell: Tell) -> _Material:
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
     largest = max(options.objects)
@@ -221,7 +169,7 @@ def _from_museum(options: ClassifierBenchOptions, tell: Progress) -> _Material:
         *sorted({int(i) for n in options.objects for i in np.linspace(0, n - 1, min(options.photos, n))}),
         *range(UNKNOWN_FROM, UNKNOWN_FROM + options.unknown_photos),
     ]
-    photos: list[tuple[str | None, Features]] = []
+    photos: list[_Photo] = []
     for index in photographed:
         if len(photos) % 10 == 0:
             tell(f"taking photo {len(photos)} of {len(photographed)}")
@@ -231,7 +179,7 @@ def _from_museum(options: ClassifierBenchOptions, tell: Progress) -> _Material:
     return _Material(tuple(models), tuple(photos))
 
 
-def _from_folder(options: ClassifierBenchOptions, tell: Progress) -> _Material:
+def _from_folder(options: ClassifierBenchOptions, tell: Tell) -> _Material:
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
     folder = options.folder or Path()
@@ -252,9 +200,7 @@ def _from_folder(options: ClassifierBenchOptions, tell: Progress) -> _Material:
     return _Material(models, photos)
 
 
-def _chosen_photos(
-    material: _Material, objects: int, options: ClassifierBenchOptions
-) -> list[tuple[str | None, Features]]:
+def _chosen_photos(material: _Material, objects: int, options: ClassifierBenchOptions) -> list[_Photo]:
     """Photos of the first ``objects`` objects and of others, mixed."""
     held = {model.object_id for model in material.models[:objects]}
     relevant = [photo for photo in material.photos if photo[0] in held]
@@ -264,14 +210,12 @@ def _chosen_photos(
     return [chosen[index] for index in rng.permutation(len(chosen))]
 
 
-def _sample(
-    photos: Sequence[tuple[str | None, Features]], count: int, rng: np.random.Generator
-) -> list[tuple[str | None, Features]]:
+def _sample(photos: Sequence[_Photo], count: int, rng: np.random.Generator) -> list[_Photo]:
     return [photos[index] for index in rng.permutation(len(photos))[:count]]
 
 
 def _build(
-    models: Sequence[ObjectModel], names: Iterable[str], missing: dict[str, str], tell: Progress
+    models: Sequence[ObjectModel], names: Iterable[str], missing: dict[str, str], tell: Tell
 ) -> list[_Series]:
     series: list[_Series] = []
     for name in names:
@@ -287,9 +231,7 @@ def _build(
     return series
 
 
-def _measure(
-    series: Sequence[_Series], photos: Sequence[tuple[str | None, Features]], tell: Progress
-) -> None:
+def _measure(series: Sequence[_Series], photos: Sequence[_Photo], tell: Tell) -> None:
     for one in series:  # the first lookup builds what FLANN postponed and warms the caches
         one.recognizer.recognize(photos[0][1])
     for number, (expected, features) in enumerate(photos):
@@ -325,15 +267,7 @@ def _environment(
     options: ClassifierBenchOptions, ratios: list[dict[str, object]], missing: dict[str, str]
 ) -> dict[str, object]:
     return {
-        "python": platform.python_version(),
-        "opencv": cv2.__version__,
-        "faiss": faiss.__version__,
         "faiss_options": faiss.get_compile_options().strip(),
-        "numpy": np.__version__,
-        "nearsight": metadata.version("nearsight"),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "load_1min": round(os.getloadavg()[0], 2),
         "threads": 1,
         "query_features": options.query_features,
         "training_features": RecognitionSettings().training_features,
@@ -345,7 +279,3 @@ def _environment(
         "faster_than_flann_lsh_matching": ratios,
         "not_installed": missing,
     }
-
-
-def _silent(_what: str) -> None:
-    """No progress wanted."""

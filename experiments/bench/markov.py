@@ -8,47 +8,27 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import psutil
 
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
+from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles, times_ms
 
 
-@dataclass(frozen=True, slots=True)
-class MarkovRow:
-    """One operation, timed.
-
-    Attributes
-    ----------
-    operation : str
-        Which.
-    objects, transitions : int
-        Size of the model.
-    model_mib : float
-        Resident memory that the model takes.
-    median_ms, p99_ms : float
-        Time of the operation.
-    repeats : int
-        Measurements.
-    """
-
-    operation: str
-    objects: int
-    transitions: int
-    model_mib: float
-    median_ms: float
-    p99_ms: float
-    repeats: int
+def bench_markov(quick: bool, tell: Tell) -> Benchmark:
+    """Memory and times of the Markov model at the size of a large catalogue."""
+    tell("markov: learning transitions between the objects of a large catalogue")
+    rows = run(500, 20_000, repeats=50) if quick else run(10_000, 1_000_000, repeats=500)
+    size = "{objects:,} objects, {transitions:,} transitions: {model_mib:.0f} MiB".format_map(rows[0])
+    columns = {"operation": "{operation}", "median ms": "{median_ms:.3f}", "p99 ms": "{p99_ms:.3f}"}
+    return Benchmark("markov", f"Markov model, {size}", columns, rows)
 
 
-def run(
-    objects: int = 10_000, transitions: int = 1_000_000, repeats: int = 500, seed: int = 1
-) -> tuple[MarkovRow, ...]:
-    """Measure; one row per operation.
+def run(objects: int, transitions: int, repeats: int) -> list[dict[str, Any]]:
+    """Measure operations of a model.
 
     Parameters
     ----------
@@ -58,20 +38,19 @@ def run(
         Different transitions, from each object to its popular and to any others.
     repeats : int
         Measurements of each operation.
-    seed : int
-        Of the transitions.
+
+    Returns
+    -------
+    list of dict
+        Of each: operation, size of the model (objects, transitions), resident memory that it takes
+        (model_mib), time of the operation (median_ms, p99_ms) and repeats.
     """
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (objects, transitions, repeats, seed))
+        return pool.apply(_measure, (objects, transitions, repeats))
 
 
-def rows_as_json(rows: tuple[MarkovRow, ...]) -> list[dict[str, object]]:
-    """Rows for ``--json``."""
-    return [asdict(row) for row in rows]
-
-
-def _measure(objects: int, transitions: int, repeats: int, seed: int) -> tuple[MarkovRow, ...]:
-    rng = np.random.default_rng(seed)
+def _measure(objects: int, transitions: int, repeats: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(1)
     names = [f"object-{number:05d}" for number in range(objects)]
     process = psutil.Process()
     gc.collect()
@@ -86,10 +65,22 @@ def _measure(objects: int, transitions: int, repeats: int, seed: int) -> tuple[M
         ("PDF, all objects", lambda name: model.next_objects(name, 0.0)),
         ("observe", lambda name: model.observe("device", name, 0.0)),
     ]
-    return tuple(
-        MarkovRow(name, objects, model.transitions, model_mib, *_time(operation, asked), repeats)
-        for name, operation in operations
-    )
+    rows, size = [], model.transitions
+    for name, operation in operations:
+        operation(asked[0])
+        median, p99 = percentiles(times_ms(operation, asked), 50, 99)
+        rows.append(
+            {
+                "operation": name,
+                "objects": objects,
+                "transitions": size,
+                "model_mib": model_mib,
+                "median_ms": median,
+                "p99_ms": p99,
+                "repeats": repeats,
+            }
+        )
+    return rows
 
 
 def _learned(names: list[str], transitions: int, rng: np.random.Generator) -> MarkovModel:
@@ -105,14 +96,3 @@ def _learned(names: list[str], transitions: int, rng: np.random.Generator) -> Ma
         stored = zip(others, counts, strict=True)
         model.restore((TransitionCount((name,), names[other], float(count)) for other, count in stored), 0.0)
     return model
-
-
-def _time(operation: Callable[[str], object], asked: list[str]) -> tuple[float, float]:
-    operation(asked[0])
-    times_ms = []
-    for name in asked:
-        started_s = time.perf_counter()
-        operation(name)
-        times_ms.append((time.perf_counter() - started_s) * 1e3)
-    median, p99 = np.percentile(times_ms, [50, 99])
-    return float(median), float(p99)

@@ -3,45 +3,47 @@
 Each server is a process of its own. Ours answers through the normal call path (envelope, queue, worker);
 the raw peer only moves frames. Rounds alternate between all of them, so that a slow moment of the machine
 meets each alike, and the ratio is taken per round.
+
+``python -m nearsight.experiments.bench.rpc {nearsight,pyzmq} [KEYS]`` is such a server: it prints its
+endpoint and serves until its standard input ends. With a folder of keys it uses CURVE.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import google.protobuf
 import zmq
-from rich.table import Table
 
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import (
     ClientSecurity,
+    ServerSecurity,
     allow_client,
     generate_keys,
     read_public_key,
     read_secret_key,
 )
+from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import EchoService
-from nearsight.experiments.bench.rpc_server import ALLOWED, CLIENT_KEY, SERVER_KEY
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.experiments.bench.benchmark import Benchmark, Tell, times_ms
 from nearsight.protos import echo_pb2
 
 SIZES_BYTES = (64, 40 * 1024, 2**20)
 OURS, RAW = "nearsight", "pyzmq"
 _TIMEOUT_S = 10.0
+_SERVER_KEY, _CLIENT_KEY, _ALLOWED = "server", "client", "allowed"
 
 Echo = Callable[[bytes], None]
-Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -56,46 +58,59 @@ class _Series:
 
     def measure(self, calls: int) -> None:
         """One more round."""
-        blob = os.urandom(self.size_bytes)
-        times_ms = []
-        for _ in range(calls):
-            start_s = time.perf_counter()
-            self.echo(blob)
-            times_ms.append((time.perf_counter() - start_s) * 1000.0)
-        self.rounds.append(times_ms)
+        self.rounds.append(times_ms(self.echo, [os.urandom(self.size_bytes)] * calls))
 
     def row(self) -> dict[str, Any]:
         """The result."""
-        times_ms = sorted(time_ms for times in self.rounds for time_ms in times)
+        every_ms = sorted(time_ms for times in self.rounds for time_ms in times)
         medians = [statistics.median(times) for times in self.rounds]
         return {
             "transport": self.transport,
             "curve": self.curve,
             "size_bytes": self.size_bytes,
-            "p50_ms": round(statistics.median(times_ms), 4),
-            "p99_ms": round(times_ms[int(len(times_ms) * 0.99)], 4),
+            "p50_ms": round(statistics.median(every_ms), 4),
+            "p99_ms": round(every_ms[int(len(every_ms) * 0.99)], 4),
             "p50_of_rounds_ms": [round(min(medians), 4), round(max(medians), 4)],
-            "calls": len(times_ms),
+            "calls": len(every_ms),
         }
 
 
-def run_rpc_bench(
-    *,
-    sizes_bytes: Sequence[int] = SIZES_BYTES,
-    rounds: int = 15,
-    calls: int = 100,
-    progress: Progress | None = None,
+def bench_rpc(quick: bool, tell: Tell) -> Benchmark:
+    """Echo round trips, ours against raw pyzmq."""
+    figures = run(tell, rounds=3, calls=30) if quick else run(tell)
+    ratios = {(one["curve"], one["size_bytes"]): f"{one['p50_ratio']:.2f}" for one in figures["ratios"]}
+    rows = [
+        {
+            **row,
+            "secure": "yes" if row["curve"] else "no",
+            "ratio": ratios[row["curve"], row["size_bytes"]] if row["transport"] == OURS else "",
+        }
+        for row in figures["rows"]
+    ]
+    columns = {
+        "size": "{size_bytes:,} B",
+        "CURVE": "{secure}",
+        "transport": "{transport}",
+        "p50 ms": "{p50_ms:.3f}",
+        "p99 ms": "{p99_ms:.3f}",
+        "p50 / pyzmq": "{ratio}",
+    }
+    return Benchmark("rpc", "Echo round trips, one call at a time", columns, rows, figures)
+
+
+def run(
+    tell: Tell, *, sizes_bytes: Sequence[int] = SIZES_BYTES, rounds: int = 15, calls: int = 100
 ) -> dict[str, Any]:
     """Measure all transports.
 
     Parameters
     ----------
+    tell : callable
+        Told what is going on.
     sizes_bytes : sequence of int
         Sizes of the echoed blob.
     rounds, calls : int
         Alternating rounds, and calls of each series in a round. One more round before them is not counted.
-    progress : callable or None
-        Told what is going on.
 
     Returns
     -------
@@ -103,11 +118,10 @@ def run_rpc_bench(
         ``rows`` (transport, curve, size_bytes, p50_ms, p99_ms, ...), ``ratios`` (ours / raw pyzmq: the median
         over rounds of the ratio of medians, and its range) and ``environment``.
     """
-    tell = progress or (lambda _: None)
     with contextlib.ExitStack() as stack:
         keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nearsight-bench-")))
-        generate_keys(keys, SERVER_KEY)
-        allow_client(generate_keys(keys, CLIENT_KEY).public_file, keys / ALLOWED)
+        generate_keys(keys, _SERVER_KEY)
+        allow_client(generate_keys(keys, _CLIENT_KEY).public_file, keys / _ALLOWED)
         series = [
             _Series(transport, curve, size, echo)
             for transport in (RAW, OURS)
@@ -124,27 +138,8 @@ def run_rpc_bench(
     return {
         "rows": [one.row() for one in sorted(series, key=lambda s: (s.size_bytes, s.curve, s.transport))],
         "ratios": _ratios(series),
-        "environment": _environment(),
+        "environment": {"libzmq": zmq.zmq_version()},
     }
-
-
-def rpc_table(result: dict[str, Any]) -> Table:
-    """The result for a person."""
-    table = Table(title="Echo round trips, one call at a time")
-    for name in ("size", "CURVE", "transport", "p50 ms", "p99 ms", "p50 / pyzmq"):
-        table.add_column(name, justify="left" if name == "transport" else "right")
-    ratios = {(r["curve"], r["size_bytes"]): r["p50_ratio"] for r in result["ratios"]}
-    for row in result["rows"]:
-        ours = row["transport"] == OURS
-        table.add_row(
-            f"{row['size_bytes']:,} B",
-            "yes" if row["curve"] else "no",
-            row["transport"],
-            f"{row['p50_ms']:.3f}",
-            f"{row['p99_ms']:.3f}",
-            f"{ratios[row['curve'], row['size_bytes']]:.2f}" if ours else "",
-        )
-    return table
 
 
 def _ratios(series: Sequence[_Series]) -> list[dict[str, Any]]:
@@ -166,63 +161,55 @@ def _ratios(series: Sequence[_Series]) -> list[dict[str, Any]]:
     return found
 
 
-def _environment() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "pyzmq": zmq.__version__,
-        "libzmq": zmq.zmq_version(),
-        "protobuf": google.protobuf.__version__,
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "load_1min": round(os.getloadavg()[0], 2),
-    }
-
-
 @contextlib.contextmanager
 def _client(transport: str, keys: Path | None) -> Iterator[Echo]:
     """A server in its own process, and a client of it in this one."""
-    kind = {OURS: "nearsight", RAW: "raw"}[transport]
-    with _server_process(kind, keys) as endpoint:
-        if transport == OURS:
-            security = ClientSecurity(_secret(keys, CLIENT_KEY), _public(keys)) if keys else None
-            with Channel(endpoint, client_id="bench", security=security) as channel:
-                method = Stub(channel, EchoService.descriptor).echo
-                request = echo_pb2.EchoRequest()
+    with _server_process(transport, keys) as endpoint:
+        yield from (_our_client if transport == OURS else _raw_client)(endpoint, keys)
 
-                def echo(blob: bytes) -> None:
-                    reply = method(request, timeout_s=_TIMEOUT_S, blobs=[blob])
-                    _check(reply.blobs[0].nbytes == len(blob))
 
-                yield echo
-        else:
-            context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-            socket = context.socket(zmq.DEALER)
-            socket.linger = 0
-            socket.rcvtimeo = int(_TIMEOUT_S * 1000)
-            if keys:
-                pair = read_secret_key(_secret(keys, CLIENT_KEY))
-                socket.curve_publickey, socket.curve_secretkey = pair.public.encode(), pair.secret.encode()
-                socket.curve_serverkey = _public(keys).encode()
-            socket.connect(endpoint)
+def _our_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
+    security = ClientSecurity(_secret(keys, _CLIENT_KEY), _server_key(keys)) if keys else None
+    with Channel(endpoint, client_id="bench", security=security) as channel:
+        method = Stub(channel, EchoService.descriptor).echo
+        request = echo_pb2.EchoRequest()
 
-            def echo_raw(blob: bytes) -> None:
-                socket.send(blob)
-                _check(len(socket.recv()) == len(blob))
+        def echo(blob: bytes) -> None:
+            reply = method(request, timeout_s=_TIMEOUT_S, blobs=[blob])
+            _check(reply.blobs[0].nbytes == len(blob))
 
-            try:
-                yield echo_raw
-            finally:
-                socket.close()
-                context.term()
+        yield echo
+
+
+def _raw_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.linger = 0
+    socket.rcvtimeo = int(_TIMEOUT_S * 1000)
+    if keys:
+        pair = read_secret_key(_secret(keys, _CLIENT_KEY))
+        socket.curve_publickey, socket.curve_secretkey = pair.public.encode(), pair.secret.encode()
+        socket.curve_serverkey = _server_key(keys).encode()
+    socket.connect(endpoint)
+
+    def echo(blob: bytes) -> None:
+        socket.send(blob)
+        _check(len(socket.recv()) == len(blob))
+
+    try:
+        yield echo
+    finally:
+        socket.close()
+        context.term()
 
 
 @contextlib.contextmanager
-def _server_process(kind: str, keys: Path | None) -> Iterator[str]:
+def _server_process(transport: str, keys: Path | None) -> Iterator[str]:
     command = [
         sys.executable,
         "-m",
-        "nearsight.experiments.bench.rpc_server",
-        kind,
+        "nearsight.experiments.bench.rpc",
+        transport,
         *([str(keys)] if keys else []),
     ]
     process = subprocess.Popen(
@@ -232,7 +219,7 @@ def _server_process(kind: str, keys: Path | None) -> Iterator[str]:
     try:
         endpoint = out.readline().decode().strip() if out else ""
         if not endpoint:
-            raise RuntimeError(f"the {kind} echo server did not start")
+            raise RuntimeError(f"the {transport} echo server did not start")
         yield endpoint
     finally:
         process.terminate()
@@ -243,10 +230,46 @@ def _secret(keys: Path, name: str) -> Path:
     return keys / f"{name}.key_secret"
 
 
-def _public(keys: Path) -> str:
-    return read_public_key(keys / f"{SERVER_KEY}.key")
+def _server_key(keys: Path) -> str:
+    return read_public_key(keys / f"{_SERVER_KEY}.key")
 
 
 def _check(same: bool) -> None:
     if not same:
         raise RuntimeError("the echo is not what was sent")
+
+
+def _serve_ours(keys: Path | None) -> None:
+    """Echo through the whole call path: envelope, queue, workers."""
+    security = ServerSecurity(_secret(keys, _SERVER_KEY), keys / _ALLOWED) if keys else None
+    with RpcServer([EchoService()], tier="bench", settings=ServerSettings(), security=security) as server:
+        _announce(server.endpoint)
+        sys.stdin.read()
+
+
+def _serve_raw(keys: Path | None) -> None:
+    """Echo with a blocking ROUTER and nothing else."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    if keys:
+        socket.curve_server = True
+        socket.curve_secretkey = read_secret_key(_secret(keys, _SERVER_KEY)).secret.encode()
+    socket.bind("tcp://127.0.0.1:0")
+    _announce(socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())  # type: ignore[union-attr]
+    while True:  # ended by a signal: a blocking socket has no other way out
+        socket.send_multipart(socket.recv_multipart())
+
+
+def _announce(endpoint: str) -> None:
+    sys.stdout.write(endpoint + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Serve."""
+    transport, keys = sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    {OURS: _serve_ours, RAW: _serve_raw}[transport](keys)
+
+
+if __name__ == "__main__":
+    main()

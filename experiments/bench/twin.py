@@ -10,9 +10,11 @@ import multiprocessing
 import resource
 import time
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
+from nearsight.experiments.bench.benchmark import Benchmark, Tell
 from nearsight.experiments.links.networks import TABLE_6_3
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel
@@ -31,6 +33,7 @@ _RECALL = ((200, 0.82), (400, 0.92), (600, 0.93), (800, 0.94))
 _PHOTO_BYTES = (32_000.0, 0.4)
 _SECOND_LOOK = 0.995
 _OBJECTS = 400
+_SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,55 +56,43 @@ SIZES = (
 QUICK_SIZES = (Size(LOAD_BALANCED, 20, 2, 10.0), Size(ADAPTIVE, 20, 2, 10.0))
 
 
-@dataclass(frozen=True, slots=True)
-class TwinRow:
-    """One run, timed.
+def bench_twin(quick: bool, tell: Tell) -> Benchmark:
+    """How fast the simulation is, and how much memory a large one takes."""
+    tell("twin: simulating devices and edges")
+    columns = {
+        "configuration": "{configuration}",
+        "devices": "{devices:,}",
+        "edges": "{edges:,}",
+        "photos": "{requests:,}",
+        "warming s": "{warming_s:.1f}",
+        "replay s": "{replay_s:.1f}",
+        "device s / s": "{device_seconds_per_s:,.0f}",
+        "MiB": "{memory_mib:.0f}",
+    }
+    title = "Twin, one core: simulated device-seconds per second"
+    return Benchmark("twin", title, columns, run(QUICK_SIZES if quick else SIZES))
 
-    Attributes
-    ----------
-    configuration, devices, edges, seconds
-        As of `Size`.
-    requests : int
-        Photos.
-    warming_s, replay_s : float
-        Time that they took; everything counts that a replay needs.
-    device_seconds_per_s : float
-        Simulated seconds of all devices over ``replay_s``.
-    events_per_s : float
-        Of the whole run.
-    memory_mib : float
-        Largest resident memory of the process.
+
+def run(sizes: tuple[Size, ...]) -> list[dict[str, Any]]:
+    """Measure each size in a process of its own.
+
+    Returns
+    -------
+    list of dict
+        Of each size: configuration, devices, edges, seconds, photos (requests), the time of warming and of
+        the whole replay (warming_s, replay_s), simulated seconds of all devices over replay_s
+        (device_seconds_per_s), events_per_s of the whole run, and the largest resident memory (memory_mib).
     """
-
-    configuration: str
-    devices: int
-    edges: int
-    seconds: float
-    requests: int
-    warming_s: float
-    replay_s: float
-    device_seconds_per_s: float
-    events_per_s: float
-    memory_mib: float
+    context = multiprocessing.get_context("spawn")
+    rows = []
+    for size in sizes:
+        with context.Pool(1) as pool:
+            rows.append(pool.apply(_measure, (size,)))
+    return rows
 
 
-def run(sizes: tuple[Size, ...] = SIZES, seed: int = 1) -> tuple[TwinRow, ...]:
-    """Measure; one row per size."""
-    return tuple(_alone(size, seed) for size in sizes)
-
-
-def rows_as_json(rows: tuple[TwinRow, ...]) -> list[dict[str, object]]:
-    """Rows for ``--json``."""
-    return [asdict(row) for row in rows]
-
-
-def _alone(size: Size, seed: int) -> TwinRow:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (size, seed))
-
-
-def _measure(size: Size, seed: int) -> TwinRow:
-    rng = np.random.default_rng(seed)
+def _measure(size: Size) -> dict[str, Any]:
+    rng = np.random.default_rng(_SEED)
     object_ids = [f"{number + 1:04d}" for number in range(_OBJECTS)]
     visitors, transitions = generated(
         PhotoMaker(_RECALL, _SECOND_LOOK, _PHOTO_BYTES, rng),
@@ -118,7 +109,7 @@ def _measure(size: Size, seed: int) -> TwinRow:
         TABLE_6_3["Medium"],
         transitions,
         edges=size.edges,
-        seed=seed,
+        seed=_SEED,
     )
     seen: list[float] = []
     started_s = time.perf_counter()
@@ -126,15 +117,12 @@ def _measure(size: Size, seed: int) -> TwinRow:
         size.configuration, CONFIGURATIONS[size.configuration], lambda _s: seen.append(time.perf_counter())
     )
     ended_s = time.perf_counter()
-    return TwinRow(
-        size.configuration,
-        size.devices,
-        size.edges,
-        size.seconds,
-        len(outcome.rows),
-        round(seen[0] - started_s, 3),
-        round(ended_s - seen[0], 3),
-        round(size.devices * size.seconds / (ended_s - seen[0]), 1),
-        round(outcome.events / (ended_s - started_s), 1),
-        round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-    )
+    return {
+        **asdict(size),
+        "requests": len(outcome.rows),
+        "warming_s": round(seen[0] - started_s, 3),
+        "replay_s": round(ended_s - seen[0], 3),
+        "device_seconds_per_s": round(size.devices * size.seconds / (ended_s - seen[0]), 1),
+        "events_per_s": round(outcome.events / (ended_s - started_s), 1),
+        "memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    }

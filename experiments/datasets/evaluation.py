@@ -186,6 +186,28 @@ def reports_to_json(reports: Sequence[EvaluationReport]) -> dict[str, object]:
     return {**total(reports).to_json(), "datasets": {report.dataset: report.to_json() for report in reports}}
 
 
+def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows for a person: a row per data set, and the total."""
+    times = ("extract_ms", "match_ms", "verify_ms")
+    names = (name.replace("_", " ") for name in times)
+    columns = ("data set", "objects", "photos", "recall", "precision", "wrong", *names)
+    rows = []
+    for report in [*reports, total(reports)] if len(reports) > 1 else reports:
+        figures = report.to_json()
+        ratios = ("-" if one is None else f"{one:.3f}" for one in (report.recall, report.precision))
+        rows.append(
+            (
+                report.dataset,
+                str(report.objects),
+                str(len(report.outcomes)),
+                *ratios,
+                str(report.wrong),
+                *(f"{figures[name] or 0:.1f}" for name in times),
+            )
+        )
+    return columns, rows
+
+
 def _learn(
     references: Iterable[Reference], settings: RecognitionSettings, tell: Progress
 ) -> tuple[ObjectRecognizer, tuple[str, ...]]:

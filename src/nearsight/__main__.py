@@ -61,7 +61,7 @@ COMMANDS = MappingProxyType(
     {
         "demo": LazyCommand(
             _RUN,
-            "nearsight.experiments.cli:demo_app",
+            "nearsight.experiments.demo.cli:app",
             "A museum, its visitors and all three tiers on this machine, with and without the edge cache.",
             extra="experiments",
         ),
@@ -78,7 +78,7 @@ COMMANDS = MappingProxyType(
         "keys": LazyCommand(_RUN, "nearsight.common.rpc.cli:app", "Make the keys of daemons and clients."),
         "recognize": LazyCommand(_ASK, "nearsight.device.cli:recognize_app", "Say what a photo shows."),
         "replay": LazyCommand(
-            _ASK, "nearsight.experiments.cli:replay_app", "Send recorded photo requests to running daemons."
+            _ASK, "nearsight.experiments.rig.cli:app", "Send recorded photo requests to running daemons."
         ),
         "status": LazyCommand(
             _LOOK, "nearsight.common.operation.cli:status_app", "Ask daemons how they are."
@@ -95,7 +95,7 @@ COMMANDS = MappingProxyType(
         ),
         "evaluate": LazyCommand(
             _MEASURE,
-            "nearsight.experiments.cli:evaluate_app",
+            "nearsight.experiments.datasets.cli:app",
             "Recall, precision and times on a folder of photos.",
         ),
         "profile": LazyCommand(
@@ -112,13 +112,13 @@ COMMANDS = MappingProxyType(
         ),
         "experiment": LazyCommand(
             _MEASURE,
-            "nearsight.experiments.framework.cli:app",
+            "nearsight.experiments.cli:app",
             "Measure tables and figures of the papers anew.",
             extra="experiments",
         ),
         "bench": LazyCommand(
             _MEASURE,
-            "nearsight.experiments.cli:bench_app",
+            "nearsight.experiments.bench.cli:app",
             "Compare with other libraries, on this machine.",
             extra="experiments",
         ),

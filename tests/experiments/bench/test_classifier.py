@@ -8,12 +8,8 @@ from rich.console import Console
 
 from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.experiments.bench.classifier import (
-    ClassifierBenchOptions,
-    ClassifierBenchResult,
-    classifier_table,
-    run_classifier_bench,
-)
+from nearsight.experiments.bench.benchmark import Benchmark
+from nearsight.experiments.bench.classifier import ClassifierBenchOptions, bench_classifier
 from support.gallery import SIDE
 from support.pictures import photo_jpeg, picture_jpeg
 
@@ -31,32 +27,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def run(folder: Path, **changes: object) -> ClassifierBenchResult:
+def run(folder: Path, **changes: object) -> Benchmark:
     options = {"objects": (3, 5), "backends": ("multihash", "flann-lsh"), "photos": 3, "unknown_photos": 2}
-    return run_classifier_bench(ClassifierBenchOptions(folder=folder, **{**options, **changes}))  # type: ignore[arg-type]
+    chosen = ClassifierBenchOptions(folder=folder, **{**options, **changes})  # type: ignore[arg-type]
+    return bench_classifier(chosen, lambda _line: None)
 
 
 def test_there_is_a_row_per_backend_and_number_of_objects(folder: Path) -> None:
     result = run(folder)
-    assert [(row.objects, row.backend) for row in result.rows] == [
+    assert [(row["objects"], row["backend"]) for row in result.rows] == [
         (3, "multihash"),
         (3, "flann-lsh"),
         (5, "multihash"),
         (5, "flann-lsh"),
     ]
-    assert all(row.build_ms > 0 and row.match_ms > 0 for row in result.rows)
-    assert all((row.recall, row.precision) == (1.0, 1.0) for row in result.rows)
+    assert all(row["build_ms"] > 0 and row["match_ms"] > 0 for row in result.rows)
+    assert all((row["recall"], row["precision"]) == (1.0, 1.0) for row in result.rows)
 
 
 def test_the_json_has_rows_and_environment_only(folder: Path) -> None:
-    content = run(folder, objects=(3,)).to_json()
+    content = run(folder, objects=(3,)).content()
     assert json.loads(json.dumps(content)) == content
     assert list(content) == ["rows", "environment"]
-    assert set(content["rows"][0]) == {"backend", "objects", "build_ms", "match_ms", "recall", "precision"}  # type: ignore[index]
+    assert set(content["rows"][0]) == {"backend", "objects", "build_ms", "match_ms", "recall", "precision"}
 
 
 def test_the_ratio_to_flann_comes_with_its_spread(folder: Path) -> None:
-    (ratio,) = run(folder, objects=(4,)).environment["faster_than_flann_lsh_matching"]  # type: ignore[misc]
+    (ratio,) = run(folder, objects=(4,)).content()["environment"]["faster_than_flann_lsh_matching"]
     assert (ratio["backend"], ratio["objects"]) == ("multihash", 4)
     low, high = ratio["quartiles"]
     assert low <= ratio["times_faster"] <= high
@@ -64,7 +61,7 @@ def test_the_ratio_to_flann_comes_with_its_spread(folder: Path) -> None:
 
 def test_the_table_names_every_row(folder: Path) -> None:
     console = Console(record=True, width=120)
-    console.print(classifier_table(run(folder)))
+    console.print(run(folder).table())
     assert console.export_text().count("multihash") == 2
 
 
@@ -80,16 +77,16 @@ def test_a_backend_that_is_not_installed_is_named_and_left_out(
 
     monkeypatch.setattr(ObjectRecognizer, "build", refuse)
     result = run(folder, objects=(3,), backends=("multihash", "falconn"))
-    assert [row.backend for row in result.rows] == ["multihash"]
-    assert "make falconn" in result.environment["not_installed"]["falconn"]  # type: ignore[index]
+    assert [row["backend"] for row in result.rows] == ["multihash"]
+    assert "make falconn" in result.content()["environment"]["not_installed"]["falconn"]
 
 
 def test_a_museum_is_painted_where_no_data_set_is_given() -> None:
     told: list[str] = []
     options = ClassifierBenchOptions(objects=(2,), backends=("exact",), photos=2, unknown_photos=1)
-    result = run_classifier_bench(options, progress=told.append)
-    assert result.rows[0].objects == 2
-    assert "museum" in str(result.environment["data"])
+    result = bench_classifier(options, told.append)
+    assert result.rows[0]["objects"] == 2
+    assert "museum" in str(result.content()["environment"]["data"])
     assert any("painting" in line for line in told)
 
 

@@ -23,7 +23,7 @@ def test_a_missing_library_is_named_with_the_way_to_install_it() -> None:
     "module",
     [
         "nearsight.experiments.rig.replay_device",
-        "nearsight.experiments.bench.evaluation_table",
+        "nearsight.experiments.datasets.evaluation",
         "nearsight.experiments.links.shaper",
         "nearsight.experiments.rig.warm_up_process",
     ],

@@ -1,4 +1,4 @@
-"""``nearsight bench`` and ``nearsight evaluate`` as a person or a script uses them."""
+"""``nearsight bench`` as a person or a script uses it."""
 
 from __future__ import annotations
 
@@ -17,42 +17,6 @@ def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("museums") / "small"
     generate_museum(folder, MuseumSettings(objects=6, photos_per_object=1, unknown_photos=3))
     return folder
-
-
-def test_evaluate_prints_the_figures_as_json(museum: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", str(museum), "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert list(figures) == ["recall", "precision", "wrong", "queries", "extract_ms", "match_ms", "verify_ms"]
-    assert figures["queries"] == 9
-    assert figures["wrong"] == 0
-
-
-def test_evaluate_takes_a_backend_and_a_number_of_features(
-    museum: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", str(museum), "--backend", "exact", "--query-features", "300", "--failures"]) == 0
-    assert "small" in capsys.readouterr().out
-
-
-def test_evaluate_measures_what_a_daemon_does_on_request(
-    museum: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", str(museum), "--serving", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["wrong"] == 0
-
-
-def test_an_unknown_backend_is_refused_before_any_work(
-    museum: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", str(museum), "--backend", "magic"]) != 0
-    error = capsys.readouterr().err
-    assert "no classifier backend 'magic'" in error
-    assert "recognising" not in error
-
-
-def test_a_folder_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["evaluate", str(tmp_path / "nowhere")]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("error: there is no folder")
 
 
 def test_bench_cache_size_prints_rows_with_their_spread_and_environment(

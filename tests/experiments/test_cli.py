@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nearsight.__main__ import INTERRUPTED, main
-from nearsight.experiments.framework import cli as experiment_cli
+from nearsight.experiments import cli as experiment_cli
 from nearsight.experiments.framework.experiment import Cell, Row, RunOptions, Target
 from nearsight.experiments.studies.cachier import fig6_3
 

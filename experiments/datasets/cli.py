@@ -1,0 +1,85 @@
+"""The command ``nearsight evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from nearsight.experiments.datasets.evaluation import EvaluationReport
+
+app = typer.Typer()
+
+
+@app.command()
+def evaluate(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER...",
+            help="references/, queries/ and labels.csv, or Stanford Mobile Visual Search.",
+        ),
+    ],
+    backend: Annotated[str, typer.Option("--backend", help="Classifier backend.")] = "auto",
+    query_features: Annotated[
+        int | None, typer.Option("--query-features", metavar="N", min=50, help="Features per photo.")
+    ] = None,
+    serving: Annotated[
+        bool, typer.Option("--serving", help="With the default settings of the daemons.")
+    ] = False,
+    failures: Annotated[bool, typer.Option("--failures", help="List missed and wrong photos too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Learn the references, ask the queries: recall, precision, wrong answers and times.
+
+    All folders share one catalogue. Only recognition is measured, without network and cache; times are
+    medians. A photo of something that is not in the catalogue should be answered "unknown".
+
+    Set for high recall, with twice the features learnt per picture; --serving measures what the cloud does.
+    """
+    from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+    from nearsight.common.recognition.settings import RecognitionSettings
+    from nearsight.experiments.datasets.evaluation import (
+        datasets_in,
+        evaluate_together,
+        reports_to_json,
+        steps,
+        table_of,
+    )
+
+    datasets = datasets_in(folders)
+    settings = (
+        RecognitionSettings(backend=backend) if serving else RecognitionSettings.thorough(backend=backend)
+    )
+    ObjectRecognizer.build((), settings)  # a backend that is not there fails now, not after the training
+    if query_features is not None:
+        settings = settings.model_copy(update={"query_features": query_features})
+    with progress_bar("recognising", steps(datasets)) as advance:
+        reports = evaluate_together(datasets, settings, progress=advance)
+    _complain(reports)
+    if failures:
+        _list_failures(reports)
+    if as_json:
+        print_json(reports_to_json(reports))
+    else:
+        columns, rows = table_of(reports)
+        print_table(columns, rows, right=columns[1:])
+
+
+def _complain(reports: Sequence[EvaluationReport]) -> None:
+    for line in dict.fromkeys(line for report in reports for line in report.unreadable):
+        typer.echo(f"left out: {line}", err=True)
+
+
+def _list_failures(reports: Sequence[EvaluationReport]) -> None:
+    for report in reports:
+        for one in report.outcomes:
+            if one.answered != one.expected:
+                kind = "missed" if one.answered is None else "wrong "
+                said = "" if one.answered is None else f", answered {one.answered}"
+                typer.echo(f"{kind} {one.path}: shows {one.expected or 'nothing known'}{said}", err=True)

@@ -1,0 +1,98 @@
+"""The command ``nearsight demo``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.command_line.terminal import print_table
+from nearsight.experiments.framework.extra import require_experiments
+
+if TYPE_CHECKING:
+    from nearsight.experiments.demo.run import DemoResult
+    from nearsight.experiments.demo.scenario import Scenario
+
+app = typer.Typer()
+
+
+@app.command()
+def demo(  # noqa: PLR0917  typer calls it by name
+    quick: Annotated[bool, typer.Option("--quick", help="A small museum and a short replay.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder for results; a museum there is used again.")
+    ] = Path("results/demo"),
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1.0, help="Length of each replay.")
+    ] = None,
+    objects: Annotated[int | None, typer.Option("--objects", min=1, help="Size of the catalogue.")] = None,
+    visitors: Annotated[
+        int | None, typer.Option("--visitors", min=1, help="Devices, one process each.")
+    ] = None,
+    rtt_ms: Annotated[float | None, typer.Option("--rtt", help="Round trip to the cloud in ms.")] = None,
+    mbps: Annotated[
+        float | None, typer.Option("--mbps", help="Rate to and from the cloud in Mbit/s.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of museum, visitors and link.")] = 1,
+) -> None:
+    """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
+
+    Takes less than 3 minutes, with --quick less than 45 seconds.
+    """
+    require_experiments("demo")
+    from nearsight.experiments.demo.run import run_demo
+    from nearsight.experiments.demo.scenario import FULL, QUICK
+
+    scenario = QUICK if quick else FULL
+    link = scenario.link
+    scenario = replace(
+        scenario,
+        seconds=seconds or scenario.seconds,
+        objects=objects or scenario.objects,
+        visitors=visitors or scenario.visitors,
+        seed=seed,
+        link=replace(
+            link,
+            rtt_ms=link.rtt_ms if rtt_ms is None else rtt_ms,
+            up_mbps=link.up_mbps if mbps is None else mbps,
+            down_mbps=link.down_mbps if mbps is None else mbps,
+        ),
+    )
+    _announce_demo(scenario)
+    try:
+        result = run_demo(scenario, out)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; all processes have been stopped, what is done is in {out}", err=True)
+        raise
+    _print_demo(result)
+
+
+def _announce_demo(scenario: Scenario) -> None:
+    link = scenario.link
+    typer.echo(
+        f"A museum of {scenario.objects} exhibits, {scenario.on_show} on show; {scenario.visitors} visitors "
+        f"take one photo per second each;\nthe cloud is {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s away.",
+        err=True,
+    )
+
+
+def _print_demo(result: DemoResult) -> None:
+    from nearsight.experiments.demo.report import describe_link, describe_target, table, targets, warnings
+
+    columns, rows = table(result.results)
+    print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
+    for one in result.results:
+        typer.echo(describe_link(one))
+    for target in targets({one.name: one for one in result.results}):
+        typer.echo(describe_target(target))
+    for warning in warnings(result.results):
+        typer.echo(f"warning  {warning}")
+    answered = sum(len(one.rows) for one in result.results)
+    typer.echo(f"\nEvery one of {answered} requests got exactly one answer. Took {result.seconds:.0f} s.")
+    typer.echo(
+        f"Results: {result.folder}/summary.json, requests.csv, {result.figure.name}; logs in its sub-folders"
+    )
+    typer.echo("Next:    nearsight demo --rtt 60 --mbps 5    a cloud further away")
+    typer.echo(f"         nearsight evaluate {result.museum}    recall and precision of the whole catalogue")

@@ -1,0 +1,148 @@
+"""The command ``nearsight replay``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from nearsight.experiments.rig.rows import RequestRow
+
+app = typer.Typer()
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+@app.command()
+def replay(  # noqa: PLR0917  typer calls it by name
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE.csv", help="visitor,exhibit,start_s,end_s or objectID,imagePath,time_ms."
+        ),
+    ],
+    photos: Annotated[
+        Path,
+        typer.Option(
+            "--photos", metavar="DIR", help="Museum or other data set; folder that imagePath starts from."
+        ),
+    ],
+    edge: Annotated[str | None, typer.Option("--edge", metavar="ENDPOINT", help="Asked first.")] = None,
+    cloud: Annotated[
+        str | None, typer.Option("--cloud", metavar="ENDPOINT", help="Asked if the edge cannot answer.")
+    ] = None,
+    catalogue: Annotated[
+        str | None, typer.Option("--catalogue", metavar="NAME", help="Default: museum.")
+    ] = None,
+    visitor: Annotated[
+        str | None, typer.Option("--visitor", help="Whose visits; also the device's identity.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.csv", help="One row per request.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Stop after this time.")] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.05, help="Deadline of a request in seconds.")
+    ] = 5.0,
+    unknown_share: Annotated[
+        float, typer.Option("--unknown-share", help="Share of photos of objects not in the catalogue.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Draws the photos of visits.")] = 1,
+    label: Annotated[str, typer.Option("--label", help="Name of the set-up, in the rows.")] = "replay",
+    start_after_s: Annotated[
+        float,
+        typer.Option(
+            "--start-after", help="Wait this many seconds first: several devices do not send in step."
+        ),
+    ] = 0.0,
+    prefetch: Annotated[
+        bool | None,
+        typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
+    ] = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    announce: AnnounceOption = None,
+    events: Annotated[
+        bool, typer.Option("--events", hidden=True, help="A JSON line per completed request.")
+    ] = False,
+    wait_for_input: Annotated[
+        bool, typer.Option("--wait-for-input", hidden=True, help="Begin at a line on standard input.")
+    ] = False,
+    account: Annotated[
+        Path | None, typer.Option("--account", hidden=True, help="Which models were fetched, as JSON.")
+    ] = None,
+) -> None:
+    """Replay one visitor's photos through the SDK, one per second, and account for every answer.
+
+    One process is one device: start several, each with its --visitor, for a crowd.
+    """
+    from nearsight.common.config.base import load_settings
+    from nearsight.common.logging import configure_logging
+    from nearsight.device.settings import DeviceSettings
+    from nearsight.experiments.rig.replay_device import (
+        EventWriter,
+        ReplayOptions,
+        keep_rows,
+        make_plan,
+        require_an_answer,
+        run_device,
+        start_signal,
+    )
+
+    named = {
+        "edge.endpoint": edge,
+        "cloud.endpoint": cloud,
+        "catalogue": catalogue,
+        "recognizer.prefetch.enabled": prefetch,
+    }
+    settings = load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
+    configure_logging(level=settings.log_level, log_format=settings.log_format, daemon="replay")
+    options = ReplayOptions(
+        trace, photos, visitor, seconds, timeout_s, unknown_share, seed, label, start_after_s, account
+    )
+    plan = make_plan(options)
+    wait_for_start = start_signal(announce, wait_for_input)
+    if events:
+        writer = EventWriter(sys.stdout)
+
+        def begin() -> None:
+            wait_for_start()
+            writer.begin()
+
+        rows = run_device(options, settings, plan, writer.on_row, begin)
+        keep_rows(rows, out)
+        writer.end()
+        return
+    with progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance:
+        rows = run_device(options, settings, plan, lambda _row: advance(1), wait_for_start)
+    _print_replay(rows, as_json)
+    keep_rows(rows, out)
+    require_an_answer(rows)
+
+
+def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:
+    from nearsight.experiments.rig.metrics import summarise
+
+    metrics = asdict(summarise(rows))
+    if as_json:
+        print_json(metrics)
+        return
+    shown = []
+    for name, value in metrics.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        shown.append((name, ", ".join(f"{key} {_number(part)}".strip() for key, part in parts)))
+    print_table(["", "value"], shown)
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
