@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nearsight.experiments.bench.benchmark import Benchmark, Tell
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import PhotoMaker

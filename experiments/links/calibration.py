@@ -17,8 +17,7 @@ from types import TracebackType
 import numpy as np
 
 from nearsight.common.errors import InternalError
-from nearsight.experiments.links.kernel_links import NOTHING, rest_of
-from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 
 TARGET_RTT_ERROR_MS = 0.5
@@ -176,8 +175,8 @@ def calibrate(
     kernel : KernelPart, optional
         Without one the proxy does everything, and all is measured on this host.
     """
-    steady, done = shape.steady(), kernel.shape if kernel else NOTHING
-    own = rest_of(steady, done)
+    steady, done = shape.steady(), kernel.shape if kernel else UNSHAPED
+    own = steady.without(done)
     with Probe() as probe:
         loopback_ms = statistics.median(probe.rtt_ms(probe.port, echoes))
         link = _Measured(probe, kernel.peer if kernel else ("127.0.0.1", probe.port), own, loopback_ms, rng)

@@ -1,22 +1,24 @@
-"""What the kernel does of the links between namespaces: ``netem`` delays, a token bucket keeps the rate.
+"""What the kernel does of a link between namespaces: ``netem`` delays, a token bucket keeps the rate.
 
-On a host, what goes to another one passes a class of its own. The link's process stays in any case: it does
-what the kernel cannot, counts, measures the whole, and takes its own overhead off the delay, for which the
-kernel leaves it a millisecond. Jitter is always its own: netem would let packets overtake each other.
+On a host, packets to another host pass a class of their own. The link's process (`shaper`) stays in any case:
+it does what the kernel cannot, counts, measures the whole link, and takes its own overhead off the delay; the
+kernel leaves it a millisecond for that. Jitter is its part: netem would let packets overtake each other.
 
 Only namespaces are shaped so: the interfaces of a lab machine are its owner's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from nearsight.common.errors import SetupError
+from pyroute2 import IPRoute, protocols
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import TC_H_ROOT
+
 from nearsight.experiments.links.link import MEGABIT, LinkShape
-from nearsight.experiments.testbed.inventory import Host, Inventory
 
-NOTHING = LinkShape()
 OWN_RTT_MS = 1.0
 """Of the round trip, what the link's process keeps to do."""
 _FRAME_BYTES, _PAYLOAD_BYTES = 1514, 1448
@@ -24,10 +26,25 @@ _FRAME_BYTES, _PAYLOAD_BYTES = 1514, 1448
 _BURST_S = 0.004
 _QUEUE_BYTES = 4 * 2**20
 _QUEUE_PACKETS = 100_000
-_FIRST_CLASS = 0x10
+_ROOT, _FIRST_CLASS = 0x1_0000, 0x10
+_LOOPBACK = 1
 
-Pairs = Mapping[tuple[str, str], LinkShape]
-"""What the kernel does between two hosts, by the names of the client's and the server's."""
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast each node's link is, as with the station of an access point.
+
+    Attributes
+    ----------
+    up_mbps, down_mbps : float
+        From the node and to it, in 10⁶ bit/s.
+    queue_ms : float
+        Longest time that a packet waits to be sent; what comes then is lost, as TCP expects it.
+    """
+
+    up_mbps: float
+    down_mbps: float
+    queue_ms: float = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,42 +70,6 @@ class Kernel:
         )
 
 
-def rest_of(shape: LinkShape, kernel: LinkShape) -> LinkShape:
-    """What is left of a link for its process."""
-    return replace(
-        shape,
-        rtt_ms=shape.rtt_ms - kernel.rtt_ms,
-        up_mbps=0.0 if kernel.up_mbps else shape.up_mbps,
-        down_mbps=0.0 if kernel.down_mbps else shape.down_mbps,
-    )
-
-
-def find_kernel(run: Callable[[Sequence[str]], None]) -> Kernel:
-    """Try what the kernel can do, on the loopback interface of a namespace.
-
-    Parameters
-    ----------
-    run : callable
-        Runs commands of ``tc`` there; raises `SetupError` if one fails.
-    """
-    rates = _works(run, list(commands("lo", [OneWay("127.0.0.9", 0.0, 10.0)])))
-    delays = rates and _works(run, list(commands("lo", [OneWay("127.0.0.9", 1.0, 0.0)])))
-    return Kernel(rates, delays)
-
-
-def _works(run: Callable[[Sequence[str]], None], tried: list[str]) -> bool:
-    works = True
-    try:
-        run(tried)
-    except SetupError:
-        works = False
-    try:
-        run(["qdisc del dev lo root"])
-    except SetupError:
-        return False  # nothing was added at all
-    return works
-
-
 @dataclass(frozen=True, slots=True)
 class OneWay:
     """To another host: its address, delay [ms] and rate [10⁶ bit/s of payload]; 0: none."""
@@ -98,78 +79,71 @@ class OneWay:
     rate_mbps: float
 
 
-def commands(interface: str, ways: Sequence[OneWay]) -> Iterator[str]:
-    """Commands of ``tc`` for an interface that has no shape yet; what goes elsewhere is not touched."""
-    yield f"qdisc add dev {interface} root handle 1: htb"
-    for number, way in enumerate(ways, _FIRST_CLASS):
-        parent = f"1:{number:x}"
-        yield f"class add dev {interface} parent 1: classid {parent} htb rate 10gbit quantum 60000"
-        yield (
-            f"filter add dev {interface} parent 1: protocol ip prio 1 u32 "
-            f"match ip dst {way.address}/32 flowid {parent}"
-        )
-        if way.rate_mbps:
-            rate_mbps = way.rate_mbps * _FRAME_BYTES / _PAYLOAD_BYTES
-            burst = max(2 * _FRAME_BYTES, int(rate_mbps * MEGABIT / 8 * _BURST_S))
-            yield (
-                f"qdisc add dev {interface} parent {parent} handle {number:x}: "
-                f"tbf rate {rate_mbps * MEGABIT:.0f}bit burst {burst} limit {_QUEUE_BYTES}"
-            )
-            parent = f"{number:x}:1"
-        if way.delay_ms:
-            yield (
-                f"qdisc add dev {interface} parent {parent} "
-                f"netem delay {way.delay_ms * 1000:.0f}us limit {_QUEUE_PACKETS}"
-            )
+def find_kernel(route: IPRoute) -> Kernel:
+    """Try what the kernel can do, on the loopback interface of a namespace."""
+    rates = _works(route, OneWay("127.0.0.9", 0.0, 10.0))
+    delays = rates and _works(route, OneWay("127.0.0.9", 1.0, 0.0))
+    return Kernel(rates, delays)
 
 
-def pairs_of(inventory: Inventory, kernel: Kernel) -> Pairs:
-    """What the kernel does between the hosts of an inventory.
-
-    Two links between the same hosts that are not alike are left to their processes: the kernel does not tell
-    one from the other.
-    """
-    asked: dict[tuple[str, str], set[LinkShape]] = {}
-    for link in inventory.links:
-        (peer,) = inventory.hosts_of(link.via or link.target)
-        for host in inventory.hosts_of(link.source):
-            if host.name != peer.name and host.spec.kind == peer.spec.kind == "namespace":
-                asked.setdefault((host.name, peer.name), set()).add(link.shape)
-    parts = {
-        (client, server): kernel.part(next(iter(shapes)))
-        for (client, server), shapes in asked.items()
-        if len(shapes) == 1 and (server, client) not in asked
-    }
-    return {pair: part for pair, part in parts.items() if part != NOTHING}
+def _works(route: IPRoute, tried: OneWay) -> bool:
+    works = True
+    try:
+        shape_interface(route, _LOOPBACK, [tried])
+    except NetlinkError:
+        works = False
+    try:
+        route.tc("del", index=_LOOPBACK, handle=_ROOT, parent=TC_H_ROOT)
+    except NetlinkError:
+        return False  # nothing was added at all
+    return works
 
 
-def shape_hosts(
-    hosts: Sequence[Host], pairs: Pairs, run: Callable[[Host, Sequence[str]], None], interface: str
-) -> None:
-    """Give every host the kernel's part of its links, each direction at the end that sends.
+def shape_interface(route: IPRoute, interface: int, ways: Sequence[OneWay]) -> None:
+    """Shape what an interface sends to some addresses; what goes elsewhere is not touched.
 
     Parameters
     ----------
-    hosts : sequence of Host
-        All.
-    pairs : mapping
-        From `pairs_of`.
-    run : callable
-        Runs commands of ``tc`` on a host.
-    interface : str
-        Of every host.
+    route : IPRoute
+        Of the interface's namespace.
+    interface : int
+        Its number; it has no shape yet.
+    ways : sequence of OneWay
+        At most one per address.
     """
-    addresses = {host.name: host.address for host in hosts}
-    for host in hosts:
-        ways = [
-            OneWay(addresses[server], part.rtt_ms / 2, part.up_mbps)
-            for (client, server), part in pairs.items()
-            if client == host.name
-        ]
-        ways += [
-            OneWay(addresses[client], part.rtt_ms / 2, part.down_mbps)
-            for (client, server), part in pairs.items()
-            if server == host.name
-        ]
-        if ways:
-            run(host, list(commands(interface, ways)))
+    route.tc("add", "htb", interface, handle=_ROOT, default=0)
+    for number, way in enumerate(ways, _FIRST_CLASS):
+        parent = _ROOT | number
+        route.tc("add-class", "htb", interface, parent=_ROOT, handle=parent, rate="10gbit", quantum=60_000)
+        destination = int(ipaddress.IPv4Address(way.address))
+        route.tc(
+            *("add-filter", "u32", interface),
+            parent=_ROOT,
+            prio=1,
+            protocol=protocols.ETH_P_IP,
+            target=parent,
+            keys=[f"0x{destination:08x}/0xffffffff+16"],
+        )
+        if way.rate_mbps:
+            bucket = number << 16
+            rate_mbps = way.rate_mbps * _FRAME_BYTES / _PAYLOAD_BYTES
+            _add_bucket(route, interface, rate_mbps, parent=parent, handle=bucket, limit=_QUEUE_BYTES)
+            parent = bucket | 1
+        if way.delay_ms:
+            delay_us = round(way.delay_ms * 1000)
+            route.tc("add", "netem", interface, parent=parent, delay=delay_us, limit=_QUEUE_PACKETS)
+
+
+def limit_rate(route: IPRoute, interface: int, rate_mbps: float, queue_ms: float) -> None:
+    """Limit all that an interface sends, headers included; what would wait for longer is lost."""
+    queue_bytes = rate_mbps * MEGABIT / 8 * queue_ms / 1000
+    _add_bucket(route, interface, rate_mbps, handle=_ROOT, limit=int(queue_bytes) + _burst_bytes(rate_mbps))
+
+
+def _add_bucket(route: IPRoute, interface: int, rate_mbps: float, **place: int) -> None:
+    rate = f"{rate_mbps * MEGABIT:.0f}bit"
+    route.tc("add", "tbf", interface, rate=rate, burst=_burst_bytes(rate_mbps), **place)
+
+
+def _burst_bytes(rate_mbps: float) -> int:
+    return max(2 * _FRAME_BYTES, int(rate_mbps * MEGABIT / 8 * _BURST_S))

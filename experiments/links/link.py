@@ -1,4 +1,4 @@
-"""One shaped link as a pure object: a chunk of bytes enters; when does it leave.
+"""One shaped link as a pure object: when a chunk of bytes leaves it. Also the networks of the papers.
 
 The model is that of a router port followed by a cable. A chunk of n bytes occupies the port for
 ``n * 8 / rate`` seconds, first come first served, and then takes the one-way delay. All connections through
@@ -8,6 +8,7 @@ one `LinkDirection` share its port, as five phones share one uplink. Nothing her
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -49,6 +50,37 @@ class LinkShape:
         """The same link without chance: what calibration measures."""
         return replace(self, jitter_ms=0.0, loss_per_minute=0.0)
 
+    def without(self, kernel: LinkShape) -> LinkShape:
+        """What is left of the link for its process if the kernel does a part of it."""
+        return replace(
+            self,
+            rtt_ms=self.rtt_ms - kernel.rtt_ms,
+            up_mbps=0.0 if kernel.up_mbps else self.up_mbps,
+            down_mbps=0.0 if kernel.down_mbps else self.down_mbps,
+        )
+
+
+UNSHAPED = LinkShape()
+"""What daemons are started and warmed over: that is not part of any measurement."""
+
+# The networks between a building and the cloud of the dissertation's experiments.
+FIGURE_3_2 = LinkShape(rtt_ms=40.0, up_mbps=5.0, down_mbps=5.0)
+TABLE_6_3 = MappingProxyType(
+    {
+        "Slow": LinkShape(rtt_ms=40.0, up_mbps=2.0, down_mbps=10.0),
+        "Medium": LinkShape(rtt_ms=30.0, up_mbps=5.0, down_mbps=10.0),
+        "Fast": LinkShape(rtt_ms=20.0, up_mbps=10.0, down_mbps=20.0),
+        "SuperFast": LinkShape(rtt_ms=10.0, up_mbps=20.0, down_mbps=40.0),
+    }
+)
+
+
+def in_words(shape: LinkShape) -> str:
+    """A network for a caption, such as "40 ms, 5 Mbit/s"."""
+    rates = [f"{rate:g}" for rate in (shape.up_mbps, shape.down_mbps)]
+    both = rates[0] if rates[0] == rates[1] else f"{rates[0]}↑ {rates[1]}↓"
+    return f"{shape.rtt_ms:g} ms, {both} Mbit/s"
+
 
 class LinkDirection:
     """Schedule of one direction of a link.
@@ -66,9 +98,7 @@ class LinkDirection:
     """
 
     def __init__(self, delay_s: float, rate_mbps: float, jitter_s: float, rng: np.random.Generator) -> None:
-        self._delay_s = delay_s
-        self._bytes_per_s = rate_mbps * MEGABIT / 8
-        self._jitter_s = jitter_s
+        self.reshape(delay_s, rate_mbps, jitter_s)
         self._rng = rng
         self._port_free_at_s = -float("inf")
         self._last_exit_s = -float("inf")
@@ -95,13 +125,7 @@ class LinkDirection:
         return self._last_exit_s
 
     def reshape(self, delay_s: float, rate_mbps: float, jitter_s: float) -> None:
-        """From now on be another link; chunks that are under way leave as they would have.
-
-        Parameters
-        ----------
-        delay_s, rate_mbps, jitter_s
-            As for a new one.
-        """
+        """From now on be another link; chunks that are under way leave as they would have."""
         self._delay_s = delay_s
         self._bytes_per_s = rate_mbps * MEGABIT / 8
         self._jitter_s = jitter_s

@@ -1,59 +1,66 @@
 """Hosts on one switch, as network namespaces of this machine: each has its own address, and broadcast works.
 
-`NamespaceNetwork` is a context manager. However its block ends, its namespaces are gone afterwards, and with
-them all their interfaces; a run that was killed outright is cleaned up by the next one. The switch is in a
-namespace as well: the machine's own network does not change at all. Linux as root only; see
-`namespaces_allowed`.
+Everything is configured over netlink (pyroute2), by a thread that enters the namespace. Only the processes on
+a host need the command ``ip netns exec``. The switch is in a namespace as well: the machine's own network
+does not change. Linux as root only; see `namespaces_allowed`.
+
+`NamespaceNetwork` is a context manager. However its block ends, its namespaces and interfaces are gone
+afterwards. The next run removes those of a run that was killed. `make_switch` and `remove_namespaces` are for
+networks that outlive the process, under names that any later process can tell.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import ipaddress
 import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self, TypeVar
+
+from pyroute2 import IPRoute, netns
+from pyroute2.netlink.exceptions import NetlinkError
 
 from nearsight.common.errors import SetupError
-from nearsight.experiments.links.iproute import NAMESPACES, batch, delete_namespaces, ip
+from nearsight.experiments.links.kernel_links import Rate, limit_rate
 
+T = TypeVar("T")
+NAMESPACES = Path("/run/netns")
+"""Has a file for each, of its name."""
+INTERFACE = "eth0"
+"""Of every host."""
 _PREFIX = "nearsight"
 _OURS = re.compile(rf"{_PREFIX}-(?P<pid>\d+)-(?P<started>\d+)-")
-INTERFACE = "eth0"
 _BRIDGE = "switch"
 _IPV6 = Path("/proc/net/if_inet6")
-_MTU_BYTES = 1514
-_BURST_S = 0.004
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+_NO_IPV6_ADDRESS = {"attrs": [["AF_INET6", {"attrs": [["IFLA_INET6_ADDR_GEN_MODE", 1]]}]]}
+_PORT_STATE = ("IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_STATE")
+_FORWARDING = 3
+_FORWARDING_TIMEOUT_S, _POLL_S = 5.0, 0.005
+_LOOPBACK = 1
+_NOT_ALLOWED = "run as root on Linux, or without them: nodes of kind 'process', loopback"
+_LEFT_OVER = (
+    "a command that was killed left them: `ip netns list` names them, `ip netns delete NAME` removes one"
+)
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """How fast each node's link is, as with the station of an access point.
-
-    Parameters
-    ----------
-    up_mbps, down_mbps : float
-        From the node and to it, in 10⁶ bit/s.
-    queue_ms : float
-        Longest time that a packet waits to be sent; what comes then is lost, as TCP expects it.
-    """
-
-    up_mbps: float
-    down_mbps: float
-    queue_ms: float = 200.0
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """One host.
 
-    Parameters
+    Attributes
     ----------
     name : str
         Of the namespace.
@@ -76,6 +83,169 @@ class Namespace:
     def file(self) -> Path:
         """What ``setns`` takes."""
         return NAMESPACES / self.name
+
+    @property
+    def hardware_address(self) -> str:
+        """A locally administered hardware address that follows from the IPv4 address."""
+        return "02:00:" + ipaddress.IPv4Address(self.address).packed.hex(":")
+
+
+def inside(name: str, work: Callable[[IPRoute], T], *, new: bool = False) -> T:
+    """Configure a namespace.
+
+    A thread of its own enters it: pyroute2 would fork this process, which may have other threads.
+
+    Parameters
+    ----------
+    name : str
+        Of the namespace.
+    work : callable
+        Gets a netlink socket of the namespace.
+    new : bool
+        Make the namespace first.
+
+    Raises
+    ------
+    SetupError
+        If that is not allowed, or a setting is refused.
+    """
+
+    def run() -> T:
+        if new:
+            _unshare()
+            netns.attach(name, "thread-self")
+        else:
+            netns.setns(name, flags=0, fork=False)
+        with IPRoute() as route:
+            return work(route)
+
+    try:
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            return pool.submit(run).result()
+    except (OSError, NetlinkError) as error:
+        advice = _LEFT_OVER if isinstance(error, FileExistsError) else _NOT_ALLOWED
+        reason = next(iter(error.args[1:]), error)
+        raise SetupError(f"network namespaces cannot be made: {name}: {reason}", advice=advice) from error
+
+
+def _unshare() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_NETWORK) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def index_of(route: IPRoute, interface: str) -> int:
+    """The number of an interface."""
+    return int(route.link_lookup(ifname=interface)[0])
+
+
+def make_switch(hub: str, hosts: Sequence[Namespace], network: ipaddress.IPv4Network) -> None:
+    """Make hosts on one switch, which is in the namespace ``hub``.
+
+    Raises
+    ------
+    SetupError
+        If namespaces cannot be made here, or some of these names exist.
+    """
+    _make_namespaces(hub, hosts)
+    _connect_to_bridge(hub, hosts)
+    _configure(hosts, network)
+    _wait_until_forwarding(hub, len(hosts))
+
+
+def _make_namespaces(hub: str, hosts: Sequence[Namespace]) -> None:
+    if shutil.which("ip") is None:
+        raise SetupError(
+            "network namespaces need the command 'ip'", advice="on Debian: apt-get install iproute2"
+        )
+    for name in (hub, *(host.name for host in hosts)):
+        inside(name, lambda route: route.link("set", index=_LOOPBACK, state="up"), new=True)
+
+
+def _connect_to_bridge(hub: str, hosts: Sequence[Namespace]) -> None:
+    """Give each host its interface, which is not up yet."""
+
+    def connect(route: IPRoute) -> None:
+        bridge = _add_bridge(route, _BRIDGE)
+        for host in hosts:
+            peer = {"ifname": INTERFACE, "net_ns_fd": host.name, "address": host.hardware_address}
+            route.link("add", ifname=host.port, kind="veth", peer=peer)
+            port = index_of(route, host.port)
+            _without_ipv6(route, port)
+            route.link("set", index=port, master=bridge, state="up")
+
+    inside(hub, connect)
+
+
+def _add_bridge(route: IPRoute, name: str) -> int:
+    # Without forwarding delay: a port that comes up serves at once.
+    route.link("add", ifname=name, kind="bridge", br_forward_delay=0, br_mcast_snooping=0)
+    bridge = index_of(route, name)
+    _without_ipv6(route, bridge)
+    route.link("set", index=bridge, state="up")
+    return bridge
+
+
+def _configure(hosts: Sequence[Namespace], network: ipaddress.IPv4Network) -> None:
+    for host in hosts:
+
+        def configure(route: IPRoute, host: Namespace = host) -> None:
+            interface = index_of(route, INTERFACE)
+            _add_address(route, interface, host.address, network)
+            _without_ipv6(route, interface)
+            route.link("set", index=interface, state="up")
+            # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
+            for other in hosts:
+                if other is not host:
+                    hardware = other.hardware_address
+                    route.neigh(
+                        "add", dst=other.address, lladdr=hardware, ifindex=interface, state="permanent"
+                    )
+
+        inside(host.name, configure)
+
+
+def _add_address(route: IPRoute, interface: int, address: str, network: ipaddress.IPv4Network) -> None:
+    route.addr(
+        "add",
+        index=interface,
+        address=address,
+        prefixlen=network.prefixlen,
+        broadcast=str(network.broadcast_address),
+    )
+
+
+def _without_ipv6(route: IPRoute, interface: int) -> None:
+    """Nobody uses it here, and what the kernel sends to find an IPv6 router would be counted as traffic."""
+    if _IPV6.exists():
+        route.link("set", index=interface, IFLA_AF_SPEC=_NO_IPV6_ADDRESS)
+
+
+def _wait_until_forwarding(hub: str, ports: int) -> None:
+    """Wait until the bridge has noticed that its ports are up, some milliseconds after they are."""
+
+    def wait(route: IPRoute) -> None:
+        deadline_s = time.monotonic() + _FORWARDING_TIMEOUT_S
+        while [one.get_nested(*_PORT_STATE) for one in route.get_links()].count(_FORWARDING) < ports:
+            if time.monotonic() > deadline_s:
+                raise SetupError(f"not all ports of the switch {hub} are up")
+            time.sleep(_POLL_S)
+
+    inside(hub, wait)
+
+
+def remove_namespaces(names: Iterable[str]) -> None:
+    """Delete namespaces and end whatever runs in them; names that do not exist are passed over."""
+    found = [name for name in names if (NAMESPACES / name).exists()]
+    running = netns.ns_pids() if found else {}
+    for name in found:
+        for pid in running.get(name, ()):
+            if pid != os.getpid():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # another process removes it, too
+            netns.remove(name)
 
 
 class NamespaceNetwork:
@@ -113,10 +283,15 @@ class NamespaceNetwork:
             Namespace(f"{run}-{index}", str(next(self._free)), f"port{index}") for index in range(count)
         )
 
-    def __enter__(self) -> NamespaceNetwork:
+    def __enter__(self) -> Self:
         remove_leftovers()
         try:
-            self._build()
+            _make_namespaces(self._hub, self.nodes)
+            self._connect()
+            _configure(self.nodes, self._network)
+            self._wait_connected()
+            if self._rate is not None:
+                self._limit(self._rate)
         except BaseException:  # Ctrl-C as well
             self._remove()
             raise
@@ -129,82 +304,63 @@ class NamespaceNetwork:
 
     def readdress(self, node: Namespace) -> Namespace:
         """Give a host another address, as a DHCP server may; what is bound to the old one is cut off."""
-        address = str(next(self._free))
-        ip(
-            [
-                f"addr flush dev {INTERFACE}",
-                f"addr add {address}/{self._network.prefixlen} dev {INTERFACE}",
-            ],
-            inside=node.name,
-        )
-        return Namespace(node.name, address, node.port)
+        moved = Namespace(node.name, str(next(self._free)), node.port)
+
+        def change(route: IPRoute) -> None:
+            interface = index_of(route, INTERFACE)
+            route.flush_addr(index=interface)
+            _add_address(route, interface, moved.address, self._network)
+
+        inside(node.name, change)
+        return moved
 
     def cut(self, nodes: Iterable[Namespace]) -> None:
         """Take hosts off the network: their packets are lost, and nobody is told."""
-        self._switch([f"link set {node.port} nomaster" for node in nodes])
+        self._attach(nodes, "")
 
     def split(self, *groups: Sequence[Namespace]) -> None:
         """Let only the hosts within each group reach each other."""
-        for index, group in enumerate(groups):
-            bridge = f"{_BRIDGE}{index}"
-            with contextlib.suppress(SetupError):  # it is there from the last time
-                self._switch(_bridge_commands(bridge))
-            self._switch([f"link set {node.port} master {bridge}" for node in group])
+        for number, group in enumerate(groups):
+            self._attach(group, f"{_BRIDGE}{number}")
 
     def mend(self) -> None:
         """All hosts reach each other again."""
-        self._switch([f"link set {node.port} master {_BRIDGE}" for node in self.nodes])
+        self._attach(self.nodes, _BRIDGE)
 
-    def _switch(self, commands: Sequence[str]) -> None:
-        ip(commands, inside=self._hub)
+    def _attach(self, nodes: Iterable[Namespace], bridge: str) -> None:
+        """Lead the ports of hosts to a bridge, which is made if it is new; to none without a name."""
 
-    def _build(self) -> None:
-        ip([f"netns add {name}" for name in (self._hub, *(node.name for node in self.nodes))])
-        self._connect()
-        for node in self.nodes:
-            address = f"{node.address}/{self._network.prefixlen}"
-            # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
-            neighbours = [
-                f"neigh add {other.address} lladdr {hardware_address(other)} dev {INTERFACE} nud permanent"
-                for other in self.nodes
-                if other is not node
-            ]
-            ip(
-                [
-                    f"addr add {address} dev {INTERFACE}",
-                    *_without_ipv6(INTERFACE),
-                    f"link set {INTERFACE} up",
-                    "link set lo up",
-                    *neighbours,
-                ],
-                inside=node.name,
-            )
-        if self._rate is not None:
-            self._shape(self._rate)
+        def attach(route: IPRoute) -> None:
+            there = route.link_lookup(ifname=bridge) if bridge else [0]
+            master = there[0] if there else _add_bridge(route, bridge)
+            for node in nodes:
+                route.link("set", index=index_of(route, node.port), master=master)
+
+        inside(self._hub, attach)
 
     def _connect(self) -> None:
         """Give each host its interface, which is not up yet."""
-        self._switch(_bridge_commands(_BRIDGE))
-        self._switch(
-            [
-                command
-                for node in self.nodes
-                for command in (
-                    f"link add {node.port} type veth peer name {INTERFACE} address {hardware_address(node)} "
-                    f"netns {node.name}",
-                    *_without_ipv6(node.port),
-                    f"link set {node.port} master {_BRIDGE} up",
-                )
-            ]
-        )
+        _connect_to_bridge(self._hub, self.nodes)
 
-    def _shape(self, rate: Rate) -> None:
-        batch("tc", [_limit(node.port, rate.down_mbps, rate.queue_ms) for node in self.nodes], self._hub)
+    def _wait_connected(self) -> None:
+        """Wait until hosts whose interfaces are up reach each other."""
+        _wait_until_forwarding(self._hub, len(self.nodes))
+
+    def _limit(self, rate: Rate) -> None:
         for node in self.nodes:
-            batch("tc", [_limit(INTERFACE, rate.up_mbps, rate.queue_ms)], inside=node.name)
+            for place, interface, mbps in (
+                (self._hub, node.port, rate.down_mbps),
+                (node.name, INTERFACE, rate.up_mbps),
+            ):
+                limit = functools.partial(_limit_interface, interface, mbps, rate.queue_ms)
+                inside(place, limit)
 
     def _remove(self) -> None:
-        delete_namespaces([self._hub, *(node.name for node in self.nodes)])
+        remove_namespaces([self._hub, *(node.name for node in self.nodes)])
+
+
+def _limit_interface(interface: str, rate_mbps: float, queue_ms: float, route: IPRoute) -> None:
+    limit_rate(route, index_of(route, interface), rate_mbps, queue_ms)
 
 
 def namespaces_allowed() -> bool:
@@ -224,14 +380,10 @@ def why_not() -> str:
 
 def remove_leftovers() -> None:
     """Delete the namespaces of runs that no longer exist."""
-    if not NAMESPACES.is_dir():
-        return
-    dead = []
-    for path in NAMESPACES.iterdir():
-        match = _OURS.match(path.name)
-        if match and _started(int(match["pid"])) != int(match["started"]):
-            dead.append(path.name)
-    delete_namespaces(dead)
+    matches = [match for name in netns.listnetns() if (match := _OURS.match(name))]
+    remove_namespaces(
+        match.string for match in matches if _started(int(match["pid"])) != int(match["started"])
+    )
 
 
 def _started(pid: int) -> int:
@@ -241,28 +393,3 @@ def _started(pid: int) -> int:
     except OSError:
         return 0
     return int(after_name.split()[19])
-
-
-def hardware_address(node: Namespace) -> str:
-    """A hardware address that nobody sells, from the node's first address."""
-    parts = ipaddress.IPv4Address(node.address).packed
-    return "02:00:" + ":".join(f"{part:02x}" for part in parts)
-
-
-def _bridge_commands(name: str) -> list[str]:
-    # Without forwarding delay: a port that comes up serves at once.
-    return [
-        f"link add {name} type bridge forward_delay 0 mcast_snooping 0",
-        *_without_ipv6(name),
-        f"link set {name} up",
-    ]
-
-
-def _without_ipv6(interface: str) -> list[str]:
-    """Nobody uses it here, and what the kernel sends to find an IPv6 router would be counted as traffic."""
-    return [f"link set {interface} addrgenmode none"] if _IPV6.exists() else []
-
-
-def _limit(interface: str, mbps: float, queue_ms: float) -> str:
-    burst_bytes = max(2 * _MTU_BYTES, int(mbps * 1e6 / 8 * _BURST_S))
-    return f"qdisc add dev {interface} root tbf rate {mbps:g}mbit burst {burst_bytes} latency {queue_ms:g}ms"

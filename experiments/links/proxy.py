@@ -17,6 +17,7 @@ import socket
 import struct
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -147,20 +148,17 @@ class ShapingProxy:
         self._rng = rng
         self._shape = shape
         self._compensation_s = compensation_s
-        delay_s = self._delay_s(shape)
-        self._links = {
-            "up": LinkDirection(delay_s, shape.up_mbps, shape.jitter_ms / 1000, rng),
-            "down": LinkDirection(delay_s, shape.down_mbps, shape.jitter_ms / 1000, rng),
-        }
-        self.counters = {"up": DirectionCounters(), "down": DirectionCounters()}
+        self._links = {way: LinkDirection(0.0, 0.0, 0.0, rng) for way in ("up", "down")}
+        self._reshape()
+        self.counters = {way: DirectionCounters() for way in self._links}
         self.connections = 0
         self.refused = 0
         self.lost = 0
         self._open: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
         self._server: socket.socket | None = None
+        self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="shaper", daemon=True)
-        self._main: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -173,34 +171,39 @@ class ShapingProxy:
     def start(self) -> None:
         """Listen and serve in the background."""
         try:
-            self._server = socket.create_server(self._listen, backlog=64)
+            server = socket.create_server(self._listen, backlog=64)
         except OSError as error:
             host, port = self._listen
             raise AddressInUse(
                 f"cannot listen on {host}:{port}: {error.strerror}", advice="use port 0 to pick a free one"
             ) from error
-        self._server.setblocking(False)
-        self._loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+        server.setblocking(False)
+        runner = asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector()))
+        self._server, self._loop = server, runner.get_loop()
+        self._thread = threading.Thread(target=self._run, args=(runner, server), name="shaper", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Close all connections and the listening socket; safe to repeat."""
-        if self._loop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._cancel_main)
+        self._call(self._stopping.set)
+        if self._thread is not None:
             self._thread.join()
         if self._server is not None:
             self._server.close()
 
     def cut(self) -> None:
         """Break all connections now, as a lost link does."""
-        if self._loop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._cut_all)
+        self._call(self._cut_all)
 
     def reshape(self, shape: LinkShape) -> None:
         """Be another link from now on; connections stay, and bytes never overtake each other."""
         self._shape = shape
-        if self._loop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._reshape, shape)
+        self._call(self._reshape)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Call something in the thread of the connections, if that runs."""
+        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(function)
 
     def as_dict(self) -> dict[str, object]:
         """Counters for the report."""
@@ -220,46 +223,39 @@ class ShapingProxy:
     ) -> None:
         self.stop()
 
-    def _run(self) -> None:
-        if self._loop is None or self._server is None:
-            return
-        asyncio.set_event_loop(self._loop)
-        self._main = self._loop.create_task(self._accept(self._server))
-        try:
-            self._loop.run_until_complete(self._main)
-        except asyncio.CancelledError:
-            pass  # from `stop`
-        finally:
-            for task in self._open:
-                task.cancel()
-            if self._open:
-                self._loop.run_until_complete(asyncio.wait(self._open))
-            self._loop.close()
+    def _run(self, runner: asyncio.Runner, listener: socket.socket) -> None:
+        with runner:  # it cancels connections that are still open, and waits for their ends
+            runner.run(self._serve_until_stopped(listener))
 
-    def _cancel_main(self) -> None:
-        if self._main is not None:
-            self._main.cancel()
+    async def _serve_until_stopped(self, listener: socket.socket) -> None:
+        # Accepted in a callback: a task that is cancelled while it accepts would lose the new socket.
+        loop = asyncio.get_running_loop()
+        loop.add_reader(listener, self._accept, listener)
+        await self._stopping.wait()
+        loop.remove_reader(listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            client, _ = listener.accept()
+        except OSError:  # it has gone already
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(client))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        task.add_done_callback(lambda _: client.close())  # also of a task that was cancelled before it began
 
     def _cut_all(self) -> None:
         self.lost += len(self._open)
         for task in self._open:
             task.cancel()
 
-    def _reshape(self, shape: LinkShape) -> None:
-        delay_s, jitter_s = self._delay_s(shape), shape.jitter_ms / 1000
-        self._links["up"].reshape(delay_s, shape.up_mbps, jitter_s)
-        self._links["down"].reshape(delay_s, shape.down_mbps, jitter_s)
+    def _reshape(self) -> None:
+        shape = self._shape
+        for direction, rate_mbps in (("up", shape.up_mbps), ("down", shape.down_mbps)):
+            self._links[direction].reshape(self._delay_s(), rate_mbps, shape.jitter_ms / 1000)
 
-    def _delay_s(self, shape: LinkShape) -> float:
-        return max(0.0, shape.rtt_ms / 2000 - self._compensation_s)
-
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            client, _ = await loop.sock_accept(listener)
-            task = loop.create_task(self._serve(client))
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
+    def _delay_s(self) -> float:
+        return max(0.0, self._shape.rtt_ms / 2000 - self._compensation_s)
 
     async def _serve(self, client: socket.socket) -> None:
         server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -2,22 +2,44 @@
 
 The dissertation's devices were connected "over a simulated wireless-medium, using NS3" (6.8). A switch with
 shaped cables lacks what matters there: every frame that one device sends keeps all others waiting, and some
-get lost. Here a process is the access point (`radio_process`), and `radio` says what the channel does.
+get lost. Here a process is the access point, and `radio` says what the channel does.
+
+``python -m nearsight.experiments.links.radio_network --settings JSON --hosts JSON`` is that process. It makes
+a TAP device for each host, moves it into the host's namespace and says "ready". It then reads lines from
+standard input: a number is the share of frames that get lost from now on; "report" prints what was carried
+so far. It ends with its input. It asks for a real-time priority, as its own delays hold up all devices.
 """
 
 from __future__ import annotations
 
+import argparse
+import fcntl
 import json
+import os
+import random
+import select
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from pyroute2 import IPRoute
+
 from nearsight.common.errors import SetupError
-from nearsight.experiments.links.namespaces import NamespaceNetwork, hardware_address
-from nearsight.experiments.links.radio import RadioSettings
+from nearsight.experiments.links.namespaces import INTERFACE, NamespaceNetwork, index_of
+from nearsight.experiments.links.radio import Delivery, RadioChannel, RadioSettings
 
 _STOP_TIMEOUT_S = 5.0
+_DEVICE = "/dev/net/tun"
+_TUNSETIFF = 0x400454CA
+_IFF_TAP_WITHOUT_HEADER = 0x0002 | 0x1000
+_PRIORITY = 10
+_MOST_FRAME_BYTES = 2048
+_LONGEST_WAIT_S = 1.0
+_REMEMBERED = 100_000
 
 
 class RadioNetwork(NamespaceNetwork):
@@ -50,15 +72,16 @@ class RadioNetwork(NamespaceNetwork):
 
     def report(self) -> Mapping[str, float]:
         """What the channel carried so far, and how late the access point was."""
-        found: dict[str, float] = json.loads(self._tell("report", answers=True))
+        self._tell("report")
+        found: dict[str, float] = json.loads(self._answer())
         return found
 
     def _connect(self) -> None:
-        hosts = [[node.name, hardware_address(node).replace(":", "")] for node in self.nodes]
+        hosts = [[node.name, node.hardware_address] for node in self.nodes]
         self._access_point = subprocess.Popen(
             [
                 *("ip", "netns", "exec", self._hub, sys.executable),
-                *("-m", "nearsight.experiments.links.radio_process", "--seed", str(self._seed)),
+                *("-m", "nearsight.experiments.links.radio_network", "--seed", str(self._seed)),
                 *("--settings", json.dumps(asdict(self._radio)), "--hosts", json.dumps(hosts)),
             ],
             stdin=subprocess.PIPE,
@@ -68,13 +91,14 @@ class RadioNetwork(NamespaceNetwork):
         )
         self._answer()
 
-    def _tell(self, line: str, *, answers: bool = False) -> str:
-        process = self._access_point
-        if process is None or process.stdin is None:
+    def _wait_connected(self) -> None:
+        """Hosts reach each other as soon as their interfaces are up."""
+
+    def _tell(self, line: str) -> None:
+        if self._access_point is None or self._access_point.stdin is None:
             raise SetupError("the radio network is not there")
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        return self._answer() if answers else ""
+        self._access_point.stdin.write(line + "\n")
+        self._access_point.stdin.flush()
 
     def _answer(self) -> str:
         process = self._access_point
@@ -85,15 +109,129 @@ class RadioNetwork(NamespaceNetwork):
         return line
 
     def _remove(self) -> None:
-        self._switch_off()
+        process, self._access_point = self._access_point, None
+        if process is not None:
+            try:
+                process.communicate(timeout=_STOP_TIMEOUT_S)  # its input ends, and so does it
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
         super()._remove()
 
-    def _switch_off(self) -> None:
-        process, self._access_point = self._access_point, None
-        if process is None:
-            return
+
+class AccessPoint:
+    """Moves frames between devices and the channel.
+
+    Parameters
+    ----------
+    channel : RadioChannel
+        Decides when what arrives where.
+    devices : sequence of int
+        Descriptor of each station's TAP device, not blocking.
+    addresses : sequence of bytes
+        Hardware address of each station.
+    """
+
+    def __init__(self, channel: RadioChannel, devices: Sequence[int], addresses: Sequence[bytes]) -> None:
+        self._channel = channel
+        self._devices = devices
+        self._stations = {device: number for number, device in enumerate(devices)}
+        self._by_address = {address: number for number, address in enumerate(addresses)}
+        self._late_s: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def run(self, commands: int) -> None:
+        """Carry frames until the input ends."""
+        waiting = [commands, *self._devices]
+        while True:
+            wait_s = min(_LONGEST_WAIT_S, max(0.0, self._channel.next_s() - time.monotonic()))
+            ready, _, _ = select.select(waiting, [], [], wait_s)  # unlike poll it counts microseconds
+            self._deliver_until(time.monotonic())
+            for descriptor in ready:
+                if descriptor != commands:
+                    self._take(descriptor)
+                elif not self._obey(os.read(commands, _MOST_FRAME_BYTES).decode()):
+                    return
+
+    def report(self) -> dict[str, float]:
+        """What was carried, and how much later than the channel wanted."""
+        late_s = sorted(self._late_s) or [0.0]
+        return {
+            "sent": self._channel.sent,
+            "lost": self._channel.lost,
+            "busy_s": round(self._channel.busy_s, 4),
+            "late_p50_ms": round(1000 * late_s[len(late_s) // 2], 4),
+            "late_p99_ms": round(1000 * late_s[int(0.99 * (len(late_s) - 1))], 4),
+        }
+
+    def _take(self, descriptor: int) -> None:
+        """Take one frame: the others get their turn."""
         try:
-            process.communicate(timeout=_STOP_TIMEOUT_S)  # its input ends, and so does it
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            frame = os.read(descriptor, _MOST_FRAME_BYTES)
+        except BlockingIOError:
+            return
+        to_all = bool(frame[0] & 1)
+        destination = None if to_all else self._by_address.get(frame[:6])
+        if to_all or destination is not None:
+            now_s = time.monotonic()
+            self._deliver_until(now_s)
+            self._channel.offer(self._stations[descriptor], destination, frame, now_s)
+
+    def _deliver_until(self, now_s: float) -> None:
+        for delivery in self._channel.advance(now_s):
+            self._deliver(delivery)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self._late_s.append(time.monotonic() - delivery.at_s)
+        for station in delivery.stations:
+            try:
+                os.write(self._devices[station], delivery.frame)
+            except OSError:  # the host is down, or does not read: nobody hears it
+                continue
+
+    def _obey(self, text: str) -> bool:
+        for line in text.splitlines():
+            if line == "report":
+                print(json.dumps(self.report()), flush=True)  # noqa: T201
+            else:
+                self._channel.lose(float(line))
+        return bool(text)
+
+
+def open_device(name: str, namespace: str, address: str) -> int:
+    """Make a TAP device and move it to a namespace as its only interface; returns its descriptor."""
+    try:
+        descriptor = os.open(_DEVICE, os.O_RDWR | os.O_NONBLOCK)
+        fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH", name.encode(), _IFF_TAP_WITHOUT_HEADER))
+    except OSError as error:
+        raise SetupError(
+            f"a radio channel needs {_DEVICE}: {error.strerror}", advice="load the kernel's module 'tun'"
+        ) from error
+    with IPRoute() as route:
+        device = index_of(route, name)
+        route.link("set", index=device, address=address)
+        route.link("set", index=device, net_ns_fd=namespace, ifname=INTERFACE)
+    return descriptor
+
+
+def main() -> None:
+    """Run until standard input ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--settings", required=True, help="RadioSettings as JSON")
+    parser.add_argument("--hosts", required=True, help="JSON: [[namespace, hardware address], ...]")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    hosts: list[tuple[str, str]] = json.loads(arguments.hosts)
+    settings = RadioSettings(**json.loads(arguments.settings))
+    channel = RadioChannel(settings, len(hosts), random.Random(arguments.seed))
+    devices = [open_device(f"tap{number}", *host) for number, host in enumerate(hosts)]
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
+    except PermissionError:
+        sys.stderr.write("no real-time priority: frames will be late\n")
+    print("ready", flush=True)  # noqa: T201
+    addresses = [bytes.fromhex(address.replace(":", "")) for _, address in hosts]
+    AccessPoint(channel, devices, addresses).run(sys.stdin.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -24,7 +24,6 @@ import typer
 
 from nearsight.common.errors import ConfigurationError, NearsightError
 from nearsight.experiments.links.calibration import Calibration, KernelPart, calibrate
-from nearsight.experiments.links.kernel_links import rest_of
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 
@@ -82,45 +81,6 @@ def shaper_arguments(
     ]
 
 
-def run_shaper(  # noqa: PLR0913 - by name, from the entry point
-    *,
-    upstream: str,
-    listen: str,
-    shape: LinkShape,
-    seed: int,
-    calibrated: bool,
-    kernel: KernelPart | None,
-    announce: Path | None,
-    stats: Path | None,
-    control: Path | None,
-) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    rng = np.random.default_rng(seed)
-    calibration = calibrate(shape, rng, kernel=kernel) if calibrated else None
-    compensation_s = calibration.compensation_ms / 1000 if calibration else 0.0
-    proxy = ShapingProxy(
-        parse_endpoint(upstream),
-        rest_of(shape, kernel.shape) if kernel else shape,
-        rng=rng,
-        listen=parse_endpoint(listen),
-        compensation_s=compensation_s,
-    )
-    with proxy, _signals() as next_signal:
-        if stats:
-            write_json(stats, proxy.as_dict())
-        if announce:
-            write_json(announce, _announcement(proxy, calibration))
-        while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
-            if received is signal.SIGUSR1:
-                proxy.cut()
-            if received is signal.SIGHUP and control:
-                proxy.reshape(read_shape(control))
-            if stats:
-                write_json(stats, proxy.as_dict())
-    if stats:
-        write_json(stats, proxy.as_dict())
-
-
 @contextmanager
 def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
     """Hand out a function that waits for the next signal; None if none comes in time.
@@ -175,22 +135,62 @@ def main(  # noqa: PLR0913 - one option per property of a link
     probe: Annotated[str, typer.Option(help="with --kernel: a probe at the other end")] = "",
     control: Annotated[Path | None, typer.Option(help="on SIGHUP, read another shape from here")] = None,
 ) -> None:
-    """Shape one link in user space."""
+    """Shape one link in user space, until SIGTERM or SIGINT."""
     try:
-        run_shaper(
-            upstream=upstream,
-            listen=listen,
-            shape=LinkShape(rtt_ms, jitter_ms, up_mbps, down_mbps, loss_per_minute),
-            seed=seed,
-            calibrated=calibrated,
-            kernel=KernelPart(LinkShape(**json.loads(kernel)), parse_endpoint(probe)) if kernel else None,
-            announce=announce,
-            stats=stats,
-            control=control,
+        whole = LinkShape(rtt_ms, jitter_ms, up_mbps, down_mbps, loss_per_minute)
+        part = KernelPart(LinkShape(**json.loads(kernel)), parse_endpoint(probe)) if kernel else None
+        rng = np.random.default_rng(seed)
+        server, address = parse_endpoint(upstream), parse_endpoint(listen)
+        calibration = calibrate(whole, rng, kernel=part) if calibrated else None
+        proxy = ShapingProxy(
+            server,
+            whole.without(part.shape) if part else whole,
+            rng=rng,
+            listen=address,
+            compensation_s=calibration.compensation_ms / 1000 if calibration else 0.0,
         )
+        with proxy, _signals() as next_signal:
+            _serve(proxy, next_signal, stats, control, lambda: _announce(announce, proxy, calibration))
     except NearsightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the entry point of a command
         raise typer.Exit(error.exit_code) from error
+
+
+def _announce(path: Path | None, proxy: ShapingProxy, calibration: Calibration | None) -> None:
+    if path is None:
+        return
+    host, port = proxy.address
+    announcement = {
+        "daemon": "shaper",
+        "endpoint": f"tcp://{host}:{port}",
+        "metrics": "",
+        "pid": os.getpid(),
+        "calibration": calibration.as_dict() if calibration else None,
+    }
+    write_json(path, announcement)
+
+
+def _serve(
+    proxy: ShapingProxy,
+    next_signal: Callable[[float], signal.Signals | None],
+    stats: Path | None,
+    control: Path | None,
+    announce: Callable[[], None],
+) -> None:
+    def count() -> None:
+        if stats:
+            write_json(stats, proxy.as_dict())
+
+    count()
+    announce()
+    while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
+        if received is signal.SIGUSR1:
+            proxy.cut()
+        if received is signal.SIGHUP and control:
+            proxy.reshape(read_shape(control))
+        count()
+    proxy.stop()
+    count()
 
 
 if __name__ == "__main__":

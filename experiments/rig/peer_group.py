@@ -23,7 +23,8 @@ from typing import Any
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.experiments.links.namespaces import NamespaceNetwork, Rate, namespaces_allowed
+from nearsight.experiments.links.kernel_links import Rate
+from nearsight.experiments.links.namespaces import NamespaceNetwork, namespaces_allowed
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup

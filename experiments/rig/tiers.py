@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import InternalError, Unavailable
-from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.networks import UNSHAPED
+from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.shaper import shaper_arguments, write_json
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 

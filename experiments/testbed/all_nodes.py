@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from nearsight.common.errors import SetupError, Unavailable
 from nearsight.experiments.testbed.inventory import Host
-from nearsight.experiments.testbed.node_network import prefix_of
+from nearsight.experiments.testbed.node_network import namespace_of
 from nearsight.experiments.testbed.nodes import LocalShell, Node, NodePlace
 from nearsight.experiments.testbed.ssh_node import SshShell, agent_path, folder_path, venv_python
 from nearsight.experiments.testbed.state import TestbedState
@@ -79,6 +79,6 @@ def _node(state: TestbedState, host: Host, folder: Path) -> Node:
     if host.spec.kind == "ssh":
         place = NodePlace(folder_path(host, state.testbed_id), venv_python(host), group=group)
         return Node(host, SshShell(host, state.testbed_id), place, agent_path(host))
-    prefix = prefix_of(state.testbed_id, host) if host.spec.kind == "namespace" else ()
+    prefix = namespace_of(state.testbed_id, host).prefix if host.spec.kind == "namespace" else ()
     place = NodePlace(str(folder.resolve() / "nodes" / host.name), sys.executable, prefix, group)
     return Node(host, LocalShell(), place)

@@ -11,13 +11,11 @@ from typing import Any
 
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
-from nearsight.experiments.links.iproute import batch
-from nearsight.experiments.links.kernel_links import Pairs, find_kernel, pairs_of, shape_hosts
 from nearsight.experiments.links.shaper import shaper_arguments
 from nearsight.experiments.testbed.all_nodes import Nodes
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, LinkSpec, ServerSpec
-from nearsight.experiments.testbed.node_network import INTERFACE, hub_of, make_network, namespace_of
+from nearsight.experiments.testbed.node_network import Pairs, make_network, shape_links
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 
 START_TIMEOUT_S = 120.0
@@ -58,7 +56,7 @@ class Builder:
         if isolated:
             self._on_stage(f"a network of {len(isolated)} namespaces")
             make_network(self._state.testbed_id, isolated)
-            self._pairs = self._shape(isolated)
+            self._pairs = shape_links(self._state.testbed_id, inventory)
         self._on_stage(f"{len(self._nodes.by_name)} nodes")
         prepared = self._nodes.each(lambda node: (node.host.name, node.prepare()))
         self._state.machines = {
@@ -93,19 +91,6 @@ class Builder:
                 yield host, CLOUD
                 if edge := self._inventory.edge_of(device):
                     yield host, f"edge-{edge}"
-
-    def _shape(self, isolated: Sequence[Host]) -> Pairs:
-        """Let the kernel do its part of the links between namespaces."""
-        testbed_id = self._state.testbed_id
-        kernel = find_kernel(lambda commands: batch("tc", commands, hub_of(testbed_id)))
-        pairs = pairs_of(self._inventory, kernel)
-        shape_hosts(
-            isolated,
-            pairs,
-            lambda host, commands: batch("tc", commands, namespace_of(testbed_id, host)),
-            INTERFACE,
-        )
-        return pairs
 
     def _with_gateways(self, ways: Sequence[tuple[Host, str]]) -> list[tuple[Host, str]]:
         """The ways, and before them those of the hosts through which they go."""

@@ -35,7 +35,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.callback()
 def testbed() -> None:
     """Daemons on processes, namespaces and lab machines, with shaped links, from one inventory file."""
-    require_experiments("testbed", ("psutil",))
+    require_experiments("testbed", ("psutil", "pyroute2"))
 
 
 def state_folder(inventory: Path, given: Path | None) -> Path:

@@ -1,28 +1,43 @@
-"""The network of a testbed's namespaces: it outlives the command that made it, unlike `namespaces`.
+"""Namespaces of a testbed, which outlive the command that made them, and the kernel's part of their links.
 
 All names follow from the testbed's id, so that what is there can be removed by any later command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address
 
-from nearsight.experiments.links.iproute import NAMESPACES, delete_namespaces, ip
-from nearsight.experiments.testbed.inventory import NETWORK, Host
+from pyroute2 import IPRoute, netns
 
-INTERFACE = "eth0"
-"""Of every host."""
-_BRIDGE = "switch"
+from nearsight.experiments.links.kernel_links import Kernel, OneWay, find_kernel, shape_interface
+from nearsight.experiments.links.link import UNSHAPED, LinkShape
+from nearsight.experiments.links.namespaces import (
+    INTERFACE,
+    Namespace,
+    index_of,
+    inside,
+    make_switch,
+    remove_namespaces,
+)
+from nearsight.experiments.testbed.inventory import NETWORK, Host, Inventory
+
+Pairs = Mapping[tuple[str, str], LinkShape]
+"""What the kernel does between two hosts, by the names of the client's and the server's."""
 
 
-def namespace_of(testbed_id: str, host: Host) -> str:
-    """Name of a host's namespace."""
-    return f"{_prefix(testbed_id)}{host.name}"
+def _prefix(testbed_id: str) -> str:
+    return f"nstb-{testbed_id}-"
 
 
-def prefix_of(testbed_id: str, host: Host) -> tuple[str, ...]:
-    """The words before a command that is to run on a host; the process keeps its id."""
-    return ("ip", "netns", "exec", namespace_of(testbed_id, host))
+def _hub(testbed_id: str) -> str:
+    return f"{_prefix(testbed_id)}+hub"  # no host can have this name
+
+
+def namespace_of(testbed_id: str, host: Host) -> Namespace:
+    """The namespace of a host."""
+    number = int(IPv4Address(host.address)) - int(NETWORK.network_address)
+    return Namespace(f"{_prefix(testbed_id)}{host.name}", host.address, f"port{number}")
 
 
 def make_network(testbed_id: str, hosts: Sequence[Host]) -> None:
@@ -33,43 +48,52 @@ def make_network(testbed_id: str, hosts: Sequence[Host]) -> None:
     SetupError
         If namespaces cannot be made here.
     """
-    hub = hub_of(testbed_id)
-    ip([f"netns add {name}" for name in (hub, *(namespace_of(testbed_id, host) for host in hosts))])
-    ip(
-        [f"link add {_BRIDGE} type bridge forward_delay 0 mcast_snooping 0", f"link set {_BRIDGE} up"],
-        inside=hub,
-    )
-    for index, host in enumerate(hosts):
-        name = namespace_of(testbed_id, host)
-        ip(
-            [
-                f"link add port{index} type veth peer name {INTERFACE} netns {name}",
-                f"link set port{index} master {_BRIDGE} up",
-            ],
-            inside=hub,
-        )
-        ip(
-            [
-                f"addr add {host.address}/{NETWORK.prefixlen} broadcast {NETWORK.broadcast_address} "
-                f"dev {INTERFACE}",
-                f"link set {INTERFACE} up",
-                "link set lo up",
-            ],
-            inside=name,
-        )
+    make_switch(_hub(testbed_id), [namespace_of(testbed_id, host) for host in hosts], NETWORK)
 
 
 def remove_network(testbed_id: str) -> None:
     """Delete the namespaces of a testbed and whatever runs in them; those that are gone do not matter."""
-    if NAMESPACES.is_dir():
-        found = [path.name for path in NAMESPACES.iterdir()]
-        delete_namespaces(name for name in found if name.startswith(_prefix(testbed_id)))
+    remove_namespaces(name for name in netns.listnetns() if name.startswith(_prefix(testbed_id)))
 
 
-def _prefix(testbed_id: str) -> str:
-    return f"nstb-{testbed_id}-"
+def shape_links(testbed_id: str, inventory: Inventory) -> Pairs:
+    """Let the kernel do its part of the links between namespaces; returns that part."""
+    pairs = pairs_of(inventory, inside(_hub(testbed_id), find_kernel))
+    shape_hosts(testbed_id, [host for host in inventory.hosts() if host.spec.kind == "namespace"], pairs)
+    return pairs
 
 
-def hub_of(testbed_id: str) -> str:
-    """Name of the namespace of the switch."""
-    return f"{_prefix(testbed_id)}+hub"  # no host can have this name
+def pairs_of(inventory: Inventory, kernel: Kernel) -> Pairs:
+    """What the kernel does between the hosts of an inventory.
+
+    Two links between the same hosts that are not alike are left to their processes: the kernel does not tell
+    one from the other.
+    """
+    asked: dict[tuple[str, str], set[LinkShape]] = {}
+    for link in inventory.links:
+        (peer,) = inventory.hosts_of(link.via or link.target)
+        for host in inventory.hosts_of(link.source):
+            if host.name != peer.name and host.spec.kind == peer.spec.kind == "namespace":
+                asked.setdefault((host.name, peer.name), set()).add(link.shape)
+    parts = {
+        (client, server): kernel.part(next(iter(shapes)))
+        for (client, server), shapes in asked.items()
+        if len(shapes) == 1 and (server, client) not in asked
+    }
+    return {pair: part for pair, part in parts.items() if part != UNSHAPED}
+
+
+def shape_hosts(testbed_id: str, hosts: Sequence[Host], pairs: Pairs) -> None:
+    """Give every host the kernel's part of its links, each direction at the end that sends."""
+    addresses = {host.name: host.address for host in hosts}
+    ways: dict[str, list[OneWay]] = {host.name: [] for host in hosts}
+    for (client, server), part in pairs.items():
+        ways[client].append(OneWay(addresses[server], part.rtt_ms / 2, part.up_mbps))
+        ways[server].append(OneWay(addresses[client], part.rtt_ms / 2, part.down_mbps))
+    for host in hosts:
+        if ways[host.name]:
+
+            def shape(route: IPRoute, own: Sequence[OneWay] = ways[host.name]) -> None:
+                shape_interface(route, index_of(route, INTERFACE), own)
+
+            inside(namespace_of(testbed_id, host).name, shape)

@@ -19,8 +19,7 @@ from nearsight.common.rpc.settings import ServerSettings
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.edge.settings import EdgeSettings
-from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.networks import UNSHAPED
+from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.rig.replay import Ledger
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.warming import CacheState

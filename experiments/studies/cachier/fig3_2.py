@@ -32,7 +32,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
 )
 from nearsight.experiments.framework.numbers import median_and_range, median_in_words
-from nearsight.experiments.links.networks import FIGURE_3_2, TABLE_6_3
+from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.cache_bench import ADAPTIVE, Answer, Ask, CacheBench
 from nearsight.experiments.rig.processes import termination_as_interrupt

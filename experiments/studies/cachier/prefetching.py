@@ -32,7 +32,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
 )
 from nearsight.experiments.framework.numbers import median_and_range
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.replay_session import Session, Tiers
 from nearsight.experiments.rig.rows import RequestRow

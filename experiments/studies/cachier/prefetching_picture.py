@@ -10,7 +10,7 @@ import numpy as np
 
 from nearsight.experiments.framework.drawing import Picture, caption, new_picture, plain_logarithmic
 from nearsight.experiments.framework.experiment import Results
-from nearsight.experiments.links.networks import TABLE_6_3, in_words
+from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.studies.cachier.prefetching import (
     ADAPTIVE,
     CONFIGURATIONS,

@@ -33,7 +33,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
 )
 from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.replay_session import Played, Session, Tiers
 from nearsight.experiments.rig.teaching import teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nearsight.experiments.framework.drawing import Picture, caption, new_picture
 from nearsight.experiments.framework.experiment import Results
-from nearsight.experiments.links.networks import TABLE_6_3, in_words
+from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.studies.cachier.fig3_2 import LSH, OURS
 from nearsight.experiments.studies.guests.guests import NETWORK
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nearsight.experiments.framework.experiment import Row, RunOptions
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.replay_session import Played, Session, Tiers
 from nearsight.experiments.rig.rows import RequestRow

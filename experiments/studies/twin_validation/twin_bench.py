@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3, LinkShape
 from nearsight.experiments.rig.conditions import Conditions, Watch
 from nearsight.experiments.rig.replay_session import Session, Tiers
 from nearsight.experiments.rig.rows import RequestRow

@@ -10,7 +10,7 @@ import numpy as np
 
 from nearsight.experiments.framework.drawing import Picture, legend_below, new_picture, plain_logarithmic
 from nearsight.experiments.framework.experiment import Results
-from nearsight.experiments.links.networks import in_words
+from nearsight.experiments.links.link import in_words
 from nearsight.experiments.studies.twin_validation.twin_bench import CONFIGURATIONS_COMPARED, FIT, POINTS
 from nearsight.experiments.studies.twin_validation.twin_validation import TESTBED, TWIN
 from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD

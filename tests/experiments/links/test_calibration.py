@@ -10,11 +10,10 @@ import pytest
 
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.links.calibration import Calibration, calibrate
-from nearsight.experiments.links.kernel_links import NOTHING
-from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.link import UNSHAPED, LinkShape
 
 ASKED = LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)
-GOOD = Calibration(ASKED, NOTHING, 0.1, 0.05, 30.2, 0.1, up_mbps=15.1, down_mbps=14.9)
+GOOD = Calibration(ASKED, UNSHAPED, 0.1, 0.05, 30.2, 0.1, up_mbps=15.1, down_mbps=14.9)
 
 
 def test_errors_are_measured_against_what_was_asked() -> None:

@@ -9,28 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 
-from nearsight.common.errors import SetupError
-from nearsight.experiments.links.iproute import batch
-from nearsight.experiments.links.kernel_links import (
-    NOTHING,
-    Kernel,
-    OneWay,
-    commands,
-    find_kernel,
-    pairs_of,
-    rest_of,
-    shape_hosts,
-)
-from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.kernel_links import Kernel, OneWay, find_kernel, shape_interface
+from nearsight.experiments.links.link import UNSHAPED, LinkShape
+from nearsight.experiments.links.namespaces import inside
+from nearsight.experiments.links.shaper import shaper_arguments
 from nearsight.experiments.testbed.inventory import Host, Inventory, NodeSpec
 from nearsight.experiments.testbed.node_network import (
-    INTERFACE,
-    hub_of,
     make_network,
     namespace_of,
-    prefix_of,
+    pairs_of,
     remove_network,
+    shape_hosts,
 )
 from support.testbeds import own_id
 from support.waiting import wait_until
@@ -44,27 +35,29 @@ LINKS = [
 ]
 
 
-class Tc:
-    """A kernel that lacks some kinds of queues."""
+class Queues:
+    """A kernel that lacks some kinds of queues; remembers what it was told."""
 
     def __init__(self, *lacking: str) -> None:
         self._lacking = lacking
-        self._added = False
+        self.told: list[dict[str, object]] = []
 
-    def __call__(self, given: Sequence[str]) -> None:
-        for command in given:
-            if any(f" {kind} " in command for kind in self._lacking):
-                raise SetupError("Specified qdisc kind is unknown")
-            if command.startswith("qdisc del") and not self._added:
-                raise SetupError("Cannot delete qdisc with handle of zero")
-            self._added = not command.startswith("qdisc del")
+    def tc(self, command: str, kind: str = "", index: int = 0, **options: object) -> None:
+        if command == "del":
+            if not self.told:
+                raise NetlinkError(2, "No such file or directory")
+            self.told.clear()
+        elif kind in self._lacking:
+            raise NetlinkError(2, "No such file or directory")
+        else:
+            self.told.append({"kind": kind, **options})
 
 
 @pytest.mark.parametrize(
-    ("lacking", "found"), [((), FULL), (("netem",), RATES), (("tbf",), NONE), (("root",), NONE)]
+    ("lacking", "found"), [((), FULL), (("netem",), RATES), (("tbf",), NONE), (("htb",), NONE)]
 )
 def test_a_kernel_is_asked_what_it_has(lacking: tuple[str, ...], found: Kernel) -> None:
-    assert find_kernel(Tc(*lacking)) == found
+    assert find_kernel(Queues(*lacking)) == found
 
 
 @pytest.mark.parametrize(
@@ -72,28 +65,30 @@ def test_a_kernel_is_asked_what_it_has(lacking: tuple[str, ...], found: Kernel) 
     [
         (FULL, LinkShape(rtt_ms=29.0, up_mbps=10.0, down_mbps=20.0)),
         (RATES, LinkShape(up_mbps=10.0, down_mbps=20.0)),
-        (NONE, NOTHING),
+        (NONE, UNSHAPED),
     ],
 )
 def test_kernel_and_process_together_are_the_link(kernel: Kernel, part: LinkShape) -> None:
     assert kernel.part(SHAPE) == part
-    rest = rest_of(SHAPE, part)
+    rest = SHAPE.without(part)
     assert rest.rtt_ms + part.rtt_ms == SHAPE.rtt_ms
     assert (rest.up_mbps or part.up_mbps, rest.down_mbps or part.down_mbps) == (10.0, 20.0)
     assert rest.loss_per_minute == 1.0
 
 
 def test_a_jitter_leaves_the_delay_to_the_process() -> None:
-    assert FULL.part(LinkShape(rtt_ms=30.0, jitter_ms=2.0)) == NOTHING
+    assert FULL.part(LinkShape(rtt_ms=30.0, jitter_ms=2.0)) == UNSHAPED
 
 
 def test_delay_and_rate_of_a_way_are_a_bucket_with_netem_in_it() -> None:
-    assert list(commands("eth0", [OneWay("10.0.0.1", 0.0, 0.0), OneWay("10.0.0.2", 14.5, 10.0)]))[3:] == [
-        "class add dev eth0 parent 1: classid 1:11 htb rate 10gbit quantum 60000",
-        "filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst 10.0.0.2/32 flowid 1:11",
-        "qdisc add dev eth0 parent 1:11 handle 11: tbf rate 10455801bit burst 5227 limit 4194304",
-        "qdisc add dev eth0 parent 11:1 netem delay 14500us limit 100000",
-    ]
+    queues = Queues()
+    shape_interface(queues, 2, [OneWay("10.0.0.1", 0.0, 0.0), OneWay("10.0.0.2", 14.5, 10.0)])
+    assert [one["kind"] for one in queues.told] == ["htb", "htb", "u32", "htb", "u32", "tbf", "netem"]
+    *_, filtered, bucket, delayed = queues.told
+    assert (filtered["keys"], filtered["target"]) == (["0x0a000002/0xffffffff+16"], 0x10011)
+    place = {"parent": 0x10011, "handle": 0x110000, "limit": 4194304}
+    assert bucket == {"kind": "tbf", "rate": "10455801bit", "burst": 5227, **place}
+    assert delayed == {"kind": "netem", "parent": 0x110001, "delay": 14500, "limit": 100000}
 
 
 def inventory(links: Sequence[dict[str, object]]) -> Inventory:
@@ -134,30 +129,21 @@ def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) ->
     part = LinkShape(up_mbps=20.0, down_mbps=40.0)
     try:
         make_network(testbed, [client, server])
-        if not find_kernel(lambda given: batch("tc", given, hub_of(testbed))).rates:
+        if not inside(namespace_of(testbed, client).name, find_kernel).rates:
             pytest.skip("this kernel has no token bucket: run `modprobe sch_tbf` as root")
-        shape_hosts(
-            [client, server],
-            {("client", "server"): part},
-            lambda host, given: batch("tc", given, namespace_of(testbed, host)),
-            INTERFACE,
-        )
+        shape_hosts(testbed, [client, server], {("client", "server"): part})
+        on_client, on_server = (namespace_of(testbed, host).prefix for host in (client, server))
         module = [sys.executable, "-m", "nearsight.experiments.links.probe", "--listen", server.address]
         probe, link = tmp_path / "probe.json", tmp_path / "link.json"
-        with subprocess.Popen([*prefix_of(testbed, server), *module, "--announce", str(probe)]) as serving:
+        with subprocess.Popen([*on_server, *module, "--announce", str(probe)]) as serving:
             try:
                 wait_until(probe.exists, what="the probe")
                 endpoint = json.loads(probe.read_text())["endpoint"]
-                shaper = [
-                    sys.executable,
-                    "-m",
-                    "nearsight.experiments.links.shaper",
-                    "--upstream",
-                    endpoint,
-                ]
-                shaper += ["--rtt-ms", "2", "--up-mbps", "20", "--down-mbps", "40", "--announce", str(link)]
-                shaper += ["--probe", endpoint, "--kernel", json.dumps({"up_mbps": 20.0, "down_mbps": 40.0})]
-                with subprocess.Popen([*prefix_of(testbed, client), *shaper]) as shaping:
+                shape = LinkShape(rtt_ms=2.0, up_mbps=20.0, down_mbps=40.0)
+                kernel = json.dumps({"up_mbps": 20.0, "down_mbps": 40.0})
+                options = {"announce": link, "probe": endpoint, "kernel": kernel}
+                shaper = shaper_arguments(endpoint, shape, seed=1, stats=tmp_path / "stats.json", **options)
+                with subprocess.Popen([*on_client, sys.executable, *shaper]) as shaping:
                     try:
                         wait_until(link.exists, what="the link", timeout_s=30.0)
                     finally:

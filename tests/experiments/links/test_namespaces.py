@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from nearsight.experiments.links import namespaces
-from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork, Rate, remove_leftovers
+from nearsight.experiments.links.kernel_links import Rate
+from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork, remove_leftovers
 from support.namespaces import entered, on
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -154,6 +155,23 @@ def test_an_open_connection_feels_another_shape(echo: EchoServer) -> None:
         client.sendall(b"y")
         assert client.recv(1) == b"y"
         assert time.monotonic() - started_s >= 0.19
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_connection_that_ends_while_the_proxy_stops_is_no_error(
+    echo: EchoServer, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    proxy = proxy_to(echo.port)
+
+    async def end_soon_after_the_stop(client: socket.socket) -> None:
+        proxy._stopping.set()
+        for _ in range(steps):  # turns of the event loop
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(proxy, "_serve", end_soon_after_the_stop)
+    with proxy, connect(proxy):
+        assert proxy._thread is not None
+        proxy._thread.join()
 
 
 def test_connections_are_lost_at_the_asked_rate(echo: EchoServer) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from nearsight.common.errors import SetupError
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
-from nearsight.experiments.testbed.node_network import make_network, prefix_of, remove_network
+from nearsight.experiments.testbed.node_network import make_network, namespace_of, remove_network
 from support.testbeds import left_of, own_id
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]
@@ -50,7 +50,7 @@ def hosts(testbed: str) -> Iterator[list[Host]]:
 
 
 def test_a_broadcast_of_one_host_reaches_the_other(testbed: str, hosts: list[Host]) -> None:
-    first, second = (prefix_of(testbed, host) for host in hosts)
+    first, second = (namespace_of(testbed, host).prefix for host in hosts)
     with subprocess.Popen(
         [*second, sys.executable, "-S", "-c", LISTEN], stdout=subprocess.PIPE, text=True
     ) as listener:
@@ -72,7 +72,9 @@ def test_what_a_killed_run_left_is_removed_by_the_next(hosts: list[Host]) -> Non
 def test_removing_it_ends_what_runs_in_it_and_may_be_repeated(testbed: str, hosts: list[Host]) -> None:
     waits = "import signal; print('in', flush=True); signal.pause()"
     with subprocess.Popen(
-        [*prefix_of(testbed, hosts[0]), sys.executable, "-S", "-c", waits], stdout=subprocess.PIPE, text=True
+        [*namespace_of(testbed, hosts[0]).prefix, sys.executable, "-S", "-c", waits],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as inside:
         assert inside.stdout is not None
         assert inside.stdout.readline() == "in\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel, Scatter

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3, LinkShape
 from nearsight.experiments.rig.metrics import accounting_errors
 from nearsight.experiments.rig.rows import read_request_rows, write_rows
 from nearsight.experiments.rig.walks import Following

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.networks import TABLE_6_3
+from nearsight.experiments.links.link import TABLE_6_3, LinkShape
 
 EXHIBITS_PER_SECTION = 44
 BASELINE_NETWORK = "baseline"
