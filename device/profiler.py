@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from nearsight.common.caching.photo_transfer import PhotoTransfer
-from nearsight.common.object_cache.correction import LookupCorrection
+from nearsight.common.object_cache.profile import LookupCorrection
 from nearsight.common.object_cache.rolling_mean import RollingMean
 from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.device_profile import DeviceProfile

@@ -11,10 +11,14 @@ import numpy as np
 
 from nearsight.common.clock import Clock
 from nearsight.common.object_cache.expected_latency import FloatArray
-from nearsight.common.object_cache.rolling_mean import InterArrivalTime
-from nearsight.edge.compute_bound import ComputeBound, SizeBound
-from nearsight.edge.load_balancing import LoadBalancer
-from nearsight.edge.recent_work import RecentWork
+from nearsight.edge.load_balancing import (
+    Capacity,
+    InterArrivalTime,
+    LoadBalancer,
+    RecentWork,
+    SizeBound,
+    largest_cache,
+)
 from nearsight.edge.settings import LoadSettings, MultiUser
 
 RECOGNIZE = "nearsight.v1.Recognition.Recognize"
@@ -41,15 +45,11 @@ class LoadControl:
         self._clock = clock
         self._lock = threading.Lock()
         self._interarrival = InterArrivalTime(settings.window, settings.interarrival_seed_ms)
+        self._capacity = Capacity(settings.share, servers)
         self._balancer = LoadBalancer(
-            self._interarrival,
-            window=settings.window,
-            compute_seed_ms=settings.compute_seed_ms,
-            share=settings.share,
-            servers=servers,
+            self._interarrival, self._capacity, settings.window, settings.compute_seed_ms
         )
         self._recent = RecentWork(servers)
-        self._bound = ComputeBound(settings.share, servers)
         self._rng = np.random.default_rng(settings.seed)
         self._last_arrival_s = clock.monotonic()
         self._given_away = 0
@@ -71,9 +71,9 @@ class LoadControl:
         if self._multi_user != "load-balanced":
             return True
         with self._lock:
-            route = self._balancer.route(self._rng)
-            self._given_away += not route.to_edge
-            return route.to_edge
+            to_edge = self._balancer.to_edge(self._rng)
+            self._given_away += not to_edge
+            return to_edge
 
     def computed(self, compute_ms: float) -> None:
         """The edge computed this long for a request."""
@@ -100,7 +100,7 @@ class LoadControl:
             # f(0) is mostly time in the network: an empty cache is allowed whatever it is, and no other size
             # is bounded by it. The rest rises by construction; made sure of, as anything else is refused.
             looking_up_ms = np.maximum.accumulate(np.concatenate([[0.0], lookup_ms[1:]]))
-            self._last_bound = self._bound.bound(looking_up_ms, self._interarrival.mean_ms)
+            self._last_bound = largest_cache(looking_up_ms, self._interarrival.mean_ms, self._capacity)
             return min(k_max, self._last_bound.k_max)
 
     def idle_s(self) -> float:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nearsight.common.object_cache.correction import LookupCorrection
 from nearsight.common.object_cache.expected_latency import FloatArray
-from nearsight.common.object_cache.profile import CacheProfile, ProfileCurves
+from nearsight.common.object_cache.profile import CacheProfile, LookupCorrection, ProfileCurves
 from nearsight.edge.miss_latency import MissLatency
 
 _EXTRACTION_WINDOW = 100

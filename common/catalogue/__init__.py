@@ -1,4 +1,4 @@
 """Listings and object models of a catalogue, fetched from the next tier and checked.
 
-May import `background`, `object_cache`, `recognition` and `rpc`.
+May import `background`, `recognition` and `rpc`.
 """

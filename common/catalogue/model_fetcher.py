@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import FetchedModels, models_of
+from nearsight.common.catalogue.holdback import HoldbackQueue
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, InternalError, NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.object_cache.holdback import HoldbackQueue
 from nearsight.common.rpc.client import Reply
 
 _OVERDUE_TIMES = 4.0

@@ -1,20 +1,22 @@
-"""The profile of a recognition cache: f(k), recall(k) and precision(k), measured offline.
+"""What a recognition cache of k objects costs: a profile measured offline, and its correction at run time.
 
-`nearsight profile` measures it (dissertation, section 3.3.1) and writes a versioned JSON file; the edge and
-the device read it. What is in the file is not trusted: a profile of another version, with nonsense in it,
-or whose lookup time turns negative or falls clearly as the cache grows, is refused. Inside of that, the
-curves are made safe once, here:
+`nearsight profile` measures f(k), recall(k) and precision(k) (dissertation, section 3.3.1) and writes a
+versioned JSON file; the edge and the device read it. A profile of another version, with nonsense in it, or
+whose lookup time turns negative or falls clearly as the cache grows, is refused. The curves are made safe:
 
 - f(k) never falls: a small dip of the fit is flattened (running maximum);
 - beyond the largest measured size, f grows with its mean slope over the upper half of the measured sizes,
   and recall and precision stay as they were there: a polynomial says nothing outside of its data;
 - recall and precision are limited to [0, 1];
 - f(0) = 0: an empty cache is not asked.
+
+`LookupCorrection` follows the machine while it serves.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeVar
@@ -22,7 +24,7 @@ from typing import Literal, Self, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from nearsight.common.errors import ConfigurationError, CorruptStore, NotFound
+from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound
 from nearsight.common.object_cache.expected_latency import FloatArray
 
 P = TypeVar("P", bound=BaseModel)
@@ -33,6 +35,12 @@ LARGEST_RECALL = 1.05
 _LARGEST_DIP = 0.2
 _LONGEST_FIT = 20_000
 _ADVICE = "measure a new one: nearsight profile DIR --out FILE"
+
+_LARGEST_JUMP = 8.0
+_LOST_TRIALS_SHARE = 0.05
+_HELD = 8.0
+_INDIFFERENCE = 0.02
+_LARGEST_INDIFFERENCE = 0.1
 
 Coefficients = tuple[FiniteFloat, ...]
 """A polynomial in k, constant term first: (51.14, 1.87) is 51.14 + 1.87 k."""
@@ -228,3 +236,93 @@ def load_profile_file(kind: type[P], path: Path, version: int, advice: str) -> P
         return kind.model_validate(content)
     except ValidationError as error:
         raise CorruptStore(f"the profile {path} is wrong: {_first(error)}", advice=advice) from error
+
+
+class LookupCorrection:
+    """Exponentially weighted mean of measured / predicted lookup times; 1 before the first measurement.
+
+    The dissertation's f(k) is fitted once. A busy or slower machine, or other images, shift the real times;
+    one factor on the whole curve follows them. A single ratio counts at most 8 times the present factor, and
+    at least an eighth of it: one paused thread does not look like a slow machine.
+
+    An empty cache has no lookups to learn from. If it was emptied because lookups were slow, the factor
+    returns to 1 step by step, until the optimizer tries a cache again. Where lookups still are slow, that
+    trial is lost and the cache is emptied once more. Two rules end this swinging:
+
+    - each lost trial doubles the requests until the next one, so that lost trials take ever fewer of them,
+      and a machine that recovers is noticed after about as many requests as it was slow for;
+    - each lost trial widens the band of expected latencies within which an empty and a filled cache count as
+      equal: there the noise of the measurements would decide.
+
+    A cache that is held for long was no lost trial: both begin anew.
+
+    Parameters
+    ----------
+    weight : float
+        Share of the newest ratio, in (0, 1]; 0.05 looks back over about 20 lookups.
+    factor : float
+        What it begins with, such as where an earlier run ended.
+
+    Raises
+    ------
+    InvalidArgument
+        If ``weight`` is outside of (0, 1], or ``factor`` is not positive and finite.
+    """
+
+    def __init__(self, weight: float = 0.05, factor: float = 1.0) -> None:
+        if not 0 < weight <= 1:
+            raise InvalidArgument(f"the weight of a new ratio must be in (0, 1], got {weight}")
+        if not 0 < factor < math.inf:
+            raise InvalidArgument(f"a factor must be positive and finite, got {factor}")
+        self._weight = weight
+        self._factor = factor
+        self._lookups = 0  # since the cache was last empty
+        self._resting = False
+        self._patience = 0.0
+
+    @property
+    def factor(self) -> float:
+        """What to multiply the profile's f(k) with."""
+        return self._factor
+
+    @property
+    def patience(self) -> float:
+        """Requests in which the factor goes half of the way back to 1; 0 until a cache was emptied."""
+        return self._patience
+
+    @property
+    def indifference(self) -> float:
+        """Share of the expected latency by which a filled and an empty cache must differ to differ at all."""
+        lost = self._patience * self._weight  # 1 before the first lost trial
+        return min(_LARGEST_INDIFFERENCE, _INDIFFERENCE * lost) if lost > 1 else 0.0
+
+    def relax(self, requests: int = 1) -> None:
+        """Return towards 1: so many requests came since the last call, and the cache is empty.
+
+        The way is that of the logarithm: four times too slow is as far as four times too fast.
+        """
+        if not self._resting:
+            self._be_patient()
+            self._resting = True
+        self._factor **= 0.5 ** (requests / self._patience)
+
+    def _be_patient(self) -> None:
+        """The cache was emptied: wait longer than before, unless it was held for long."""
+        # A trial is judged after about as many lookups as the mean looks back over. That is what it may cost,
+        # and so the least that is waited; at most, lost trials take 5 % of the requests.
+        trial = 1.0 / self._weight
+        if self._lookups >= _HELD * self._patience:
+            self._patience = trial
+        else:
+            self._patience = min(2.0 * self._patience, trial / _LOST_TRIALS_SHARE)
+        self._lookups = 0
+
+    def observe(self, measured_ms: float, predicted_ms: float) -> None:
+        """Take one lookup into account; times that are not positive and finite are ignored."""
+        if not (0 < measured_ms < math.inf and 0 < predicted_ms < math.inf):
+            return
+        ratio = measured_ms / predicted_ms
+        ratio = min(max(ratio, self._factor / _LARGEST_JUMP), self._factor * _LARGEST_JUMP)
+        self._factor += self._weight * (ratio - self._factor)
+        self._resting = False
+        self._lookups += 1

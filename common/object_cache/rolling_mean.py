@@ -1,4 +1,4 @@
-"""Rolling means of the edge: over the last values, and at first over configured ones (section 3.5.1.1)."""
+"""A rolling mean over the last values, and at first over a configured one (section 3.5.1.1)."""
 
 from __future__ import annotations
 
@@ -50,37 +50,3 @@ class RollingMean:
         self._values.append(value)
         # Summed anew: a running sum drifts, and a hundred values are summed in a microsecond.
         self._mean = math.fsum(self._values) / len(self._values)
-
-
-class InterArrivalTime:
-    """Mean time between requests, of all devices together.
-
-    Parameters
-    ----------
-    window : int
-        Requests that are averaged over.
-    seed_ms : float
-        Assumed at first.
-    longest_ms : float
-        A longer silence counts as this: one quiet night between two crowds must not make the second look
-        like no load for a hundred requests. ``inf`` is the dissertation's plain mean.
-    """
-
-    def __init__(self, window: int = 100, seed_ms: float = 200.0, longest_ms: float = 10_000.0) -> None:
-        if not longest_ms > 0:
-            raise InvalidArgument(f"the longest silence must be above 0, got {longest_ms} ms")
-        self._mean = RollingMean(window, seed_ms)
-        self._longest_ms = longest_ms
-        self._last_s: float | None = None
-
-    @property
-    def mean_ms(self) -> float:
-        """IAT_mean in ms."""
-        return self._mean.mean
-
-    def observe(self, now_s: float) -> None:
-        """A request arrived."""
-        if self._last_s is not None:
-            # Threads may report two arrivals in the wrong order.
-            self._mean.observe(min(self._longest_ms, max(0.0, now_s - self._last_s) * 1e3))
-        self._last_s = now_s

@@ -1,19 +1,34 @@
-"""The edge keeps what it can compute in time, and gives the rest away."""
+"""The edge keeps what it can compute in time, bounds its cache by it, and says what a photo takes here."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.object_cache.rolling_mean import InterArrivalTime, RollingMean
-from nearsight.edge.load_balancing import LoadBalancer
+from nearsight.common.object_cache.rolling_mean import RollingMean
+from nearsight.edge.load import LoadControl
+from nearsight.edge.load_balancing import (
+    PRESENT_S,
+    Capacity,
+    InterArrivalTime,
+    LoadBalancer,
+    RecentWork,
+    largest_cache,
+)
+from nearsight.edge.prediction_service import answer_ms
+from nearsight.edge.settings import LoadSettings
+from support.caching import profile_of_table_3_2
+
+PAPER_LOOKUP_MS = profile_of_table_3_2().curves(400).lookup_ms
+LATER_S = 2 * PRESENT_S
 
 
-def balancer(every_ms: float, compute_ms: float, **settings: float) -> LoadBalancer:
+def balancer(every_ms: float, compute_ms: float, share: float = 1.0, servers: int = 1) -> LoadBalancer:
     """After 150 requests."""
     interarrival = InterArrivalTime()
-    made = LoadBalancer(interarrival, **settings)  # type: ignore[arg-type]
+    made = LoadBalancer(interarrival, Capacity(share, servers))
     for number in range(151):
         interarrival.observe(number * every_ms / 1e3)
         made.observe_compute(compute_ms)
@@ -29,19 +44,20 @@ def test_the_edge_gets_the_share_that_it_can_compute(every_ms: float, compute_ms
 def test_the_share_of_requests_that_stay_is_the_probability() -> None:
     made = balancer(30.0, 100.0)
     rng = np.random.default_rng(1)
-    stays = np.mean([made.route(rng).to_edge for _ in range(5000)])
+    stays = np.mean([made.to_edge(rng) for _ in range(5000)])
     assert stays == pytest.approx(0.3, abs=0.03)
 
 
 def test_an_edge_that_is_fast_enough_keeps_every_request() -> None:
     made = balancer(100.0, 99.0)
     rng = np.random.default_rng(1)
-    assert all(made.route(rng).to_edge for _ in range(1000))
+    assert all(made.to_edge(rng) for _ in range(1000))
 
 
 def test_before_anything_is_measured_the_configured_values_count() -> None:
-    assert LoadBalancer(InterArrivalTime(seed_ms=200.0), compute_seed_ms=50.0).edge_probability == 1.0
-    assert LoadBalancer(InterArrivalTime(seed_ms=20.0), compute_seed_ms=50.0).edge_probability == 0.4
+    for seed_ms, expected in ((200.0, 1.0), (20.0, 0.4)):
+        made = LoadBalancer(InterArrivalTime(seed_ms=seed_ms), Capacity(), compute_seed_ms=50.0)
+        assert made.edge_probability == expected
 
 
 def test_configured_values_fade_as_the_window_fills() -> None:
@@ -77,17 +93,120 @@ def test_a_crowd_at_one_instant_goes_to_the_cloud() -> None:
     assert balancer(0.0, 100.0).edge_probability == 0.0
 
 
-def test_a_route_says_why() -> None:
-    assert "P(edge) = 0.30" in balancer(30.0, 100.0).route(np.random.default_rng(1)).why
-
-
-@pytest.mark.parametrize("wrong", [{"share": 0.0}, {"share": 1.1}, {"servers": 0}, {"window": 0}])
-def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize("wrong", [(0.0, 1), (1.5, 1), (1.0, 0)])
+def test_a_capacity_that_cannot_be_is_refused(wrong: tuple[float, int]) -> None:
     with pytest.raises(InvalidArgument):
-        balancer(1.0, 1.0, **wrong)
+        Capacity(*wrong)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_a_value_that_is_no_measurement_is_refused(value: float) -> None:
     with pytest.raises(InvalidArgument):
         RollingMean(10, 1.0).observe(value)
+
+
+def test_a_mean_over_nothing_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        RollingMean(0, 1.0)
+
+
+@given(
+    steps=st.lists(st.floats(0, 50), max_size=60),
+    interarrival_ms=st.floats(0, 3000),
+    share=st.floats(0.1, 1),
+    servers=st.integers(1, 4),
+)
+def test_the_bound_is_the_largest_size_that_is_fast_enough(
+    steps: list[float], interarrival_ms: float, share: float, servers: int
+) -> None:
+    lookup_ms = np.concatenate([[0.0], np.cumsum(steps)])
+    bound = largest_cache(lookup_ms, interarrival_ms, Capacity(share, servers))
+    assert bound.k_max == max(
+        k for k in range(len(lookup_ms)) if lookup_ms[k] <= share * servers * interarrival_ms
+    )
+    assert bound.lookup_ms <= bound.allowed_ms
+    assert bound.binding == (bound.k_max < len(steps))
+
+
+def test_the_floor_is_taken_of_the_size_at_which_the_paper_s_line_meets_the_time_between_requests() -> None:
+    """51.14 + 1.87 k = 200 at k = 79.6."""
+    bound = largest_cache(PAPER_LOOKUP_MS, 200.0, Capacity())
+    assert bound.k_max == 79
+    assert "k <= 79" in bound.why
+
+
+def test_where_one_object_is_too_slow_the_cache_is_empty() -> None:
+    assert largest_cache(PAPER_LOOKUP_MS, 50.0, Capacity()).k_max == 0
+    assert largest_cache(np.array([5.0, 6.0]), 1.0, Capacity()).k_max == 0
+
+
+def test_without_load_nothing_is_bounded() -> None:
+    bound = largest_cache(PAPER_LOOKUP_MS, 1e6, Capacity())
+    assert (bound.k_max, bound.binding) == (400, False)
+    assert "no size up to 400" in bound.why
+
+
+def test_a_lookup_time_that_falls_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        largest_cache(np.array([0.0, 2.0, 1.0]), 10.0, Capacity())
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        largest_cache(np.zeros(2), float("nan"), Capacity())
+
+
+def work(servers: int, *photos: tuple[float, float]) -> RecentWork:
+    """After photos, each from and to a second."""
+    recent = RecentWork(servers)
+    for begin_s, end_s in photos:
+        recent.observe(end_s, (end_s - begin_s) * 1e3)
+    return recent
+
+
+def test_nothing_is_known_before_the_first_photo() -> None:
+    assert RecentWork(1).expected_ms(0.0) is None
+
+
+def test_while_a_crowd_is_there_photos_take_what_they_take() -> None:
+    assert work(1, *[(0.0, 0.08)] * 4).expected_ms(1.0) == pytest.approx(80.0)
+
+
+@pytest.mark.parametrize(("servers", "alone_ms"), [(1, 20.0), (2, 40.0), (8, 80.0)])
+def test_a_crowd_that_is_gone_no_longer_makes_them_longer(servers: int, alone_ms: float) -> None:
+    assert work(servers, *[(0.0, 0.08)] * 4).expected_ms(LATER_S) == pytest.approx(alone_ms)
+
+
+def test_an_edge_that_is_slow_by_itself_stays_slow() -> None:
+    one_by_one = [(0.1 * number, 0.1 * number + 0.09) for number in range(5)]
+    assert work(1, *one_by_one).expected_ms(LATER_S) == pytest.approx(90.0)
+
+
+def test_the_last_seconds_count_before_what_was_earlier() -> None:
+    recent = work(1, *[(0.0, 0.5)] * 10, (20.0, 20.01))
+    assert recent.expected_ms(20.1) == pytest.approx(10.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(1e-4, 5)), min_size=1, max_size=30), st.floats(0, 100))
+def test_it_is_at_most_what_was_measured(photos: list[tuple[float, float]], later_s: float) -> None:
+    ended = sorted((begin + length, begin) for begin, length in photos)
+    recent = work(1, *[(begin, end) for end, begin in ended])
+    expected_ms = recent.expected_ms(ended[-1][0] + later_s)
+    assert expected_ms is not None
+    assert 0 < expected_ms <= 1e3 * max(length for _, length in photos) + 1e-6
+
+
+def test_a_report_waits_as_a_photo_would() -> None:
+    load = LoadControl("none", LoadSettings(), 1, ManualClock())
+    assert answer_ms(7.0, load, size=3) == 0.0, "nobody asked yet"
+    load.computed(12.0)
+    assert answer_ms(7.0, load, size=3) == pytest.approx(19.0)
+    assert answer_ms(7.0, load, size=0) == 0.0, "nothing is looked up in an empty cache"
+
+
+def test_photos_that_are_given_away_cost_nothing_here() -> None:
+    clock = ManualClock()
+    load = LoadControl("load-balanced", LoadSettings(share=1.0, interarrival_seed_ms=10.0), 1, clock)
+    for _ in range(100):
+        load.computed(40.0)
+    assert load.compute_ms() == pytest.approx(10.0)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from nearsight.common.object_cache.holdback import Backoff, HoldbackQueue
+from nearsight.common.catalogue.holdback import Backoff, HoldbackQueue
 
 BACKOFF = Backoff(first_s=1.0, longest_s=8.0)
 
