@@ -1,43 +1,248 @@
-"""One way to work on a catalogue from outside the daemon, be it in a database file or in a running cloud."""
+"""A catalogue as a person works on it: in a database file, or in a running cloud over the network.
+
+Both ways take and give the same values, so that `nearsight cloud` and `ingestion` need not know which it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from nearsight.cloud.store import CatalogueInfo, RemoveOutcome, StoredObject
-from nearsight.cloud.training import NewObject, Rejection, SkippedImage
+from google.protobuf.message import Message
+
+from nearsight.cloud.store import (
+    CatalogueInfo,
+    CatalogueStore,
+    PutOutcome,
+    RemoveOutcome,
+    StoredObject,
+    choose_catalogue,
+)
+from nearsight.cloud.training import (
+    NewObject,
+    ObjectTrainer,
+    Rejection,
+    SkippedImage,
+    check_catalogue_name,
+)
+from nearsight.common.errors import InternalError, NotFound, Overloaded
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.protos import catalogue_pb2 as pb
+
+MAX_OBJECT_BYTES = 48 * 2**20
+"""Images of one object beyond this do not fit into one message."""
+
+BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
+"""Pauses before objects are sent again to a cloud that is overloaded."""
+
+R = TypeVar("R", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOutcome:
-    """What became of some objects; ids in ``added``, ``replaced`` and ``unchanged``."""
-
-    added: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    rejected: tuple[Rejection, ...] = ()
-    skipped: tuple[SkippedImage, ...] = ()
-
-
-class CatalogueAccess(Protocol):
+class CatalogueAccess(ABC):
     """A catalogue, wherever it is."""
 
+    @abstractmethod
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues that are in the same place."""
 
+    @abstractmethod
     def objects(self) -> tuple[StoredObject, ...]:
         """What is in the catalogue."""
 
+    @abstractmethod
+    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
+        """Train and store; durable on return. May be called from several threads."""
+
+    @abstractmethod
+    def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
+        """Remove objects."""
+
+    @abstractmethod
     def stored(self) -> Mapping[str, str]:
         """Content hash by id of what need not be sent again; empty if there is no such catalogue yet."""
 
-    def put(self, objects: Sequence[NewObject]) -> BatchOutcome:
-        """Train and store; durable on return. May be called from several threads."""
-
+    @abstractmethod
     def finish(self) -> None:
         """Return when everything that was put is in service; for the end of a series."""
 
+
+class DatabaseCatalogue(CatalogueAccess):
+    """In a database file, without a daemon: the training is done here.
+
+    A daemon that serves the file notices changes within a second or so.
+
+    Parameters
+    ----------
+    store : CatalogueStore
+        The file, opened; the caller closes it.
+    catalogue : str
+        Empty: the only one in the file.
+    trainer : ObjectTrainer
+        For what is put.
+    """
+
+    def __init__(self, store: CatalogueStore, catalogue: str, trainer: ObjectTrainer) -> None:
+        self._store = store
+        self._trainer = trainer
+        self._given_name = catalogue
+
+    @property
+    def name(self) -> str:
+        """Name of the catalogue.
+
+        Raises
+        ------
+        InvalidArgument, NotFound
+            If the name cannot be used; if none was given, as `choose_catalogue`.
+        """
+        if self._given_name:
+            return check_catalogue_name(self._given_name)
+        return choose_catalogue("", [info.name for info in self._store.catalogues()])
+
+    def catalogues(self) -> tuple[CatalogueInfo, ...]:
+        """All catalogues of the file."""
+        return self._store.catalogues()
+
+    def objects(self) -> tuple[StoredObject, ...]:
+        """What is in the catalogue."""
+        return self._store.objects(self.name)
+
+    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
+        """Train here and store."""
+        outcome = self._trainer.train(objects)
+        stored = self._store.put(self.name, outcome.trained) if outcome.trained else PutOutcome()
+        return replace(stored, rejected=outcome.rejected, skipped=outcome.skipped)
+
     def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
         """Remove objects."""
+        return self._store.remove(self.name, object_ids)
+
+    def stored(self) -> Mapping[str, str]:
+        """Of what was trained with the settings of now."""
+        name, current = self.name, self._trainer.fingerprint
+        try:
+            objects = self._store.objects(name)
+        except NotFound:
+            return {}
+        return {item.object_id: item.content_hash for item in objects if item.training == current}
+
+    def finish(self) -> None:
+        """Nothing to do: what was put is on disk."""
+
+
+class RemoteCatalogue(CatalogueAccess):
+    """Of a running cloud, over the network: the training is done there.
+
+    Parameters
+    ----------
+    channel : Channel
+        To the cloud; the caller closes it.
+    catalogue : str
+        Empty: the only one there is.
+    timeout_s : float
+        For each call.
+    pause : callable
+        How to wait for some seconds; tests do not.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        catalogue: str,
+        *,
+        timeout_s: float = 60.0,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._stub = Stub(channel, pb.DESCRIPTOR.services_by_name["Catalogue"])
+        self._name = catalogue
+        self._timeout_s = timeout_s
+        self._pause = pause
+
+    def catalogues(self) -> tuple[CatalogueInfo, ...]:
+        """All catalogues of the cloud."""
+        listed = self._call("list_catalogues", pb.ListCataloguesRequest(), pb.ListCataloguesResponse)
+        return tuple(CatalogueInfo(item.name, item.objects, item.revision) for item in listed.catalogues)
+
+    def objects(self) -> tuple[StoredObject, ...]:
+        """What is in the catalogue; ``training`` is empty, the cloud keeps it to itself."""
+        listed = self._call("list_objects", pb.ListObjectsRequest(), pb.ListObjectsResponse)
+        return tuple(
+            StoredObject(
+                item.object_id, item.label, item.version, item.views, item.model_bytes, item.content_hash, ""
+            )
+            for item in listed.objects
+        )
+
+    def stored(self) -> Mapping[str, str]:
+        """Of what the cloud trained with its settings of now: it sends no other hashes."""
+        try:
+            return {item.object_id: item.content_hash for item in self.objects() if item.content_hash}
+        except NotFound:
+            return {}
+
+    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
+        """Send objects to be trained; sent again for a while if the cloud is overloaded.
+
+        Raises
+        ------
+        NearsightError
+            If the cloud cannot be reached, refuses, or stays overloaded.
+        """
+        fitting = [item for item in objects if sum(map(len, item.images)) <= MAX_OBJECT_BYTES]
+        reason = f"its images have more than {MAX_OBJECT_BYTES} bytes in all: too much for one message"
+        too_large = tuple(Rejection(item.object_id, reason) for item in objects if item not in fitting)
+        if not fitting:
+            return PutOutcome(rejected=too_large)
+        added = self._add(fitting, index_later=True)
+        return PutOutcome(
+            tuple(added.added),
+            tuple(added.replaced),
+            tuple(added.unchanged),
+            added.revision,
+            tuple(Rejection(item.object_id, item.reason) for item in added.rejected) + too_large,
+            tuple(SkippedImage(item.object_id, item.image, item.reason) for item in added.skipped),
+        )
+
+    def finish(self) -> None:
+        """Return when everything that was put is recognised."""
+        try:
+            self._add((), index_later=False)
+        except NotFound:
+            return  # every object was rejected, and the catalogue never began
+
+    def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
+        """Remove objects."""
+        request = pb.RemoveObjectsRequest(object_ids=object_ids)
+        removed = self._call("remove_objects", request, pb.RemoveObjectsResponse)
+        return RemoveOutcome(tuple(removed.removed), tuple(removed.missing), removed.revision)
+
+    def _add(self, objects: Sequence[NewObject], *, index_later: bool) -> pb.AddObjectsResponse:
+        messages = [
+            pb.NewObject(
+                object_id=item.object_id,
+                label=item.label,
+                metadata=dict(item.metadata),
+                images=len(item.images),
+            )
+            for item in objects
+        ]
+        request = pb.AddObjectsRequest(objects=messages, index_later=index_later)
+        blobs = [image for item in objects for image in item.images]
+        for pause_s in BACK_OFF_S:
+            try:
+                return self._call("add_objects", request, pb.AddObjectsResponse, blobs)
+            except Overloaded:
+                self._pause(pause_s)
+        return self._call("add_objects", request, pb.AddObjectsResponse, blobs)
+
+    def _call(
+        self, method: str, request: Message, expected: type[R], blobs: Sequence[bytes | memoryview] = ()
+    ) -> R:
+        call: Any = getattr(self._stub, method)
+        message = call(request, timeout_s=self._timeout_s, blobs=blobs, catalogue=self._name).message
+        if not isinstance(message, expected):
+            raise InternalError(f"{method} answered with a {type(message).__name__}")
+        return message

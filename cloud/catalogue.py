@@ -1,6 +1,6 @@
 """A catalogue that changes while it serves: an immutable recognizer, rebuilt aside and swapped.
 
-Readers take `snapshot` and never wait. A change goes to the store first, then into the next index: one
+Readers take `recognizer` and never wait. A change goes to the store first, then into the next index: one
 thread per catalogue builds it, and all changes that come in meanwhile share the build after. Whoever must
 know that a change can be recognised waits for its revision.
 """
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOutcome, TrainedObject
+from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOutcome
+from nearsight.cloud.training import TrainedObject
+from nearsight.common.background.futures import pending
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
@@ -27,21 +29,13 @@ UNASKED_BUILD_SHARE = 0.25
 """Most of one core's time for indexes while nobody waits for a revision; who waits gets it at once."""
 
 RETIREMENT_S = 5.0
-"""How long a replaced snapshot is kept. Freeing the index of 500 objects takes most of a second: by then no
+"""How long a replaced recognizer is kept. Freeing the index of 500 objects takes most of a second: by then no
 request uses it any more, and the builder pays for it, not the last request that held it."""
 
 V = TypeVar("V")
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """The recognizer of one revision. Immutable: whoever holds it may go on using it."""
-
-    recognizer: ObjectRecognizer
-    revision: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +56,7 @@ class IndexState:
     objects : int
         In the newest content.
     revision, indexed_revision : int
-        Of the newest content, and of the snapshot that answers.
+        Of the newest content, and of the recognizer that answers.
     last_build_ms : float
         Time that the last index took; 0 before the first.
     problem : str
@@ -112,43 +106,36 @@ class LiveCatalogue:
         self._refreshing = threading.Lock()
         self._changed = threading.Condition()
         self._content = Content({}, 0, {})
+        self._recognizer, self._indexed_revision = build((), settings), 0
         self._tried_revision = 0
         self._problem = ""
         self._last_build_ms = 0.0
         self._rest_until_s = 0.0
-        self._retired: list[tuple[float, Snapshot]] = []
+        self._retired: list[tuple[float, ObjectRecognizer]] = []
         self._waiting: list[tuple[int, Future[int]]] = []
         self._stopping = False
-        self._snapshot = Snapshot(build((), settings), 0)
         self._thread = threading.Thread(target=self._keep_building, name=f"index-{name}", daemon=True)
 
     @property
-    def snapshot(self) -> Snapshot:
-        """What answers now."""
-        return self._snapshot
-
-    @property
     def recognizer(self) -> ObjectRecognizer:
-        """The recognizer that answers now."""
-        return self._snapshot.recognizer
-
-    @property
-    def revision(self) -> int:
-        """Revision of the newest content, which the snapshot may not hold yet."""
-        return self._content.revision
+        """The recognizer that answers now. Immutable: whoever holds it may go on using it."""
+        return self._recognizer
 
     @property
     def content(self) -> Content:
-        """The newest content."""
+        """The newest content, which the recognizer may not hold yet."""
         return self._content
 
     @property
     def state(self) -> IndexState:
         """Where the catalogue stands."""
         with self._changed:
-            content, indexed_revision = self._content, self._snapshot.revision
             return IndexState(
-                len(content.models), content.revision, indexed_revision, self._last_build_ms, self._problem
+                len(self._content.models),
+                self._content.revision,
+                self._indexed_revision,
+                self._last_build_ms,
+                self._problem,
             )
 
     def load(self, progress: Progress = lambda _done, _total: None) -> None:
@@ -178,7 +165,7 @@ class LiveCatalogue:
             waiting, self._waiting = self._waiting, []
             self._changed.notify_all()
         for _, future in waiting:
-            future.set_exception(Unavailable("the cloud is stopping; what was added is kept"))
+            future.set_exception(_stopped())
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
@@ -218,29 +205,18 @@ class LiveCatalogue:
         Unavailable
             If the catalogue is stopped before.
         """
-        future: Future[int] = Future()
-        future.set_running_or_notify_cancel()  # nobody can cancel it under the builder's hands
+        future: Future[int] = pending()
         with self._changed:
-            if self._snapshot.revision >= revision:
-                future.set_result(self._snapshot.revision)
+            if self._indexed_revision >= revision:
+                future.set_result(self._indexed_revision)
             elif self._stopping:
-                future.set_exception(Unavailable("the cloud is stopping; what was added is kept"))
+                future.set_exception(_stopped())
             elif self._problem and self._tried_revision >= revision:
                 future.set_exception(self._build_error())
             else:
                 self._waiting.append((revision, future))
                 self._changed.notify_all()
         return future
-
-    def wait_until_current(self, revision: int, timeout_s: float) -> int:
-        """Block until the snapshot is at ``revision`` or later; the revision that serves.
-
-        Raises
-        ------
-        TimeoutError
-            If it takes longer.
-        """
-        return self.when_current(revision).result(timeout_s)
 
     def _apply(self, changes: Changes) -> None:
         written = {model.object_id: model for model in changes.written}
@@ -260,12 +236,13 @@ class LiveCatalogue:
         while not self._stopping:
             with self._changed:
                 self._changed.wait_for(self._has_work, timeout=RETIREMENT_S if self._retired else None)
-            self._drop_retired()
+            now_s = self._clock.monotonic()
+            self._retired = [(due_s, old) for due_s, old in self._retired if due_s > now_s]
             if self._has_work() and self._rest():
                 self._build_next()
 
     def _has_work(self) -> bool:
-        return self._stopping or self.revision > self._tried_revision
+        return self._stopping or self._content.revision > self._tried_revision
 
     def _rest(self) -> bool:
         """Wait until the next index is due: a stream of changes must not keep a core busy. False: stopped."""
@@ -274,43 +251,36 @@ class LiveCatalogue:
             self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=rest_s)
             return not self._stopping
 
-    def _drop_retired(self) -> None:
-        now_s = self._clock.monotonic()
-        self._retired = [(due_s, old) for due_s, old in self._retired if due_s > now_s]
-
     def _build_next(self) -> None:
-        content = self._content
-        models, revision = content.models, content.revision
+        models, revision = self._content.models, self._content.revision
         started_s = self._clock.monotonic()
+        built: ObjectRecognizer | None = None
+        problem = ""
         try:
             # In the order of ids, as after a restart: ties are then always broken alike.
             built = self._build([models[key] for key in sorted(models)], self._settings)
         except Exception as error:  # noqa: BLE001  whatever a backend raises: the old index goes on serving
-            self._finish(
-                revision, None, str(error) if isinstance(error, NearsightError) else repr(error), 0.0
-            )
+            problem = str(error) if isinstance(error, NearsightError) else repr(error)
             self._log.error("index not built, the old one serves", revision=revision, exc_info=True)
-            return
-        build_ms = (self._clock.monotonic() - started_s) * 1e3
-        self._finish(revision, Snapshot(built, revision), "", build_ms)
-        self._log.info("index serves", revision=revision, objects=len(models), build_ms=round(build_ms))
-
-    def _finish(self, revision: int, snapshot: Snapshot | None, problem: str, build_ms: float) -> None:
+        ended_s = self._clock.monotonic()
+        build_ms = (ended_s - started_s) * 1e3
         with self._changed:
-            self._tried_revision = revision
-            self._problem = problem
-            now_s = self._clock.monotonic()
-            if snapshot is not None:
-                self._retired.append((now_s + RETIREMENT_S, self._snapshot))
-                self._snapshot, self._last_build_ms = snapshot, build_ms
-            self._rest_until_s = now_s + build_ms / 1e3 * (1 / UNASKED_BUILD_SHARE - 1)
+            self._tried_revision, self._problem = revision, problem
+            self._rest_until_s = ended_s
+            if built is not None:
+                self._retired.append((ended_s + RETIREMENT_S, self._recognizer))
+                self._recognizer, self._indexed_revision = built, revision
+                self._last_build_ms = build_ms
+                self._rest_until_s += build_ms / 1e3 * (1 / UNASKED_BUILD_SHARE - 1)
             due = [future for wanted, future in self._waiting if wanted <= revision]
             self._waiting = [item for item in self._waiting if item[0] > revision]
         for future in due:
-            if snapshot is not None:
-                future.set_result(snapshot.revision)
-            else:
+            if built is None:
                 future.set_exception(self._build_error())
+            else:
+                future.set_result(revision)
+        if built is not None:
+            self._log.info("index serves", revision=revision, objects=len(models), build_ms=round(build_ms))
 
     def _build_error(self) -> InternalError:
         return InternalError(
@@ -321,3 +291,7 @@ class LiveCatalogue:
 
 def _without(values: Mapping[str, V], keys: Set[str]) -> dict[str, V]:
     return {key: value for key, value in values.items() if key not in keys}
+
+
+def _stopped() -> Unavailable:
+    return Unavailable("the cloud is stopping; what was added is kept")

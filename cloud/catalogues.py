@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 
 from nearsight.cloud.catalogue import LiveCatalogue, Progress
-from nearsight.cloud.names import check_catalogue_name
-from nearsight.cloud.store import CatalogueStore, unknown_catalogue
+from nearsight.cloud.store import CatalogueStore, choose_catalogue
+from nearsight.cloud.training import check_catalogue_name
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import InvalidArgument, NearsightError, Unavailable
+from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.settings import RecognitionSettings
 
@@ -106,17 +106,9 @@ class Catalogues:
             If it is not loaded yet.
         """
         known = {catalogue.name: catalogue for catalogue in self.all()}
-        if name in known:
-            return known[name]
-        if not self._loaded:
+        if name not in known and not self._loaded:
             raise Unavailable("the cloud is still loading its catalogues", advice="try again in a moment")
-        if name:
-            raise unknown_catalogue(name, known)
-        if len(known) == 1:
-            return next(iter(known.values()))
-        if known:
-            raise InvalidArgument("no catalogue named", advice=f"choose one of: {', '.join(known)}")
-        raise unknown_catalogue(name, known)
+        return known[choose_catalogue(name, known)]
 
     def check_name(self, name: str) -> None:
         """Raise unless `get_or_create` would find or begin a catalogue of this name.
@@ -144,8 +136,9 @@ class Catalogues:
             If the catalogues are not loaded yet.
         """
         self.check_name(name)
-        known = {catalogue.name for catalogue in self.all()}
-        return self._add(name) if name and name not in known else self.get(name)
+        with self._lock:
+            known = name in self._by_name
+        return self._add(name) if name and not known else self.get(name)
 
     def _add(self, name: str, progress: Progress | None = None) -> LiveCatalogue:
         catalogue = LiveCatalogue(name, self.store, self._settings, clock=self._clock)
@@ -188,7 +181,7 @@ class Catalogues:
             return
         for info in self.store.catalogues():
             catalogue = self._by_name.get(info.name) or self._add(info.name)
-            if catalogue.revision < info.revision:
+            if catalogue.content.revision < info.revision:
                 catalogue.refresh()
                 self._log.info(
                     "another process changed a catalogue", catalogue=info.name, revision=info.revision

@@ -6,13 +6,21 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.options import (
+    AnnounceOption,
+    ConfigOption,
+    JsonOption,
+    KeyOption,
+    ServerKeyOption,
+    SetOption,
+    flag_overrides,
+)
 from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
 from nearsight.common.errors import INTERRUPTED, InvalidArgument
 
@@ -40,18 +48,9 @@ CloudOption = Annotated[
     str | None,
     typer.Option("--cloud", metavar="ENDPOINT", help="A running cloud instead: tcp://127.0.0.1:7000"),
 ]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option("--key", metavar="FILE", help="Your secret key, for a cloud that uses encryption."),
-]
-ServerKeyOption = Annotated[
-    str | None,
-    typer.Option("--server-key", metavar="KEY", help="Public key of that cloud, or the file that holds it."),
-]
 CatalogueOption = Annotated[
     str, typer.Option("--catalogue", metavar="NAME", help="Which catalogue. Default: the only one.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -135,10 +134,10 @@ def list_catalogues(
     with _open(settings, _Place(database, cloud, key, server_key), "") as access:
         infos = access.catalogues()
     if as_json:
-        print_json([{"name": i.name, "objects": i.objects, "revision": i.revision} for i in infos])
+        print_json([asdict(info) for info in infos])
         return
     columns = ("catalogue", "objects", "revision")
-    print_table(columns, [(i.name, i.objects, i.revision) for i in infos], right=columns[1:])
+    print_table(columns, [astuple(info) for info in infos], right=columns[1:])
 
 
 @objects_app.command("list")
@@ -180,13 +179,13 @@ def add_object(
     config: ConfigOption = None,
 ) -> None:
     """Add one object, or replace the one of the same id. In a running cloud it is recognised on return."""
-    from nearsight.cloud.names import check_object
-    from nearsight.cloud.training import NewObject
+    from nearsight.cloud.ingestion import read_image
+    from nearsight.cloud.training import NewObject, check_object
 
     object_id = object_id or images[0].stem
     details = _pairs(metadata or [])
     check_object(object_id, label, details)
-    item = NewObject(object_id, label or object_id, tuple(_read(path) for path in images), details)
+    item = NewObject(object_id, label or object_id, tuple(read_image(path) for path in images), details)
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access:
         outcome = access.put([item])
@@ -248,38 +247,27 @@ class _Place:
 def _open(
     settings: CloudSettings, place: _Place, catalogue: str, *, create: bool = False
 ) -> Iterator[CatalogueAccess]:
-    if place.cloud and place.database:
-        raise InvalidArgument("both --database and --cloud are given", advice="name the one that is meant")
-    with ExitStack() as stack:
-        if place.cloud:
-            yield _remote(stack, place.cloud, place.key, place.server_key, catalogue)
-        else:
-            yield _local(stack, settings, catalogue, create=create)
-
-
-def _remote(
-    stack: ExitStack, endpoint: str, key: Path | None, server_key: str | None, catalogue: str
-) -> CatalogueAccess:
-    from nearsight.cloud.remote_catalogue import RemoteCatalogue
-    from nearsight.common.rpc.client import Channel
-    from nearsight.common.rpc.security import ClientSecurity
-
-    if (key is None) != (server_key is None):
-        raise InvalidArgument("--key and --server-key belong together", advice="see `nearsight keys --help`")
-    security = ClientSecurity(key, server_key) if key and server_key else None
-    channel = stack.enter_context(Channel(endpoint, client_id=f"shell-{os.getpid()}", security=security))
-    return RemoteCatalogue(channel, catalogue)
-
-
-def _local(stack: ExitStack, settings: CloudSettings, catalogue: str, *, create: bool) -> CatalogueAccess:
-    from nearsight.cloud.database_catalogue import DatabaseCatalogue
+    from nearsight.cloud.access import DatabaseCatalogue, RemoteCatalogue
     from nearsight.cloud.store import CatalogueStore
     from nearsight.cloud.training import ObjectTrainer
     from nearsight.common.recognition.object_recognizer import pin_threads
+    from nearsight.common.rpc.client import Channel
+    from nearsight.common.rpc.security import ClientSecurity
 
-    pin_threads()
-    store = stack.enter_context(CatalogueStore(settings.database, create=create))
-    return DatabaseCatalogue(store, catalogue, ObjectTrainer(settings.recognition))
+    if place.cloud and place.database:
+        raise InvalidArgument("both --database and --cloud are given", advice="name the one that is meant")
+    if place.cloud:
+        if (place.key is None) != (place.server_key is None):
+            raise InvalidArgument(
+                "--key and --server-key belong together", advice="see `nearsight keys --help`"
+            )
+        security = ClientSecurity(place.key, place.server_key) if place.key and place.server_key else None
+        with Channel(place.cloud, client_id=f"shell-{os.getpid()}", security=security) as channel:
+            yield RemoteCatalogue(channel, catalogue)
+    else:
+        pin_threads()
+        with CatalogueStore(settings.database, create=create) as store:
+            yield DatabaseCatalogue(store, catalogue, ObjectTrainer(settings.recognition))
 
 
 class _Bar:
@@ -335,15 +323,3 @@ def _pairs(assignments: Sequence[str]) -> dict[str, str]:
             raise InvalidArgument(f"--metadata {assignment}: not of the form KEY=VALUE")
         pairs[name.strip()] = value.strip()
     return pairs
-
-
-def _read(path: Path) -> bytes:
-    from nearsight.cloud.ingestion import MAX_IMAGE_BYTES
-    from nearsight.common.errors import ImageTooLarge, NotFound
-
-    try:
-        if path.stat().st_size > MAX_IMAGE_BYTES:
-            raise ImageTooLarge(f"{path} has more than {MAX_IMAGE_BYTES} bytes", advice="scale it down first")
-        return path.read_bytes()
-    except OSError as error:
-        raise NotFound(f"cannot read {path}: {error.strerror}", advice="check the path") from error

@@ -7,7 +7,7 @@ to come back. Stop order is the reverse, with requests in progress finished firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -21,13 +21,11 @@ from nearsight.cloud.settings import CloudSettings
 from nearsight.cloud.store import CatalogueStore
 from nearsight.cloud.training import ObjectTrainer
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.config.base import SecuritySettings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer
 
 
@@ -76,6 +74,11 @@ class CloudDaemon:
             If the port is taken.
         """
         settings = self._settings
+        if settings.security.secret_key_file is not None and settings.security.allowed_clients is None:
+            raise ConfigurationError(
+                "security.secret_key_file is set, security.allowed_clients is not",
+                advice="name the folder with the public keys of the clients that may connect",
+            )
         self._store = CatalogueStore(settings.database)
         self._catalogues = Catalogues(
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=self._clock
@@ -89,7 +92,23 @@ class CloudDaemon:
             max_pending=settings.intake.max_pending,
         )
         try:
-            self._server = self._build_server(trainer, extractor)
+            self._server = RpcServer(
+                [
+                    RecognitionService(self._catalogues, extractor),
+                    CatalogueService(
+                        self._catalogues,
+                        self._intake,
+                        training=trainer.fingerprint,
+                        max_response_bytes=settings.server.max_message_bytes // 2,
+                    ),
+                    HealthService("cloud", __version__, self.ready, self.details),
+                ],
+                tier="cloud",
+                settings=settings.server,
+                security=settings.security.for_server(),
+                clock=self._clock,
+                observer=self._metrics,
+            )
             self._server.start()
             self._catalogues.load()
         except BaseException:
@@ -124,38 +143,6 @@ class CloudDaemon:
         facts.append(("queue length", str(self.server.queue_length)))
         return facts
 
-    def _build_server(self, trainer: ObjectTrainer, extractor: OrbExtractor) -> RpcServer:
-        settings = self._settings
-        services = (
-            RecognitionService(self._catalogues, extractor),
-            CatalogueService(
-                self._catalogues,
-                self._intake,
-                training=trainer.fingerprint,
-                max_response_bytes=settings.server.max_message_bytes // 2,
-            ),
-            HealthService("cloud", __version__, self.ready, self.details),
-        )
-        return RpcServer(
-            services,
-            tier="cloud",
-            settings=settings.server,
-            security=_server_security(settings.security),
-            clock=self._clock,
-            observer=self._metrics,
-        )
-
-
-def _server_security(keys: SecuritySettings) -> ServerSecurity | None:
-    if keys.secret_key_file is None:
-        return None
-    if keys.allowed_clients is None:
-        raise ConfigurationError(
-            "security.secret_key_file is set, security.allowed_clients is not",
-            advice="name the folder with the public keys of the clients that may connect",
-        )
-    return ServerSecurity(keys.secret_key_file, keys.allowed_clients)
-
 
 def _describe(state: IndexState, backend: str) -> str:
     text = f"{state.objects} objects, revision {state.revision}, index {backend}"
@@ -175,14 +162,17 @@ class _CatalogueCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """One gauge per fact, labelled with the catalogue."""
         states = {catalogue.name: catalogue.state for catalogue in self._catalogues.all()}
-        facts: dict[str, tuple[str, Callable[[IndexState], float]]] = {
-            "objects": ("Objects in the catalogue.", lambda state: state.objects),
-            "revision": ("Revision of the catalogue.", lambda state: state.revision),
-            "indexed_revision": ("Revision that answers.", lambda state: state.indexed_revision),
-            "index_build_seconds": ("Time that the index took.", lambda state: state.last_build_ms / 1e3),
-        }
-        for name, (text, value) in facts.items():
+        for name, text, values in (
+            ("objects", "Objects in the catalogue.", [one.objects for one in states.values()]),
+            ("revision", "Revision of the catalogue.", [one.revision for one in states.values()]),
+            ("indexed_revision", "Revision that answers.", [one.indexed_revision for one in states.values()]),
+            (
+                "index_build_seconds",
+                "Time that the index took.",
+                [one.last_build_ms / 1e3 for one in states.values()],
+            ),
+        ):
             gauge = GaugeMetricFamily(f"nearsight_cloud_{name}", text, labels=["catalogue"])
-            for catalogue, state in states.items():
-                gauge.add_metric([catalogue], value(state))
+            for catalogue, value in zip(states, values, strict=True):
+                gauge.add_metric([catalogue], value)
             yield gauge

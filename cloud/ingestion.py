@@ -1,22 +1,29 @@
 """Taking a folder of reference images into a catalogue: in parallel, resumable, with a report.
 
-The way is the same whether the objects go straight into a database or to a running cloud: batches of files
-are read, what the target already has is passed over, the rest is handed to the target. Each batch is durable
-when it is done; a crash loses at most the batches in flight, and running again goes on from there.
+::
+
+    DIR/references/mona-lisa.jpg       the stem is the object's id; DIR may hold the images directly, too
+    DIR/references/mona-lisa__2.jpg    a second view of the same object
+    DIR/objects.csv                    optional, here or beside the images: object_id,label and any columns
+
+The way is the same whether the objects go into a database or to a running cloud: batches of files are read,
+what the target already has is passed over, the rest is handed to the target. Each batch is durable when it is
+done. A crash loses at most the batches in flight, and running again goes on from there.
 """
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nearsight.cloud.access import BatchOutcome, CatalogueAccess
-from nearsight.cloud.names import check_object
-from nearsight.cloud.references import ReferenceImages, read_reference_folder
-from nearsight.cloud.training import NewObject
-from nearsight.common.errors import InvalidArgument
+from nearsight.cloud.access import CatalogueAccess
+from nearsight.cloud.store import PutOutcome
+from nearsight.cloud.training import NewObject, check_object
+from nearsight.common.errors import ImageTooLarge, InvalidArgument, NotFound
 
 BATCH_OBJECTS = 16
 BATCH_BYTES = 8 * 2**20
@@ -27,6 +34,14 @@ MAX_IMAGE_BYTES = 20 * 2**20
 
 Progress = Callable[[int, int], None]
 """Called with the objects dealt with so far and their total."""
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".avif"}
+)
+"""Files taken for images. Not all can be decoded: those that cannot are reported, not passed over."""
+
+_VIEW = re.compile(r"(?P<object_id>.+)__(?P<view>\d+)")
+_LAYOUT = "name a folder of images, or one that holds them in references/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +75,11 @@ class IngestionReport:
         """Objects dealt with."""
         return len(self.added) + len(self.replaced) + len(self.unchanged) + len(self.rejected)
 
-    def merge(self, other: IngestionReport) -> None:
-        """Add the lists of another report to this one."""
+    def include(self, other: IngestionReport | PutOutcome) -> None:
+        """Add the ids of another report, or of a batch, to this one."""
         self.added += other.added
         self.replaced += other.replaced
         self.unchanged += other.unchanged
-        self.problems += other.problems
 
 
 def ingest_folder(
@@ -80,8 +94,8 @@ def ingest_folder(
     Parameters
     ----------
     folder : Path
-        See `nearsight.cloud.references`.
-    target : IngestionTarget
+        In the layout that this module states.
+    target : CatalogueAccess
         The database or the running cloud that they go to.
     threads : int
         Batches in work at the same time.
@@ -102,11 +116,9 @@ def ingest_folder(
     """
     found = read_reference_folder(folder)
     total = len(found.objects) + len(found.without_image)
-    report = IngestionReport(total)
-    report.problems += [
-        Problem(object_id, None, "listed in objects.csv, but there is no image", rejected=True)
-        for object_id in found.without_image
-    ]
+    reason = "listed in objects.csv, but there is no image"
+    missing = [Problem(object_id, None, reason, rejected=True) for object_id in found.without_image]
+    report = IngestionReport(total, problems=missing)
     batches = _Batches(report, progress)
     stored = target.stored()
     batches.show_progress()
@@ -154,7 +166,8 @@ class _Batches:
     def complete(self) -> None:
         """Add every batch that ended to the report."""
         for report in self._finished():
-            self._report.merge(report)
+            self._report.include(report)
+            self._report.problems += report.problems
 
     def _finished(self) -> list[IngestionReport]:
         return [batch.result() for batch in self._all if batch.done() and not batch.cancelled()]
@@ -203,7 +216,16 @@ def _ingest_batch(
         new.append(candidate)
         used[item.object_id] = list(images)
     if new:
-        _add_outcome(report, target.put(new), used)
+        outcome = target.put(new)
+        report.include(outcome)
+        report.problems += [
+            Problem(one.object_id, used[one.object_id][0], one.reason, rejected=True)
+            for one in outcome.rejected
+        ]
+        report.problems += [
+            Problem(one.object_id, used[one.object_id][one.image], one.reason, rejected=False)
+            for one in outcome.skipped
+        ]
     return report
 
 
@@ -212,24 +234,128 @@ def _read_images(item: ReferenceImages) -> tuple[dict[Path, bytes], list[Problem
     failed: dict[Path, str] = {}
     for path in item.paths:
         try:
-            size_bytes = path.stat().st_size
-            if size_bytes > MAX_IMAGE_BYTES:
-                failed[path] = f"the file has {size_bytes} bytes, the limit is {MAX_IMAGE_BYTES}"
-            else:
-                images[path] = path.read_bytes()
-        except OSError as error:
-            failed[path] = f"cannot be read: {error.strerror}"
+            images[path] = read_image(path)
+        except (ImageTooLarge, NotFound) as error:
+            failed[path] = error.message
     last = None if images else item.paths[-1]
     return images, [Problem(item.object_id, path, reason, path == last) for path, reason in failed.items()]
 
 
-def _add_outcome(report: IngestionReport, outcome: BatchOutcome, used: Mapping[str, Sequence[Path]]) -> None:
-    report.added += outcome.added
-    report.replaced += outcome.replaced
-    report.unchanged += outcome.unchanged
-    for rejection in outcome.rejected:
-        path = used[rejection.object_id][0]
-        report.problems.append(Problem(rejection.object_id, path, rejection.reason, rejected=True))
-    for image in outcome.skipped:
-        path = used[image.object_id][image.image]
-        report.problems.append(Problem(image.object_id, path, image.reason, rejected=False))
+def read_image(path: Path) -> bytes:
+    """The bytes of an image file.
+
+    Raises
+    ------
+    ImageTooLarge
+        If it has more than `MAX_IMAGE_BYTES`; it is then not read.
+    NotFound
+        If it cannot be read.
+    """
+    try:
+        size_bytes = path.stat().st_size
+        if size_bytes > MAX_IMAGE_BYTES:
+            raise ImageTooLarge(
+                f"{path.name} has {size_bytes} bytes, the limit is {MAX_IMAGE_BYTES}",
+                advice="scale it down first",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFound(f"cannot read {path.name}: {error.strerror}", advice="check the path") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceImages:
+    """One object as found on disk."""
+
+    object_id: str
+    label: str
+    paths: tuple[Path, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFolder:
+    """The objects of a folder, by id, and ids that ``objects.csv`` lists without there being an image."""
+
+    objects: tuple[ReferenceImages, ...]
+    without_image: tuple[str, ...]
+
+
+def read_reference_folder(folder: Path) -> ReferenceFolder:
+    """List the objects of a folder without opening an image.
+
+    Raises
+    ------
+    NotFound
+        If there is no such folder, or no image in it.
+    InvalidArgument
+        If it is a file, two files are the same view of one object, or ``objects.csv`` is malformed.
+    """
+    if not folder.is_dir():
+        if folder.exists():
+            raise InvalidArgument(f"{folder} is a file", advice=_LAYOUT)
+        raise NotFound(f"there is no folder {folder}", advice="check the path")
+    inner = _child(folder, "references")
+    images, above = (
+        (inner, folder) if inner is not None and inner.is_dir() else (folder, folder.absolute().parent)
+    )
+    paths = _object_paths(images)
+    table = _child(images, "objects.csv") or _child(above, "objects.csv")
+    details = _read_table(table) if table else {}
+    objects = tuple(_reference(object_id, paths[object_id], details) for object_id in sorted(paths))
+    return ReferenceFolder(objects, tuple(sorted(details.keys() - paths.keys())))
+
+
+def _object_paths(images: Path) -> dict[str, tuple[Path, ...]]:
+    views: dict[str, dict[int, Path]] = {}
+    for path in sorted(images.iterdir()):
+        if path.name.startswith(".") or path.suffix.lower() not in IMAGE_SUFFIXES or not path.is_file():
+            continue
+        match = _VIEW.fullmatch(path.stem)
+        object_id, view = (match["object_id"], int(match["view"])) if match else (path.stem, 1)
+        taken = views.setdefault(object_id, {})
+        if view in taken:
+            raise InvalidArgument(
+                f"{taken[view].name} and {path.name} in {images} are the same view of {object_id!r}",
+                advice="name further views of one object ID__2.jpg, ID__3.jpg, …",
+            )
+        taken[view] = path
+    if not views:
+        raise NotFound(f"there are no images in {images}", advice=_LAYOUT)
+    return {object_id: tuple(path for _, path in sorted(taken.items())) for object_id, taken in views.items()}
+
+
+def _reference(
+    object_id: str, paths: tuple[Path, ...], details: Mapping[str, Mapping[str, str]]
+) -> ReferenceImages:
+    row = details.get(object_id, {})
+    metadata = {name: value for name, value in row.items() if name not in {"object_id", "label"} and value}
+    return ReferenceImages(object_id, row.get("label") or object_id, paths, metadata)
+
+
+def _child(folder: Path, name: str) -> Path | None:
+    return next((entry for entry in sorted(folder.iterdir()) if entry.name.lower() == name), None)
+
+
+def _read_table(path: Path) -> dict[str, dict[str, str]]:
+    """Rows of ``objects.csv`` by object id."""
+    rows: dict[str, dict[str, str]] = {}
+    advice = "it needs a header with object_id, usually object_id,label and further columns"
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            if "object_id" not in (reader.fieldnames or ()):
+                raise InvalidArgument(f"{path}, line 1: there is no column object_id", advice=advice)
+            for row in reader:
+                where = f"{path}, line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise InvalidArgument(
+                        f"{where}: the number of fields differs from the header's", advice=advice
+                    )
+                values = {name: value.strip() for name, value in row.items()}
+                if values["object_id"] in rows:
+                    raise InvalidArgument(f"{where}: {values['object_id']!r} occurs twice", advice=advice)
+                rows[values["object_id"]] = values
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidArgument(f"cannot read {path}: {error}", advice="save it as CSV in UTF-8") from error
+    return rows

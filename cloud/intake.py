@@ -11,21 +11,13 @@ import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from nearsight.cloud.catalogue import LiveCatalogue
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.store import PutOutcome
-from nearsight.cloud.training import NewObject, ObjectTrainer, Rejection, TrainingOutcome
+from nearsight.cloud.training import NewObject, ObjectTrainer, Rejection
+from nearsight.common.background.futures import flat, pending, then
 from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unavailable
-
-
-@dataclass(frozen=True, slots=True)
-class IntakeOutcome:
-    """What became of the objects of one call."""
-
-    stored: PutOutcome
-    training: TrainingOutcome
 
 
 class ObjectIntake:
@@ -60,7 +52,7 @@ class ObjectIntake:
         *,
         index_later: bool,
         nobody_waits: Callable[[], bool] = lambda: False,
-    ) -> Future[IntakeOutcome]:
+    ) -> Future[PutOutcome]:
         """Train and store objects.
 
         Parameters
@@ -89,75 +81,53 @@ class ObjectIntake:
                 f"{self._max_pending} calls that add objects are in work",
                 advice="send the objects again later",
             )
-        answer: Future[IntakeOutcome] = Future()
-        answer.set_running_or_notify_cancel()
+
+        def work() -> Future[PutOutcome]:
+            try:
+                if self._stopping:
+                    raise Unavailable("the cloud is stopping")
+                if nobody_waits():
+                    raise DeadlineExceeded("the caller does not wait any more")
+                outcome, live = self._train_and_store(catalogue, objects)
+            finally:
+                self._room.release()
+            if live is not None and not index_later:
+                return then(live.when_current(outcome.revision), lambda _: outcome)
+            stored: Future[PutOutcome] = pending()
+            stored.set_result(outcome)
+            return stored
+
         try:
-            self._pool.submit(self._work, answer, catalogue, objects, index_later, nobody_waits)
+            return flat(self._pool.submit(work))
         except RuntimeError as error:  # the pool is shut down
             self._room.release()
             raise Unavailable("the cloud is stopping") from error
-        return answer
 
     def stop(self) -> None:
         """Finish what is in work; answer what is not begun with `Unavailable`."""
         self._stopping = True
         self._pool.shutdown()
 
-    def _work(
-        self,
-        answer: Future[IntakeOutcome],
-        catalogue: str,
-        objects: Sequence[NewObject],
-        index_later: bool,
-        nobody_waits: Callable[[], bool],
-    ) -> None:
-        try:
-            if self._stopping:
-                raise Unavailable("the cloud is stopping")
-            if nobody_waits():
-                raise DeadlineExceeded("the caller does not wait any more")
-            outcome, live = self._train_and_store(catalogue, objects)
-        except BaseException as error:  # noqa: BLE001  handed to whoever waits for the answer
-            answer.set_exception(error)
-            return
-        finally:
-            self._room.release()
-        if index_later or live is None:
-            answer.set_result(outcome)
-            return
-        live.when_current(outcome.stored.revision).add_done_callback(
-            lambda current: _pass_on(current, answer, outcome)
-        )
-
     def _train_and_store(
         self, catalogue: str, objects: Sequence[NewObject]
-    ) -> tuple[IntakeOutcome, LiveCatalogue | None]:
-        once, repeated = _without_repetitions(objects)
-        training = self._trainer.train(once)
-        training = TrainingOutcome(training.trained, training.rejected + repeated, training.skipped)
+    ) -> tuple[PutOutcome, LiveCatalogue | None]:
+        first: dict[str, NewObject] = {}
+        repeated = [item for item in objects if first.setdefault(item.object_id, item) is not item]
+        training = self._trainer.train([*first.values()])
+        rejected = training.rejected + tuple(
+            Rejection(item.object_id, "the id occurs more than once in the call") for item in repeated
+        )
+        live: LiveCatalogue | None = None
+        outcome = PutOutcome()
         if training.trained:
             live = self._catalogues.get_or_create(catalogue)
-            return IntakeOutcome(live.put(training.trained), training), live
-        nothing = PutOutcome((), (), (), 0)
-        try:
-            live = self._catalogues.get(catalogue)
-        except NotFound:
-            if objects:  # all were rejected: no reason to begin a catalogue
-                return IntakeOutcome(nothing, training), None
-            raise
-        return IntakeOutcome(dataclasses.replace(nothing, revision=live.revision), training), live
-
-
-def _without_repetitions(objects: Sequence[NewObject]) -> tuple[list[NewObject], tuple[Rejection, ...]]:
-    first: dict[str, NewObject] = {}
-    repeated = [item for item in objects if first.setdefault(item.object_id, item) is not item]
-    reason = "the id occurs more than once in the call"
-    return list(first.values()), tuple(Rejection(item.object_id, reason) for item in repeated)
-
-
-def _pass_on(current: Future[int], answer: Future[IntakeOutcome], outcome: IntakeOutcome) -> None:
-    error = current.exception()
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(outcome)
+            outcome = live.put(training.trained)
+        else:
+            try:
+                live = self._catalogues.get(catalogue)
+                outcome = PutOutcome(revision=live.content.revision)
+            except NotFound:
+                if not objects:
+                    raise
+                # All were rejected: no reason to begin a catalogue.
+        return dataclasses.replace(outcome, rejected=rejected, skipped=training.skipped), live

@@ -14,36 +14,18 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.cloud.catalogue import Content
 from nearsight.cloud.catalogues import Catalogues
-from nearsight.cloud.intake import IntakeOutcome, ObjectIntake
-from nearsight.cloud.store import StoredObject
+from nearsight.cloud.intake import ObjectIntake
+from nearsight.cloud.store import PutOutcome, StoredObject
 from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject
 from nearsight.common.background.futures import then
+from nearsight.common.catalogue.answers import add_models
 from nearsight.common.errors import InvalidArgument, InvalidMessage
-from nearsight.common.recognition.codec import (
-    features_from_proto,
-    object_model_to_proto,
-    recognized_object_to_proto,
-)
+from nearsight.common.recognition.codec import features_from_proto, recognized_object_to_proto
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.object_recognizer import recognize_image
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.protos import catalogue_pb2, recognition_pb2
-from nearsight.protos.catalogue_pb2 import (
-    AddObjectsRequest,
-    AddObjectsResponse,
-    CatalogueSummary,
-    GetObjectModelsRequest,
-    GetObjectModelsResponse,
-    ListCataloguesRequest,
-    ListCataloguesResponse,
-    ListObjectsRequest,
-    ListObjectsResponse,
-    ObjectSummary,
-    RejectedObject,
-    RemoveObjectsRequest,
-    RemoveObjectsResponse,
-    SkippedImage,
-)
+from nearsight.protos import catalogue_pb2 as pb
+from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
 ANSWERED_BY = "cloud"
@@ -70,21 +52,28 @@ class RecognitionService(Service):
     def recognize(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
         """Recognise the image in blob 0, or the features in the blobs that the message names.
 
-        Nobody is asked after the cloud, so it looks again at an image that is unknown at first.
+        No tier comes after the cloud, so it looks again at an image that is unknown at first.
         """
         recognizer = self._catalogues.get(context.catalogue).recognizer
         kind = request.WhichOneof("input")
         if kind == "features":
             features = features_from_proto(request.features, context.blobs).strongest(MAX_QUERY_FEATURES)
-            found = recognizer.recognize(features).found
+            result = recognizer.recognize(features)
         elif kind == "image":
-            image = _image(request, context)
-            found = recognize_image(
-                image, recognizer, self._extractor, go_on=lambda: not context.deadline.expired()
-            ).found
+            sizes = [len(blob) for blob in context.blobs]
+            if sizes != [request.image.size_bytes]:
+                raise InvalidMessage(
+                    f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}"
+                )
+            result = recognize_image(
+                context.blobs[0],
+                recognizer,
+                self._extractor,
+                go_on=lambda: not context.deadline.expired(),
+            )
         else:
             raise InvalidArgument("the request holds neither an image nor features")
-        message = recognized_object_to_proto(found) if found else None
+        message = recognized_object_to_proto(result.found) if result.found else None
         return RecognizeResponse(object=message, answered_by=ANSWERED_BY)
 
 
@@ -103,7 +92,7 @@ class CatalogueService(Service):
         Models beyond this are left out of a response and named.
     """
 
-    descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
+    descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Catalogue"]
 
     def __init__(
         self, catalogues: Catalogues, intake: ObjectIntake, *, training: str, max_response_bytes: int
@@ -114,48 +103,42 @@ class CatalogueService(Service):
         self._max_response_bytes = max_response_bytes
 
     def get_object_models(
-        self, request: GetObjectModelsRequest, context: CallContext
-    ) -> GetObjectModelsResponse:
+        self, request: pb.GetObjectModelsRequest, context: CallContext
+    ) -> pb.GetObjectModelsResponse:
         """Models of the newest revision, in the order asked for; at least one if any exists."""
         wanted = _ids(request.object_ids)
         content = self._catalogues.get(context.catalogue).content
-        response = GetObjectModelsResponse(revision=content.revision)
-        room_bytes = self._max_response_bytes
-        for object_id in wanted:
-            model = content.models.get(object_id)
-            if model is None:
-                response.missing.append(object_id)
-                continue
-            if response.left_out or (response.models and model.size_bytes > room_bytes):
-                response.left_out.append(object_id)
-                continue
-            message, blobs = object_model_to_proto(model, len(context.response_blobs))
-            response.models.append(message)
-            context.response_blobs.extend(blobs)
-            room_bytes -= message.ByteSize() + sum(map(len, blobs))
+        models = [content.models[name] for name in wanted if name in content.models]
+        missing = [name for name in wanted if name not in content.models]
+        response = pb.GetObjectModelsResponse(missing=missing, revision=content.revision)
+        add_models(response, context.response_blobs, models, self._max_response_bytes)
         return response
 
-    def list_objects(self, request: ListObjectsRequest, context: CallContext) -> ListObjectsResponse:
+    def list_objects(self, request: pb.ListObjectsRequest, context: CallContext) -> pb.ListObjectsResponse:
         """Everything in the catalogue, by id. What is listed can be fetched."""
         del request
         catalogue = self._catalogues.get(context.catalogue)
         content = catalogue.content
         stored = self._catalogues.store.objects(catalogue.name) if content.revision else ()
         summaries = [self._summary(item, content) for item in stored if item.object_id in content.models]
-        return ListObjectsResponse(objects=summaries, revision=content.revision)
+        return pb.ListObjectsResponse(objects=summaries, revision=content.revision)
 
-    def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
+    def list_catalogues(
+        self, request: pb.ListCataloguesRequest, context: CallContext
+    ) -> pb.ListCataloguesResponse:
         """All catalogues in service, by name."""
         del request, context
         states = {catalogue.name: catalogue.state for catalogue in self._catalogues.all()}
-        return ListCataloguesResponse(
+        return pb.ListCataloguesResponse(
             catalogues=[
-                CatalogueSummary(name=name, objects=state.objects, revision=state.revision)
+                pb.CatalogueSummary(name=name, objects=state.objects, revision=state.revision)
                 for name, state in states.items()
             ]
         )
 
-    def add_objects(self, request: AddObjectsRequest, context: CallContext) -> Future[AddObjectsResponse]:
+    def add_objects(
+        self, request: pb.AddObjectsRequest, context: CallContext
+    ) -> Future[pb.AddObjectsResponse]:
         """Add or replace objects; answered when they are recognised (or stored, with ``index_later``)."""
         objects = _new_objects(request, context)
         adding = self._intake.add(
@@ -164,20 +147,20 @@ class CatalogueService(Service):
         return then(adding, _added_response)
 
     def remove_objects(
-        self, request: RemoveObjectsRequest, context: CallContext
-    ) -> Future[RemoveObjectsResponse]:
+        self, request: pb.RemoveObjectsRequest, context: CallContext
+    ) -> Future[pb.RemoveObjectsResponse]:
         """Remove objects; answered when they are no longer recognised."""
         catalogue = self._catalogues.get(context.catalogue)
         outcome = catalogue.remove(_ids(request.object_ids))
-        response = RemoveObjectsResponse(
+        response = pb.RemoveObjectsResponse(
             removed=outcome.removed, missing=outcome.missing, revision=outcome.revision
         )
         return then(catalogue.when_current(outcome.revision), lambda _: response)
 
-    def _summary(self, item: StoredObject, content: Content) -> ObjectSummary:
-        # The store may be one version ahead of the content: nothing vouches for that version yet.
+    def _summary(self, item: StoredObject, content: Content) -> pb.ObjectSummary:
+        # The store may be one version ahead of the content, which has no digest of that version yet.
         served = content.models[item.object_id].version == item.version
-        return ObjectSummary(
+        return pb.ObjectSummary(
             object_id=item.object_id,
             label=item.label,
             version=item.version,
@@ -188,20 +171,13 @@ class CatalogueService(Service):
         )
 
 
-def _image(request: RecognizeRequest, context: CallContext) -> memoryview:
-    if len(context.blobs) != 1 or len(context.blobs[0]) != request.image.size_bytes:
-        sizes = [len(blob) for blob in context.blobs]
-        raise InvalidMessage(f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}")
-    return context.blobs[0]
-
-
 def _ids(object_ids: Sequence[str]) -> list[str]:
     if len(object_ids) > MAX_IDS:
         raise InvalidArgument(f"{len(object_ids)} ids in one call, the limit is {MAX_IDS}")
     return list(dict.fromkeys(object_ids))
 
 
-def _new_objects(request: AddObjectsRequest, context: CallContext) -> list[NewObject]:
+def _new_objects(request: pb.AddObjectsRequest, context: CallContext) -> list[NewObject]:
     """The objects of a request with their images, which lie in the blobs one after the other."""
     if len(request.objects) > MAX_NEW_OBJECTS:
         raise InvalidArgument(f"{len(request.objects)} objects in one call, the limit is {MAX_NEW_OBJECTS}")
@@ -223,15 +199,15 @@ def _new_objects(request: AddObjectsRequest, context: CallContext) -> list[NewOb
     ]
 
 
-def _added_response(outcome: IntakeOutcome) -> AddObjectsResponse:
-    training, stored = outcome.training, outcome.stored
-    return AddObjectsResponse(
-        added=stored.added,
-        replaced=stored.replaced,
-        unchanged=stored.unchanged,
-        rejected=[RejectedObject(object_id=r.object_id, reason=r.reason) for r in training.rejected],
+def _added_response(outcome: PutOutcome) -> pb.AddObjectsResponse:
+    return pb.AddObjectsResponse(
+        added=outcome.added,
+        replaced=outcome.replaced,
+        unchanged=outcome.unchanged,
+        rejected=[pb.RejectedObject(object_id=one.object_id, reason=one.reason) for one in outcome.rejected],
         skipped=[
-            SkippedImage(object_id=s.object_id, image=s.image, reason=s.reason) for s in training.skipped
+            pb.SkippedImage(object_id=one.object_id, image=one.image, reason=one.reason)
+            for one in outcome.skipped
         ],
-        revision=stored.revision,
+        revision=outcome.revision,
     )

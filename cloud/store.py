@@ -3,8 +3,6 @@
 Why SQLite: one file to copy and back up, transactions, and a second process (an ingestion beside a running
 daemon) is safe. Write-ahead logging lets readers go on while one writer commits; ``synchronous=FULL`` makes
 a commit survive a killed process and a power cut alike.
-
-How the file is opened, and refused if it is not ours or damaged: `nearsight.cloud.database_file`.
 """
 
 from __future__ import annotations
@@ -15,33 +13,55 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from nearsight.cloud.database_file import corrupt, open_database, translated_errors
-from nearsight.cloud.names import check_catalogue_name, check_object
-from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.cloud.training import (
+    Rejection,
+    SkippedImage,
+    TrainedObject,
+    check_catalogue_name,
+    check_object,
+)
+from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.common.operation.database import DatabaseFormat, corrupt, open_database, translated_errors
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
 
+_SCHEMA = """
+CREATE TABLE catalogues (
+    name TEXT PRIMARY KEY NOT NULL,
+    revision INTEGER NOT NULL            -- grows by one with every committed change
+) WITHOUT ROWID;
+CREATE TABLE objects (
+    catalogue TEXT NOT NULL REFERENCES catalogues (name),
+    object_id TEXT NOT NULL,
+    revision INTEGER NOT NULL,           -- of the catalogue, when this object was last written
+    version INTEGER NOT NULL,
+    label TEXT NOT NULL,
+    views INTEGER NOT NULL,
+    content_hash TEXT NOT NULL,
+    training TEXT NOT NULL,
+    model BLOB NOT NULL,
+    PRIMARY KEY (catalogue, object_id)
+);
+CREATE INDEX objects_by_revision ON objects (catalogue, revision);
+CREATE TABLE removed_objects (           -- so that an id that comes back gets a new version
+    catalogue TEXT NOT NULL REFERENCES catalogues (name),
+    object_id TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (catalogue, object_id)
+) WITHOUT ROWID;
+"""
 
-@dataclass(frozen=True, slots=True)
-class TrainedObject:
-    """An object as it goes into the store.
-
-    Attributes
-    ----------
-    model : ObjectModel
-        Its version is assigned by the store.
-    content_hash : str
-        Of everything the caller gave: images, label, metadata. Equal hashes mean that nothing changed.
-    training : str
-        Fingerprint of the settings that it was trained with.
-    """
-
-    model: ObjectModel
-    content_hash: str
-    training: str
+FORMAT = DatabaseFormat(
+    application_id=0x4E53_4344,  # "NSCD"
+    schema_version=1,
+    schema=_SCHEMA,
+    example="cloud.db",
+    begin_advice="check the path, or ingest a folder of images first",
+    recover_advice="nothing was changed: restore a backup, or move it away and ingest again",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +88,24 @@ class CatalogueInfo:
 
 @dataclass(frozen=True, slots=True)
 class PutOutcome:
-    """Ids that were new, that replaced an older version, and that were there already just so."""
+    """What became of new objects.
 
-    added: tuple[str, ...]
-    replaced: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    revision: int
+    Attributes
+    ----------
+    added, replaced, unchanged : tuple of str
+        Ids that were new, that replaced an older version, and that were there already just so.
+    revision : int
+        Of the catalogue after it; 0 if there is none.
+    rejected, skipped : tuple of Rejection, tuple of SkippedImage
+        What could not be trained.
+    """
+
+    added: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    revision: int = 0
+    rejected: tuple[Rejection, ...] = ()
+    skipped: tuple[SkippedImage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +149,7 @@ class CatalogueStore:
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._connection = open_database(path, create=create)
+        self._connection = open_database(path, FORMAT, create=create)
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues, by name."""
@@ -161,8 +193,9 @@ class CatalogueStore:
             revision = self._revision_of(catalogue) + 1
             for item in objects:
                 object_id = item.model.object_id
-                old = self._stored(catalogue, object_id)
-                if old == (item.content_hash, item.training):
+                query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
+                old = self._rows(query, catalogue, object_id)
+                if old == [(item.content_hash, item.training)]:
                     unchanged.append(object_id)
                     continue
                 (replaced if old else added).append(object_id)
@@ -183,17 +216,12 @@ class CatalogueStore:
         with self._transaction():
             revision = self._revision_of(catalogue) + 1
             for object_id in dict.fromkeys(object_ids):
-                key = (catalogue, object_id)
-                if self._stored(*key) is None:
-                    missing.append(object_id)
-                    continue
-                removed.append(object_id)
-                self._connection.execute(
-                    """INSERT INTO removed_objects SELECT catalogue, object_id, ?, version FROM objects
-                       WHERE catalogue = ? AND object_id = ?""",
-                    (revision, *key),
-                )
-                self._connection.execute("DELETE FROM objects WHERE catalogue = ? AND object_id = ?", key)
+                query = "DELETE FROM objects WHERE catalogue = ? AND object_id = ? RETURNING version"
+                versions = self._rows(query, catalogue, object_id)
+                (removed if versions else missing).append(object_id)
+                for (version,) in versions:
+                    gone = (catalogue, object_id, revision, version)
+                    self._connection.execute("INSERT INTO removed_objects VALUES (?, ?, ?, ?)", gone)
             revision = self._commit_revision(catalogue, revision, changed=bool(removed))
         return RemoveOutcome(tuple(removed), tuple(missing), revision)
 
@@ -227,11 +255,8 @@ class CatalogueStore:
             for object_id, data in rows:
                 written.append(self._decode(object_id, data))
                 progress(len(written), total)
-            removed = self._rows(
-                "SELECT object_id FROM removed_objects WHERE catalogue = ? AND revision > ?",
-                catalogue,
-                revision,
-            )
+            query = "SELECT object_id FROM removed_objects WHERE catalogue = ? AND revision > ?"
+            removed = self._rows(query, catalogue, revision)
             return Changes(tuple(written), frozenset(row[0] for row in removed), latest)
 
     def data_version(self) -> int:
@@ -247,19 +272,17 @@ class CatalogueStore:
     def __enter__(self) -> CatalogueStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, translated_errors(self.path):
+        with self._lock, translated_errors(self.path, FORMAT):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         """All or nothing, also when interrupted in the middle."""
-        with self._lock, translated_errors(self.path):
+        with self._lock, translated_errors(self.path, FORMAT):
             self._connection.execute(f"BEGIN {kind}")
             try:
                 yield
@@ -269,10 +292,10 @@ class CatalogueStore:
                 raise
 
     def _revision_of(self, catalogue: str) -> int:
-        names = dict(self._connection.execute("SELECT name, revision FROM catalogues ORDER BY name"))
-        if catalogue not in names:
-            raise unknown_catalogue(catalogue, names)
-        return int(names[catalogue])
+        revisions = dict(self._connection.execute("SELECT name, revision FROM catalogues"))
+        if catalogue not in revisions:
+            raise unknown_catalogue(catalogue, revisions)
+        return int(revisions[catalogue])
 
     def _commit_revision(self, catalogue: str, revision: int, *, changed: bool) -> int:
         if not changed:
@@ -280,42 +303,44 @@ class CatalogueStore:
         self._connection.execute("UPDATE catalogues SET revision = ? WHERE name = ?", (revision, catalogue))
         return revision
 
-    def _stored(self, catalogue: str, object_id: str) -> tuple[str, str] | None:
-        query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
-        found: tuple[str, str] | None = self._connection.execute(query, (catalogue, object_id)).fetchone()
-        return found
-
     def _write(self, catalogue: str, item: TrainedObject, revision: int) -> None:
         key = (catalogue, item.model.object_id)
-        (last,) = self._connection.execute(
-            """SELECT max(version) FROM (
-                   SELECT version FROM objects WHERE catalogue = ?1 AND object_id = ?2
-                   UNION ALL SELECT version FROM removed_objects WHERE catalogue = ?1 AND object_id = ?2)""",
-            key,
-        ).fetchone()
-        model = dataclasses.replace(item.model, version=(last or 0) + 1)
+        query = "SELECT max(version) FROM {} WHERE catalogue = ? AND object_id = ?"
+        last = [self._rows(query.format(table), *key)[0][0] or 0 for table in ("objects", "removed_objects")]
+        model = dataclasses.replace(item.model, version=max(last) + 1)
         self._connection.execute("DELETE FROM removed_objects WHERE catalogue = ? AND object_id = ?", key)
+        data = object_model_to_bytes(model)
+        row = (*key, revision, model.version, model.label, len(model.views), item.content_hash, item.training)
         self._connection.execute(
-            "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *key,
-                revision,
-                model.version,
-                model.label,
-                len(model.views),
-                item.content_hash,
-                item.training,
-                object_model_to_bytes(model),
-            ),
+            "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, data)
         )
 
     def _decode(self, object_id: str, data: bytes) -> ObjectModel:
         try:
             return object_model_from_bytes(data)
         except CorruptStore as error:
-            raise corrupt(
-                self.path, f"the model of object {object_id!r} is damaged: {error.message}"
-            ) from error
+            reason = f"the model of object {object_id!r} is damaged: {error.message}"
+            raise corrupt(self.path, FORMAT, reason) from error
+
+
+def choose_catalogue(name: str, known: Iterable[str]) -> str:
+    """``name`` if there is such a catalogue; the only one there is, if ``name`` is empty.
+
+    Raises
+    ------
+    NotFound
+        If there is none of that name.
+    InvalidArgument
+        If ``name`` is empty and there are several.
+    """
+    names = sorted(known)
+    if name in names:
+        return name
+    if name or not names:
+        raise unknown_catalogue(name, names)
+    if len(names) > 1:
+        raise InvalidArgument("no catalogue was named", advice=f"choose one of: {', '.join(names)}")
+    return names[0]
 
 
 def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:

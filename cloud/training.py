@@ -1,26 +1,69 @@
-"""From an object's images to what the store keeps; one broken image never stops the others.
+"""Objects as they come in: what they may be called, and how their images become models.
 
-Both ways into a catalogue, a folder on disk and the AddObjects call, meet here.
+Both ways into a catalogue, a folder on disk and the AddObjects call, meet here. One broken image never stops
+the others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import xxhash
 
-from nearsight.cloud.names import check_object
-from nearsight.cloud.store import TrainedObject
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor, train_object
+from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor, train_view
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
 
 MAX_IMAGES_PER_OBJECT = 64
+MAX_OBJECT_ID_CHARACTERS = 200
+MAX_LABEL_CHARACTERS = 1_000
+MAX_METADATA_CHARACTERS = 16_384
 
 TRAINING_GENERATION = 2
 """Raise when training gives other models for equal settings: they are then trained again when ingested."""
+
+_CATALOGUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_catalogue_name(name: str) -> str:
+    """Return ``name`` if it can name a catalogue.
+
+    Raises
+    ------
+    InvalidArgument
+        If it is empty, too long or holds anything but letters, digits, ``.``, ``_`` and ``-``.
+    """
+    if not _CATALOGUE_NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{name[:80]!r} cannot name a catalogue",
+            advice="use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit",
+        )
+    return name
+
+
+def check_object(object_id: str, label: str, metadata: Mapping[str, str]) -> None:
+    """Check what describes an object before it is trained and stored.
+
+    Raises
+    ------
+    InvalidArgument
+        If the id is empty, too long or not printable, or label or metadata are too long.
+    """
+    if not object_id or len(object_id) > MAX_OBJECT_ID_CHARACTERS or not object_id.isprintable():
+        raise InvalidArgument(
+            f"{object_id[:80]!r} cannot be an object's id",
+            advice=f"use 1 to {MAX_OBJECT_ID_CHARACTERS} printable characters",
+        )
+    described = sum(len(key) + len(value) for key, value in metadata.items())
+    for what, characters, most in (
+        ("label", len(label), MAX_LABEL_CHARACTERS),
+        ("metadata", described, MAX_METADATA_CHARACTERS),
+    ):
+        if characters > most:
+            raise InvalidArgument(f"{what}: {characters} characters, more than {most}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +85,25 @@ class NewObject:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
         return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedObject:
+    """An object as it goes into the store.
+
+    Attributes
+    ----------
+    model : ObjectModel
+        Its version is assigned by the store.
+    content_hash : str
+        Of everything the caller gave: images, label, metadata. Equal hashes mean that nothing changed.
+    training : str
+        Fingerprint of the settings that it was trained with.
+    """
+
+    model: ObjectModel
+    content_hash: str
+    training: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +163,11 @@ class ObjectTrainer:
         rejected: list[Rejection] = []
         skipped: list[SkippedImage] = []
         for item in objects:
-            views, problems = self._train_views(item)
+            try:
+                views, problems = self._train_views(item)
+            except InvalidArgument as error:
+                rejected.append(Rejection(item.object_id, str(error)))
+                continue
             if views:
                 model = ObjectModel(item.object_id, item.label, tuple(views), metadata=dict(item.metadata))
                 trained.append(TrainedObject(model, item.content_hash, self.fingerprint))
@@ -111,22 +177,14 @@ class ObjectTrainer:
         return TrainingOutcome(tuple(trained), tuple(rejected), tuple(skipped))
 
     def _train_views(self, item: NewObject) -> tuple[list[Features], list[SkippedImage]]:
-        try:
-            check_object(item.object_id, item.label, item.metadata)
-            if not 1 <= len(item.images) <= MAX_IMAGES_PER_OBJECT:
-                raise InvalidArgument(
-                    f"{len(item.images)} images; an object needs 1 to {MAX_IMAGES_PER_OBJECT}"
-                )
-        except InvalidArgument as error:
-            return [], [SkippedImage(item.object_id, 0, str(error))]
+        check_object(item.object_id, item.label, item.metadata)
+        if not 1 <= len(item.images) <= MAX_IMAGES_PER_OBJECT:
+            raise InvalidArgument(f"{len(item.images)} images; an object needs 1 to {MAX_IMAGES_PER_OBJECT}")
         views: list[Features] = []
         problems: list[SkippedImage] = []
         for number, image in enumerate(item.images):
             try:
-                model = train_object(
-                    item.object_id, item.label, [image], self._settings, extractor=self._extractor
-                )
-                views += model.views
+                views.append(train_view(item.object_id, image, self._settings, self._extractor))
             except InvalidArgument as error:  # InvalidImage and ImageTooLarge among them
                 problems.append(SkippedImage(item.object_id, number, str(error)))
         return views, problems

@@ -8,8 +8,8 @@ from typing import ClassVar
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.background.futures import flat, then
+from nearsight.common.catalogue.answers import add_models
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
@@ -100,15 +100,7 @@ class EdgeCatalogueService(Service):
 
     def _response(self, answer: ModelsAnswer, revision: int, context: CallContext) -> GetObjectModelsResponse:
         response = GetObjectModelsResponse(revision=revision, missing=answer.missing)
-        room_bytes = self._max_response_bytes
-        for model in answer.models:
-            if response.left_out or (response.models and model.size_bytes > room_bytes):
-                response.left_out.append(model.object_id)
-                continue
-            message, blobs = object_model_to_proto(model, len(context.response_blobs))
-            response.models.append(message)
-            context.response_blobs.extend(blobs)
-            room_bytes -= message.ByteSize() + sum(map(len, blobs))
+        add_models(response, context.response_blobs, answer.models, self._max_response_bytes)
         response.left_out.extend(answer.left_out)
         return response
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from nearsight.common.errors import InvalidMessage
-from nearsight.common.recognition.codec import DIGEST_BYTES, object_model_from_proto
+from nearsight.common.recognition.codec import (
+    DIGEST_BYTES,
+    Blob,
+    object_model_from_proto,
+    object_model_to_proto,
+)
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse, ObjectSummary
@@ -98,6 +103,20 @@ def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:
     return FetchedModels(
         tuple(models.values()), missing, unreadable, left_out, response.revision, reply.received_bytes
     )
+
+
+def add_models(
+    response: GetObjectModelsResponse, blobs: list[Blob], models: Iterable[ObjectModel], room_bytes: int
+) -> None:
+    """Put models and their blobs into an answer while there is room, at least one; name the others in it."""
+    for model in models:
+        if response.left_out or (response.models and model.size_bytes > room_bytes):
+            response.left_out.append(model.object_id)
+            continue
+        message, added = object_model_to_proto(model, len(blobs))
+        response.models.append(message)
+        blobs += added
+        room_bytes -= message.ByteSize() + sum(map(len, added))
 
 
 def message_of(reply: Reply, kind: type[M]) -> M:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nearsight.cloud.database_catalogue import DatabaseCatalogue
+from nearsight.cloud.access import DatabaseCatalogue
 from nearsight.cloud.ingestion import ingest_folder
 from nearsight.cloud.settings import CloudSettings
 from nearsight.cloud.store import CatalogueStore

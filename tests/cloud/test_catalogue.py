@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.cloud.catalogue import LiveCatalogue
-from nearsight.cloud.store import CatalogueStore, TrainedObject
-from nearsight.cloud.training import NewObject, ObjectTrainer
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import NewObject, ObjectTrainer, TrainedObject
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, NotFound, Unavailable
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -86,12 +86,12 @@ def gated(store: CatalogueStore, gate: GatedBuild) -> Iterator[LiveCatalogue]:
 
 def test_a_new_catalogue_answers_unknown(live: LiveCatalogue) -> None:
     assert live.recognizer.recognize(query(1)).found is None
-    assert live.snapshot.revision == 0
+    assert live.state.indexed_revision == 0
 
 
 def test_an_object_is_recognised_once_its_revision_is_current(live: LiveCatalogue) -> None:
     outcome = live.put([trained_picture("a", 1), trained_picture("b", 2)])
-    assert live.wait_until_current(outcome.revision, 10) == 1
+    assert live.when_current(outcome.revision).result(10) == 1
     found = live.recognizer.recognize(query(2)).found
     assert found is not None
     assert found.object_id == "b"
@@ -100,28 +100,28 @@ def test_an_object_is_recognised_once_its_revision_is_current(live: LiveCatalogu
 def test_a_removed_object_is_not_recognised_any_more(live: LiveCatalogue) -> None:
     live.put([trained_picture("a", 1), trained_picture("b", 2)])
     revision = live.remove(["b"]).revision
-    live.wait_until_current(revision, 10)
+    live.when_current(revision).result(10)
     assert live.recognizer.recognize(query(2)).found is None
     assert live.recognizer.object_ids == {"a"}
 
 
 def test_the_last_object_can_be_removed(live: LiveCatalogue) -> None:
     live.put([trained("a")])
-    live.wait_until_current(live.remove(["a"]).revision, 10)
+    live.when_current(live.remove(["a"]).revision).result(10)
     assert len(live.recognizer) == 0
 
 
 def test_the_old_snapshot_answers_while_the_next_is_built(gated: LiveCatalogue, gate: GatedBuild) -> None:
     gated.put([trained("a")])
     gate.permitted.release()
-    gated.wait_until_current(1, 10)
+    gated.when_current(1).result(10)
     gated.put([trained("b")])
     assert gate.started.acquire(timeout=10)
     assert gate.started.acquire(timeout=10)
     assert gated.recognizer.object_ids == {"a"}
     assert (gated.state.revision, gated.state.indexed_revision) == (2, 1)
     gate.permitted.release()
-    gated.wait_until_current(2, 10)
+    gated.when_current(2).result(10)
     assert gated.recognizer.object_ids == {"a", "b"}
 
 
@@ -131,7 +131,7 @@ def test_changes_during_a_build_share_the_next_one(gated: LiveCatalogue, gate: G
     for name in "bcdef":
         gated.put([trained(name)])
     gate.permitted.release(100)
-    gated.wait_until_current(6, 10)
+    gated.when_current(6).result(10)
     assert gate.built == [{"a"}, set("abcdef")]
 
 
@@ -146,11 +146,11 @@ def test_indexes_that_nobody_waits_for_leave_time_for_other_work(store: Catalogu
     catalogue = LiveCatalogue("museum", store, SETTINGS, slow_build, clock)
     catalogue.start()
     gate.permitted.release(100)
-    catalogue.wait_until_current(catalogue.put([trained("a")]).revision, 10)
+    catalogue.when_current(catalogue.put([trained("a")]).revision).result(10)
     assert gate.started.acquire(timeout=10)
     revision = catalogue.put([trained("b")]).revision
     assert not gate.started.acquire(timeout=0.05), "the builder rests"
-    catalogue.wait_until_current(revision, 10)
+    catalogue.when_current(revision).result(10)
     catalogue.stop()
     assert gate.built == [{"a"}, {"a", "b"}]
 
@@ -162,10 +162,10 @@ def test_a_replaced_snapshot_is_freed_by_the_builder_after_a_while(
     freed: list[str] = []
     catalogue = LiveCatalogue("museum", store, SETTINGS)
     catalogue.start()
-    catalogue.wait_until_current(catalogue.put([trained("a")]).revision, 10)
-    old = catalogue.snapshot
-    weakref.finalize(old.recognizer, lambda: freed.append(threading.current_thread().name))
-    catalogue.wait_until_current(catalogue.put([trained("b")]).revision, 10)
+    catalogue.when_current(catalogue.put([trained("a")]).revision).result(10)
+    old = catalogue.recognizer
+    weakref.finalize(old, lambda: freed.append(threading.current_thread().name))
+    catalogue.when_current(catalogue.put([trained("b")]).revision).result(10)
     del old  # the last request that used it ends at once, the snapshot does not
     wait_until(lambda: bool(freed), what="the end of the old snapshot")
     catalogue.stop()
@@ -175,24 +175,24 @@ def test_a_replaced_snapshot_is_freed_by_the_builder_after_a_while(
 def test_waiting_ends_when_time_is_up(gated: LiveCatalogue) -> None:
     revision = gated.put([trained("a")]).revision
     with pytest.raises(FutureTimeout):
-        gated.wait_until_current(revision, 0.01)
+        gated.when_current(revision).result(0.01)
 
 
 def test_a_failed_build_is_reported_and_the_next_change_mends_it(
     gated: LiveCatalogue, gate: GatedBuild
 ) -> None:
     gate.permitted.release(100)
-    gated.wait_until_current(gated.put([trained("a")]).revision, 10)
+    gated.when_current(gated.put([trained("a")]).revision).result(10)
     gate.failing = True
     revision = gated.put([trained("b")]).revision
     with pytest.raises(InternalError, match="could not be built"):
-        gated.wait_until_current(revision, 10)
+        gated.when_current(revision).result(10)
     with pytest.raises(InternalError):
-        gated.wait_until_current(revision, 10)
+        gated.when_current(revision).result(10)
     assert "no memory" in gated.state.problem
     assert gated.recognizer.object_ids == {"a"}
     gate.failing = False
-    gated.wait_until_current(gated.put([trained("c")]).revision, 10)
+    gated.when_current(gated.put([trained("c")]).revision).result(10)
     assert gated.recognizer.object_ids == {"a", "b", "c"}
     assert gated.state.problem == ""
 
@@ -212,13 +212,13 @@ def test_loading_gives_the_answers_of_before_without_an_extractor(
     queries = [query(seed) for seed in range(1, 6)]
     live.put([trained_picture(f"p{seed}", seed) for seed in range(4, 0, -1)])
     live.put([trained_picture("p2", 2)])
-    live.wait_until_current(live.revision, 10)
+    live.when_current(live.content.revision).result(10)
     before = [live.recognizer.recognize(features).found for features in queries]
     monkeypatch.setattr(OrbExtractor, "extract", None)
     restarted = LiveCatalogue("museum", store, SETTINGS)
     restarted.load()
     try:
-        assert restarted.revision == live.revision
+        assert restarted.content.revision == live.content.revision
         assert [restarted.recognizer.recognize(features).found for features in queries] == before
         assert before[4] is None
         assert all(found is not None for found in before[:4])
@@ -237,7 +237,7 @@ def test_an_index_is_built_in_the_order_of_a_restart(store: CatalogueStore) -> N
     live = LiveCatalogue("museum", store, SETTINGS, recording_build)
     live.start()
     for name in "cab":
-        live.wait_until_current(live.put([trained(name)]).revision, 10)
+        live.when_current(live.put([trained(name)]).revision).result(10)
     live.stop()
     restarted = LiveCatalogue("museum", store, SETTINGS, recording_build)
     restarted.load()
@@ -259,7 +259,7 @@ def test_refresh_takes_over_what_another_connection_wrote(
         other.put("museum", [trained("c")])
         other.remove("museum", ["a"])
     live.put([trained("d")])  # own changes after those of others must not hide them
-    live.wait_until_current(4, 10)
+    live.when_current(4).result(10)
     assert live.recognizer.object_ids == {"b", "c", "d"}
 
 
@@ -268,7 +268,7 @@ def test_answers_are_those_of_some_revision_while_objects_come_and_go(live: Live
     pictures = {1: trained_picture("x", 1), 2: trained_picture("x", 2)}
     extra = trained_picture("y", 3)
     photos = {seed: query(seed) for seed in (1, 2, 3)}
-    live.wait_until_current(live.put([pictures[1]]).revision, 10)
+    live.when_current(live.put([pictures[1]]).revision).result(10)
     done = threading.Event()
     wrong: list[str] = []
     answers = threading.Semaphore(0)
@@ -293,7 +293,7 @@ def test_answers_are_those_of_some_revision_while_objects_come_and_go(live: Live
         live.put([pictures[2 - step % 2]])
         live.put([extra]) if step % 2 else live.remove(["y"])
         assert answers.acquire(timeout=20)
-    live.wait_until_current(live.revision, 10)
+    live.when_current(live.content.revision).result(10)
     wait_until(lambda: answers.acquire(blocking=False), what="an answer of the last revision")
     done.set()
     for thread in threads:

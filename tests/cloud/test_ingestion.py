@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from nearsight.cloud import ingestion
-from nearsight.cloud.access import BatchOutcome
-from nearsight.cloud.database_catalogue import DatabaseCatalogue
+from nearsight.cloud.access import DatabaseCatalogue
 from nearsight.cloud.ingestion import IngestionReport, ingest_folder
-from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.store import CatalogueStore, PutOutcome
 from nearsight.cloud.training import NewObject, ObjectTrainer
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -150,7 +149,7 @@ class RecordingTarget(DatabaseCatalogue):
     def finish(self) -> None:
         self.finished = True
 
-    def put(self, objects: Sequence[NewObject]) -> BatchOutcome:
+    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
         with self.lock:
             self.concurrent += 1
             self.most_concurrent = max(self.most_concurrent, self.concurrent)
@@ -160,7 +159,7 @@ class RecordingTarget(DatabaseCatalogue):
             raise Unavailable("the cloud is gone")
         with self.lock:
             self.concurrent -= 1
-        return BatchOutcome(added=tuple(item.object_id for item in objects))
+        return PutOutcome(added=tuple(item.object_id for item in objects))
 
 
 def test_progress_grows_to_the_total(

@@ -63,7 +63,7 @@ def test_an_answer_comes_when_the_object_is_in_the_index(
     assert trainer.started.acquire(timeout=10)
     assert not answer.done()
     trainer.permitted.release()
-    assert answer.result(10).stored.added == ("a",)
+    assert answer.result(10).added == ("a",)
     assert catalogues.get("museum").recognizer.object_ids == {"a"}
 
 
@@ -75,7 +75,7 @@ def test_more_calls_than_may_be_pending_are_refused(intake: ObjectIntake, traine
     for answer in accepted:
         answer.result(10)
     trainer.permitted.release()
-    assert intake.add("museum", [item("c")], index_later=True).result(10).stored.added == ("c",)
+    assert intake.add("museum", [item("c")], index_later=True).result(10).added == ("c",)
 
 
 def test_work_that_nobody_waits_for_is_not_begun(intake: ObjectIntake, trainer: HeldTrainer) -> None:
@@ -95,7 +95,7 @@ def test_stopping_finishes_what_is_in_work_and_answers_the_rest(
     wait_until(lambda: intake._stopping, what="the stop")
     trainer.permitted.release()
     stopping.join(10)
-    assert first.result(10).stored.added == ("a",)
+    assert first.result(10).added == ("a",)
     assert isinstance(second.exception(10), Unavailable)
     with pytest.raises(Unavailable):
         intake.add("museum", [item("c")], index_later=True)
@@ -105,7 +105,7 @@ def test_waiting_for_nothing_needs_a_catalogue(intake: ObjectIntake, trainer: He
     trainer.permitted.release(100)
     assert isinstance(intake.add("museum", [], index_later=False).exception(10), NotFound)
     intake.add("museum", [item("a")], index_later=True).result(10)
-    assert intake.add("", [], index_later=False).result(10).stored.revision == 1
+    assert intake.add("", [], index_later=False).result(10).revision == 1
 
 
 def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
@@ -115,4 +115,4 @@ def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train", None)
         assert isinstance(intake.add("museum", [item("a")], index_later=True).exception(10), TypeError)
-    assert intake.add("museum", [item("a")], index_later=True).result(10).stored.added == ("a",)
+    assert intake.add("museum", [item("a")], index_later=True).result(10).added == ("a",)

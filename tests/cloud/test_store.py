@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.cloud import database_file
-from nearsight.cloud.store import CatalogueStore, TrainedObject
+from nearsight.cloud import store as cloud_store
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import TrainedObject
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound, Overloaded
 from support.objects import random_model, same_model
 
@@ -300,8 +301,8 @@ def test_own_commits_do_not_look_like_those_of_others(store: CatalogueStore) -> 
 def test_a_writer_that_does_not_finish_is_reported_as_overload(
     store: CatalogueStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty = dataclasses.replace(database_file.FORMAT, busy_timeout_s=0.01)
-    monkeypatch.setattr(database_file, "FORMAT", hasty)
+    hasty = dataclasses.replace(cloud_store.FORMAT, busy_timeout_s=0.01)
+    monkeypatch.setattr(cloud_store, "FORMAT", hasty)
     with CatalogueStore(path) as impatient:
         blocker = sqlite3.connect(path, isolation_level=None)
         blocker.execute("BEGIN IMMEDIATE")
@@ -317,7 +318,8 @@ import sys
 import threading
 from pathlib import Path
 from support.objects import random_model
-from nearsight.cloud.store import CatalogueStore, TrainedObject
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import TrainedObject
 store = CatalogueStore(Path(sys.argv[1]))
 for n in range(100_000):
     name = f"killed{n:06}"

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.cloud.store import CatalogueStore, TrainedObject
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import TrainedObject
 from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec, ServerSpec
 from nearsight.experiments.testbed.material import cut_catalogue, digest_of, visits_of, with_material
