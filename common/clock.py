@@ -6,6 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
+LONGEST_S = 24 * 3600.0
+"""Times left beyond a day are cut to a day: nobody waits longer, and the wire has 32 bits of milliseconds."""
+
 
 class Clock(Protocol):
     """Where a component reads the time."""
@@ -20,11 +23,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    def monotonic(self) -> float:  # noqa: D102
-        return time.monotonic()
-
-    def wall(self) -> float:  # noqa: D102
-        return time.time()
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
 
 
 class ManualClock:
@@ -33,11 +33,11 @@ class ManualClock:
     def __init__(self, now_s: float = 0.0) -> None:
         self._now_s = now_s
 
-    def monotonic(self) -> float:  # noqa: D102
+    def monotonic(self) -> float:
+        """Seconds, as set by `advance`."""
         return self._now_s
 
-    def wall(self) -> float:  # noqa: D102
-        return self._now_s
+    wall = monotonic
 
     def advance(self, seconds: float) -> None:
         """Move time forward.
@@ -55,10 +55,6 @@ class ManualClock:
 SYSTEM_CLOCK = SystemClock()
 
 
-LONGEST_S = 24 * 3600.0
-"""Times left beyond a day are cut to a day: nobody waits longer, and the wire has 32 bits of milliseconds."""
-
-
 def clamp_s(seconds: float) -> float:
     """A time left that can be kept: between none, for negative ones and NaN, and `LONGEST_S`."""
     if 0.0 <= seconds <= LONGEST_S:
@@ -68,7 +64,10 @@ def clamp_s(seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment of a clock.
+    """A moment after which nobody waits for an answer any more.
+
+    Deadlines travel on the wire as *time left*, since the clocks of two machines need not agree. Each hop
+    makes its own deadline of what is left when the request arrives.
 
     Parameters
     ----------
@@ -93,7 +92,3 @@ class Deadline:
     def expired(self) -> bool:
         """Whether the moment has passed."""
         return self.clock.monotonic() >= self.at_s
-
-    def shrink(self, seconds: float) -> Deadline:
-        """An earlier deadline: what a hop may give to the next one to keep ``seconds`` for its own answer."""
-        return Deadline(self.at_s - max(seconds, 0.0), self.clock)

@@ -1,9 +1,9 @@
-"""Who may wait for a worker, and for how long: the bounded queue of a server, without threads.
+"""The bounded queue of a server, without threads: which requests may wait for a worker, and for how long.
 
-A request that would wait longer than anybody wants is refused at once. Of a client that sends camera frames
-faster than they can be recognised, the newest frame is worth more than those before it: where more than
-``newest_limit`` of its requests wait, the oldest is superseded. Nothing is dropped silently: whatever leaves
-the queue without being served is handed back with the error to answer.
+Of a client that sends camera frames faster than they can be recognised, the newest frame is worth more than
+those before it: where more than ``newest_limit`` of its requests wait, the oldest is superseded. Nothing is
+dropped silently: a request that leaves the queue without being served is handed back with the error to
+answer.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AdmissionQueue(Generic[T]):
         """
         if deadline_s <= now_s:
             return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
-        refused = self._supersede(stream)
+        refused = [] if stream is None else self._supersede(stream)
         if len(self._waiting) >= self._limit + idle:
             refused += self.sweep(now_s)
         if len(self._waiting) >= self._limit + idle:
@@ -98,26 +98,11 @@ class AdmissionQueue(Generic[T]):
 
     def sweep(self, now_s: float) -> list[Refused[T]]:
         """Remove all requests that have waited for too long."""
-        refused: list[Refused[T]] = []
-        kept: deque[_Waiting[T]] = deque()
-        for waiting in self._waiting:
-            error = self._overdue(waiting, now_s)
-            if error is None:
-                kept.append(waiting)
-            else:
-                refused.append(Refused(waiting.item, error))
-        self._waiting = kept
-        return refused
-
-    def clear(self, error: NearsightError) -> list[Refused[T]]:
-        """Remove all requests: the server stops."""
-        refused = [Refused(waiting.item, error) for waiting in self._waiting]
-        self._waiting.clear()
-        return refused
+        judged = [(waiting, self._overdue(waiting, now_s)) for waiting in self._waiting]
+        self._waiting = deque(waiting for waiting, error in judged if error is None)
+        return [Refused(waiting.item, error) for waiting, error in judged if error is not None]
 
     def _supersede(self, stream: Hashable) -> list[Refused[T]]:
-        if stream is None:
-            return []
         mine = [waiting for waiting in self._waiting if waiting.stream == stream]
         excess = mine[: max(0, len(mine) + 1 - self._newest_limit)]
         for waiting in excess:

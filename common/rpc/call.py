@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from functools import cache
+from typing import Generic, Protocol, TypedDict, TypeVar
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -13,8 +14,33 @@ from google.protobuf.message_factory import GetMessageClass
 
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, StatusCode
 from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_blob, error_of, size_of
-from nearsight.common.rpc.service import is_idempotent
+from nearsight.common.rpc.pending_calls import PendingCall
 from nearsight.protos import rpc_pb2
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class CallNames(TypedDict, total=False):
+    """What a call may state beside its request.
+
+    Attributes
+    ----------
+    blobs : sequence of buffers
+        Large values beside the message. They are sent without a copy and must not change until the call has
+        ended.
+    catalogue : str
+        What the call is about.
+    trace_id : str
+        Of the request that this call is part of; by default a new one.
+    client_id : str
+        On whose behalf; by default the channel's own.
+    """
+
+    blobs: Sequence[Buffer]
+    catalogue: str
+    trace_id: str
+    client_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,112 +66,6 @@ class Reply:
     received_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteMethod:
-    """What a channel needs to know of a method; the descriptor builds Python objects at each question."""
-
-    full_name: str
-    service: str
-    method: str
-    request_class: type[Message]
-    response_class: type[Message]
-    idempotent: bool
-
-    @classmethod
-    def of(cls, method: MethodDescriptor) -> RemoteMethod:
-        """Read the descriptor."""
-        return cls(
-            method.full_name,
-            method.containing_service.full_name,
-            method.name,
-            GetMessageClass(method.input_type),
-            GetMessageClass(method.output_type),
-            is_idempotent(method),
-        )
-
-
-class Outgoing:
-    """A request that is not answered yet.
-
-    Parameters
-    ----------
-    remote : RemoteMethod
-        What is called.
-    request : Message
-        Its request.
-    blobs : sequence of buffers
-        Large values beside it.
-    limit_bytes : int
-        Larger requests are refused.
-    outcome : Outcome
-        Takes the reply or the error.
-
-    Raises
-    ------
-    InvalidArgument
-        If the request is of another type, or too large.
-    """
-
-    __slots__ = ("_blobs", "_outcome", "_remote", "_sent_bytes", "header")
-
-    def __init__(
-        self,
-        remote: RemoteMethod,
-        request: Message,
-        blobs: Sequence[Buffer],
-        limit_bytes: int,
-        outcome: Outcome[Reply],
-    ) -> None:
-        if type(request) is not remote.request_class:
-            expected = remote.request_class.DESCRIPTOR.full_name
-            raise InvalidArgument(f"{remote.full_name} takes {expected}, not {type(request).__name__}")
-        message = request.SerializeToString()
-        self._blobs = [as_blob(blob) for blob in blobs]
-        size_bytes = len(message) + size_of(self._blobs)
-        if size_bytes > limit_bytes:
-            raise InvalidArgument(
-                f"the request has {size_bytes} bytes, more than the limit of {limit_bytes}",
-                advice="send less at once, or raise max_message_bytes on both sides",
-            )
-        self._remote = remote
-        self._outcome = outcome
-        self._sent_bytes = 0
-        self.header = rpc_pb2.RequestHeader(
-            protocol=PROTOCOL, service=remote.service, method=remote.method, message=message
-        )
-
-    def frames(self, time_left_s: float) -> list[Buffer]:
-        """What goes over the wire now."""
-        self.header.time_left_ms = max(0, int(time_left_s * 1000))
-        frames: list[Buffer] = [self.header.SerializeToString(), *self._blobs]
-        self._sent_bytes = size_of(frames)
-        return frames
-
-    def fail(self, error: NearsightError) -> None:
-        """End with an error."""
-        self._outcome.set_exception(error)
-
-    def complete(self, response: Response) -> None:
-        """End with what the server answered."""
-        if response.status != StatusCode.OK:
-            self._outcome.set_exception(error_of(response.status, response.error, response.advice))
-            return
-        message = self._remote.response_class()
-        try:
-            message.ParseFromString(response.message)
-        except (DecodeError, UnicodeDecodeError):
-            name = self._remote.response_class.DESCRIPTOR.full_name
-            self._outcome.set_exception(InternalError(f"the response is not a {name}"))
-            return
-        self._outcome.set_result(
-            Reply(message, response.blobs, response.hops, self._sent_bytes, response.size_bytes)
-        )
-
-
-T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
-
-
 class Outcome(Protocol[T_contra]):
     """What takes the outcome of a call, once: a ``Future`` or a `Waiter`."""
 
@@ -157,7 +77,10 @@ class Outcome(Protocol[T_contra]):
 
 
 class Waiter(Generic[T]):
-    """An outcome that one thread waits for."""
+    """An outcome that one thread waits for.
+
+    The little of a ``Future`` that this takes: a future costs more than sending a small message.
+    """
 
     __slots__ = ("_error", "_pending", "_result")
 
@@ -187,3 +110,116 @@ class Waiter(Generic[T]):
             if self._error is not None or self._result is None:
                 raise self._error or RuntimeError("a call ended without an outcome")
             return self._result
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMethod:
+    """What a channel needs to know of a method; the descriptor builds Python objects at each question."""
+
+    full_name: str
+    service: str
+    method: str
+    request_class: type[Message]
+    response_class: type[Message]
+    idempotent: bool
+
+
+@cache
+def remote_method(method: MethodDescriptor) -> RemoteMethod:
+    """Read the descriptor; a method is idempotent if its .proto file says that repeating it does no harm."""
+    options = method.GetOptions()
+    return RemoteMethod(
+        method.full_name,
+        method.containing_service.full_name,
+        method.name,
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        bool(options.idempotency_level != options.IDEMPOTENCY_UNKNOWN),
+    )
+
+
+class Outgoing(PendingCall):
+    """A request that is not answered yet.
+
+    Parameters
+    ----------
+    remote : RemoteMethod
+        What is called.
+    request : Message
+        Its request.
+    names : CallNames
+        Blobs, catalogue, who asks.
+    limit_bytes : int
+        Larger requests are refused.
+    deadline_s : float
+        When it ends in any case.
+    outcome : Outcome
+        Takes the reply or the error.
+
+    Raises
+    ------
+    InvalidArgument
+        If the request is of another type, or too large.
+    """
+
+    __slots__ = ("_blobs", "_outcome", "_remote", "_sent_bytes", "header")
+
+    def __init__(
+        self,
+        remote: RemoteMethod,
+        request: Message,
+        names: CallNames,
+        limit_bytes: int,
+        deadline_s: float,
+        outcome: Outcome[Reply],
+    ) -> None:
+        super().__init__(0, deadline_s, remote.idempotent)
+        if type(request) is not remote.request_class:
+            expected = remote.request_class.DESCRIPTOR.full_name
+            raise InvalidArgument(f"{remote.full_name} takes {expected}, not {type(request).__name__}")
+        message = request.SerializeToString()
+        self._blobs = [as_blob(blob) for blob in names.get("blobs", ())]
+        size_bytes = len(message) + size_of(self._blobs)
+        if size_bytes > limit_bytes:
+            raise InvalidArgument(
+                f"the request has {size_bytes} bytes, more than the limit of {limit_bytes}",
+                advice="send less at once, or raise max_message_bytes on both sides",
+            )
+        self._remote = remote
+        self._outcome = outcome
+        self._sent_bytes = 0
+        self.header = rpc_pb2.RequestHeader(
+            protocol=PROTOCOL,
+            service=remote.service,
+            method=remote.method,
+            message=message,
+            catalogue=names.get("catalogue", ""),
+            trace_id=names.get("trace_id", ""),
+            client_id=names.get("client_id", ""),
+        )
+
+    def frames(self, time_left_s: float) -> list[Buffer]:
+        """What goes over the wire now."""
+        self.header.time_left_ms = max(0, int(time_left_s * 1000))
+        frames: list[Buffer] = [self.header.SerializeToString(), *self._blobs]
+        self._sent_bytes = size_of(frames)
+        return frames
+
+    def end(self, result: Response | NearsightError) -> None:
+        """End with what the server answered, or with an error."""
+        if isinstance(result, NearsightError):
+            self._outcome.set_exception(result)
+            return
+        if result.status != StatusCode.OK:
+            self._outcome.set_exception(error_of(result))
+            return
+        message = self._remote.response_class()
+        try:
+            message.ParseFromString(result.message)
+        except (DecodeError, UnicodeDecodeError):
+            name = self._remote.response_class.DESCRIPTOR.full_name
+            self._outcome.set_exception(InternalError(f"the response is not a {name}"))
+            return
+        self._outcome.set_result(
+            Reply(message, result.blobs, result.hops, self._sent_bytes, result.size_bytes)
+        )

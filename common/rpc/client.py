@@ -14,24 +14,26 @@ import random
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
+from typing import Unpack
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline, clamp_s
+from nearsight.common.clock import SYSTEM_CLOCK, Clock, clamp_s
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.call import Outcome, Outgoing, RemoteMethod, Reply, Waiter
-from nearsight.common.rpc.envelope import Buffer, Hop, Response, decode_response, salvage_request_id
-from nearsight.common.rpc.pending_calls import Action, Connect, Fail, PendingCall, PendingCalls, Send
+from nearsight.common.rpc.call import CallNames, Outcome, Outgoing, Reply, Waiter, remote_method
+from nearsight.common.rpc.envelope import Hop, Response, decode_response, salvage_request_id
+from nearsight.common.rpc.pending_calls import Action, Connect, PendingCalls, Send
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import python_name
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.transport import Change, ConnectionEvent, Transport, ZmqTransport
 
-__all__ = ["Channel", "ChannelSettings", "Hop", "Reply", "Stub", "Transport"]
+__all__ = ["Channel", "ChannelSettings", "Hop", "Reply", "Stub"]
 
-_Answer = tuple[Outgoing, Response | NearsightError]
+_Ended = tuple[Outgoing, Response | NearsightError]
 _LONGEST_SLEEP_S = 60.0
 
 
@@ -83,7 +85,6 @@ class Channel:
         self._transport: Transport = transport or ZmqTransport(endpoint, self._settings, security)
         self._lock = threading.Lock()
         self._pending: PendingCalls[Outgoing] = PendingCalls(endpoint, self._settings, rng or random.Random())
-        self._remotes: dict[MethodDescriptor, RemoteMethod] = {}
         self._last_id = 0
         self._trace_prefix = os.urandom(6).hex()
         self._closed = False
@@ -95,15 +96,7 @@ class Channel:
         self._thread.start()
 
     def call(
-        self,
-        method: MethodDescriptor,
-        request: Message,
-        *,
-        timeout_s: float,
-        blobs: Sequence[Buffer] = (),
-        catalogue: str = "",
-        trace_id: str = "",
-        client_id: str = "",
+        self, method: MethodDescriptor, request: Message, *, timeout_s: float, **names: Unpack[CallNames]
     ) -> Future[Reply]:
         """Begin a call.
 
@@ -115,15 +108,8 @@ class Channel:
             Of its request type.
         timeout_s : float
             When to give up; the server learns it too.
-        blobs : sequence of buffers
-            Large values beside the message. They are sent without a copy and must not change until the
-            call has ended.
-        catalogue : str
-            What the call is about.
-        trace_id : str
-            Of the request that this call is part of; by default a new one.
-        client_id : str
-            On whose behalf; by default the channel's own.
+        **names
+            Blobs, catalogue, trace id and client id; see `CallNames`.
 
         Returns
         -------
@@ -132,19 +118,11 @@ class Channel:
         """
         future: Future[Reply] = Future()
         future.set_running_or_notify_cancel()
-        self._begin(method, request, blobs, (catalogue, trace_id, client_id), timeout_s, future, waits=False)
+        self._begin(method, request, names, timeout_s, future, waits=False)
         return future
 
     def ask(
-        self,
-        method: MethodDescriptor,
-        request: Message,
-        *,
-        timeout_s: float,
-        blobs: Sequence[Buffer] = (),
-        catalogue: str = "",
-        trace_id: str = "",
-        client_id: str = "",
+        self, method: MethodDescriptor, request: Message, *, timeout_s: float, **names: Unpack[CallNames]
     ) -> Reply:
         """Call and wait for the answer; parameters as in `call`.
 
@@ -158,9 +136,8 @@ class Channel:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a done-callback of a channel must not wait for a call on it")
         waiter: Waiter[Reply] = Waiter()
-        names = (catalogue, trace_id, client_id)
-        if self._begin(method, request, blobs, names, timeout_s, waiter, waits=True):
-            self._receive_until(waiter, Deadline.after(timeout_s, self._clock))
+        if self._begin(method, request, names, timeout_s, waiter, waits=True):
+            self._receive_until(waiter, self._clock.monotonic() + clamp_s(timeout_s))
         return waiter.wait()
 
     def close(self) -> None:
@@ -173,7 +150,7 @@ class Channel:
             ended = self._perform(self._pending.close(Unavailable("the channel is closed")), 0.0)
         self._transport.wake()
         self._transport.wake_driver()
-        _end(ended)
+        _hand_out(ended)
         if not self._closed_by_own_thread:
             self._thread.join()
             self._transport.close()
@@ -188,8 +165,7 @@ class Channel:
         self,
         method: MethodDescriptor,
         request: Message,
-        blobs: Sequence[Buffer],
-        names: tuple[str, str, str],
+        names: CallNames,
         timeout_s: float,
         outcome: Outcome[Reply],
         *,
@@ -197,36 +173,28 @@ class Channel:
     ) -> bool:
         """Begin a call; returns whether the caller, who then waits, has to receive the answers."""
         now_s = self._clock.monotonic()
-        remote = self._remote(method)
+        limit_bytes, deadline_s = self._settings.max_message_bytes, now_s + clamp_s(timeout_s)
         try:
-            outgoing = Outgoing(remote, request, blobs, self._settings.max_message_bytes, outcome)
+            call = Outgoing(remote_method(method), request, names, limit_bytes, deadline_s, outcome)
         except NearsightError as error:
             outcome.set_exception(error)
             return False
-        header = outgoing.header
-        header.catalogue, trace_id, client_id = names
-        header.client_id = client_id or self._client_id
+        header = call.header
+        header.client_id = header.client_id or self._client_id
         header.newest_wins = self._settings.newest_wins
         receives = False
         with self._lock:
             self._last_id += 1
-            header.request_id = self._last_id
-            header.trace_id = trace_id or f"{self._trace_prefix}-{self._last_id:x}"
-            call = PendingCall(self._last_id, outgoing, now_s + clamp_s(timeout_s), remote.idempotent)
+            call.request_id = header.request_id = self._last_id
+            header.trace_id = header.trace_id or f"{self._trace_prefix}-{self._last_id:x}"
             if self._closed:
-                ended: list[Fail[Outgoing]] = [Fail(call, Unavailable("the channel is closed"))]
+                ended: list[_Ended] = [(call, Unavailable("the channel is closed"))]
             else:
                 ended = self._perform(self._pending.submit(call, now_s), now_s)
                 receives = waits and not ended and self._claim_receiving()
                 self._alert_thread(receives)
-        _end(ended)
+        _hand_out(ended)
         return receives
-
-    def _remote(self, method: MethodDescriptor) -> RemoteMethod:
-        found = self._remotes.get(method)
-        if found is None:
-            found = self._remotes[method] = RemoteMethod.of(method)
-        return found
 
     def _claim_receiving(self) -> bool:
         """Whether the calling thread is to receive: nobody does, and there is a connection."""
@@ -245,7 +213,7 @@ class Channel:
         if missed and self._caller_receives:
             self._transport.wake_driver()
 
-    def _receive_until(self, waiter: Waiter[Reply], deadline: Deadline) -> None:
+    def _receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
         """Receive, in a caller, until its answer is there or the channel's thread must take over."""
         undisturbed = True
         with self._lock:
@@ -258,26 +226,27 @@ class Channel:
                 _hand_out(answers)
             if waiter.done():
                 break
-            undisturbed = self._transport.drive(deadline.remaining_s()) and not deadline.expired()
+            left_s = max(0.0, deadline_s - self._clock.monotonic())
+            undisturbed = self._transport.drive(left_s) and self._clock.monotonic() < deadline_s
             arrived = True
         with self._lock:
             self._caller_receives = False
             if len(self._pending) and not self._closed:
                 self._transport.wake()
 
-    def _perform(self, actions: Sequence[Action[Outgoing]], now_s: float) -> list[Fail[Outgoing]]:
+    def _perform(self, actions: Sequence[Action[Outgoing]], now_s: float) -> list[_Ended]:
         """Do what was decided, under the lock; failures are for the caller to hand out without it."""
-        ended = []
+        ended: list[_Ended] = []
         for action in actions:
             if isinstance(action, Send):
                 call = action.call
-                if not self._transport.send(call.item.frames(call.deadline_s - now_s)):
+                if not self._transport.send(call.frames(call.deadline_s - now_s)):
                     self._pending.not_sent(call, now_s)
             elif isinstance(action, Connect):
                 self._transport.connect()
                 self._transport.wake()
             else:
-                ended.append(action)
+                ended.append((action.call, action.error))
         return ended
 
     def _loop(self) -> None:
@@ -291,7 +260,7 @@ class Channel:
                 with self._lock:
                     self._transport.disconnect()
                     ended = self._perform(self._pending.close(InternalError("the channel failed")), 0.0)
-                _end(ended)
+                _hand_out(ended)
         if self._closed_by_own_thread:
             self._transport.close()
 
@@ -320,10 +289,9 @@ class Channel:
             ended += self._perform(self._pending.tick(now_s), now_s)
             if self._caller_receives and (changes or answers or ended):
                 self._transport.wake_driver()
-        _hand_out(answers)
-        _end(ended)
+        _hand_out(answers + ended)
 
-    def _on_change(self, event: ConnectionEvent, now_s: float) -> list[Fail[Outgoing]]:
+    def _on_change(self, event: ConnectionEvent, now_s: float) -> list[_Ended]:
         if event.change is Change.UP or event.error is None:
             return self._perform(self._pending.connected(now_s), now_s)
         self._transport.disconnect()
@@ -337,44 +305,34 @@ class Channel:
         )
         return self._perform(decide(event.error, now_s), now_s)
 
-    def _receive_answers(self) -> list[_Answer]:
-        """Receive until nothing is left, or nobody waits for more."""
-        answers: list[_Answer] = []
+    def _receive_answers(self) -> list[_Ended]:
+        """Receive until nothing is left, or nobody waits for more; the calls that were answered."""
+        answers: list[_Ended] = []
         while wanted := len(self._pending):
             messages = self._transport.receive(wanted)
             for frames in messages:
-                self._match(frames, answers)
+                result: Response | NearsightError
+                try:
+                    result = decode_response(frames)
+                    request_id = result.request_id
+                except InvalidMessage as error:
+                    request_id = salvage_request_id(frames)
+                    result = InternalError(f"{self.endpoint} sent what cannot be read: {error.message}")
+                call = self._pending.answered(request_id)
+                if call is not None:
+                    answers.append((call, result))
+                else:
+                    self._log.debug(
+                        "nobody waits for an answer", endpoint=self.endpoint, request_id=request_id
+                    )
             if len(messages) < wanted:
                 break
         return answers
 
-    def _match(self, frames: list[Buffer], answers: list[_Answer]) -> None:
-        """Find the call that a message answers, and take it off the pending ones."""
-        result: Response | NearsightError
-        try:
-            result = decode_response(frames)
-            request_id = result.request_id
-        except InvalidMessage as error:
-            request_id = salvage_request_id(frames)
-            result = InternalError(f"{self.endpoint} sent a response that cannot be read: {error.message}")
-        call = self._pending.answered(request_id)
-        if call is not None:
-            answers.append((call.item, result))
-        else:
-            self._log.debug("an answer that nobody waits for", endpoint=self.endpoint, request_id=request_id)
 
-
-def _end(ended: Sequence[Fail[Outgoing]]) -> None:
-    for fail in ended:
-        fail.call.item.fail(fail.error)
-
-
-def _hand_out(answers: Sequence[_Answer]) -> None:
-    for outgoing, result in answers:
-        if isinstance(result, NearsightError):
-            outgoing.fail(result)
-        else:
-            outgoing.complete(result)
+def _hand_out(ended: Sequence[_Ended]) -> None:
+    for call, result in ended:
+        call.end(result)
 
 
 class Method:
@@ -383,52 +341,16 @@ class Method:
     def __init__(self, channel: Channel, descriptor: MethodDescriptor) -> None:
         self._channel = channel
         self._descriptor = descriptor
+        self.future = partial(channel.call, descriptor)
+        """Begin the call; see `Channel.call`."""
 
-    def __call__(
-        self,
-        request: Message,
-        *,
-        timeout_s: float,
-        blobs: Sequence[Buffer] = (),
-        catalogue: str = "",
-        trace_id: str = "",
-        client_id: str = "",
-    ) -> Reply:
+    def __call__(self, request: Message, *, timeout_s: float, **names: Unpack[CallNames]) -> Reply:
         """Call and wait for the answer; see `Channel.ask`."""
-        return self._channel.ask(
-            self._descriptor,
-            request,
-            timeout_s=timeout_s,
-            blobs=blobs,
-            catalogue=catalogue,
-            trace_id=trace_id,
-            client_id=client_id,
-        )
-
-    def future(
-        self,
-        request: Message,
-        *,
-        timeout_s: float,
-        blobs: Sequence[Buffer] = (),
-        catalogue: str = "",
-        trace_id: str = "",
-        client_id: str = "",
-    ) -> Future[Reply]:
-        """Begin a call; see `Channel.call`."""
-        return self._channel.call(
-            self._descriptor,
-            request,
-            timeout_s=timeout_s,
-            blobs=blobs,
-            catalogue=catalogue,
-            trace_id=trace_id,
-            client_id=client_id,
-        )
+        return self._channel.ask(self._descriptor, request, timeout_s=timeout_s, **names)
 
 
 class Stub:
-    """A remote service: one method in snake_case per rpc.
+    """A remote service: one method in snake_case per rpc, made from its descriptor.
 
     Parameters
     ----------
@@ -444,10 +366,8 @@ class Stub:
 
     def __init__(self, channel: Channel, service: ServiceDescriptor) -> None:
         self._service_name = service.full_name
-        self._methods = {python_name(method): Method(channel, method) for method in service.methods}
+        for method in service.methods:
+            setattr(self, python_name(method), Method(channel, method))
 
-    def __getattr__(self, name: str) -> Method:
-        try:
-            return self.__dict__["_methods"][name]  # type: ignore[no-any-return]
-        except KeyError:
-            raise AttributeError(f"{self.__dict__.get('_service_name')} has no method {name}()") from None
+    def __getattr__(self, name: str) -> Method:  # of methods that the service does not have
+        raise AttributeError(f"{self.__dict__.get('_service_name')} has no method {name}()")

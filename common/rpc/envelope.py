@@ -1,12 +1,14 @@
 """The frames of a call: ``[header with the message] [blob 0] [blob 1] ...``, encoded and decoded.
 
 Everything that arrives comes from strangers: decoding either gives a whole, checked value or raises
-`InvalidMessage`, and nothing else.
+`InvalidMessage`, and nothing else. Errors become status codes on the server, and status codes errors at the
+client, here and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,11 +34,42 @@ LARGEST_HEADER = 4096
 MOST_FRAMES = 16384
 """Frames that one message may have."""
 
+LONGEST_TEXT = 2000
+"""Characters of an error text that travel; a text may quote what the peer sent."""
+
 _REQUEST_ID_TAG = rpc_pb2.RequestHeader.DESCRIPTOR.fields_by_name["request_id"].number << 3
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_CUT_OFF = -1
+_VARINT, _BYTES = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
 
 Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The share of one tier in the answer to a request: the timings that every response carries.
+
+    Parameters
+    ----------
+    tier : str
+        "cloud", "edge" or "device".
+    queue_ms : float
+        From the arrival to the start of the work.
+    compute_ms : float
+        From the start of the work to the response, without waiting for the next tier.
+    next_tier_ms : float
+        Round trips to the next tier; 0 if it was not asked.
+    received_bytes : int
+        All frames of the request.
+    sent_bytes : int
+        Message and blobs of the response; its header carries this number and is not counted.
+    """
+
+    tier: str
+    queue_ms: float = 0.0
+    compute_ms: float = 0.0
+    next_tier_ms: float = 0.0
+    received_bytes: int = 0
+    sent_bytes: int = 0
 
 
 class Request(NamedTuple):
@@ -94,22 +127,25 @@ def as_blob(value: Buffer) -> bytes | memoryview:
 
 def encode_response(
     request_id: int,
-    outcome: Outcome,
-    hops: Sequence[Hop] = (),
+    hops: Sequence[Hop],
     message: bytes = b"",
     blobs: Sequence[Buffer] = (),
+    error: NearsightError | None = None,
 ) -> list[Buffer]:
-    """The frames of a response."""
-    header = rpc_pb2.ResponseHeader(
-        protocol=PROTOCOL,
-        request_id=request_id,
-        status=outcome.code,  # type: ignore[arg-type]  # same numbers, as a test holds
-        error=outcome.error,
-        advice=outcome.advice,
-        message=message,
-    )
+    """The frames of a response; one with an error has no message."""
+    header = rpc_pb2.ResponseHeader(protocol=PROTOCOL, request_id=request_id, message=message)
+    if error is not None:
+        header.status = error.code  # type: ignore[assignment]  # same numbers, as a test holds
+        header.error, header.advice = error.message[:LONGEST_TEXT], error.advice[:LONGEST_TEXT]
     for hop in hops:
-        add_hop(header, hop)
+        header.hops.add(
+            tier=hop.tier,
+            queue_ms=hop.queue_ms,
+            compute_ms=hop.compute_ms,
+            next_tier_ms=hop.next_tier_ms,
+            received_bytes=hop.received_bytes,
+            sent_bytes=hop.sent_bytes,
+        )
     return [header.SerializeToString(), *blobs]
 
 
@@ -123,7 +159,6 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     """
     header = rpc_pb2.RequestHeader()
     blobs = _open(frames, header)
-    _check_protocol(header.protocol)
     message = header.message
     if len(frames[0]) - len(message) > LARGEST_HEADER:
         raise InvalidMessage(f"ids and names of the header have more than {LARGEST_HEADER} bytes")
@@ -152,44 +187,26 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
     """
     header = rpc_pb2.ResponseHeader()
     blobs = _open(frames, header)
-    _check_protocol(header.protocol)
+    hops = [
+        Hop(h.tier, h.queue_ms, h.compute_ms, h.next_tier_ms, h.received_bytes, h.sent_bytes)
+        for h in header.hops
+    ]
     return Response(
         header.request_id,
         header.status,
         header.error,
         header.advice,
-        tuple([hop_from_proto(hop) for hop in header.hops]),
+        tuple(hops),
         header.message,
         blobs,
         size_of(frames),
     )
 
 
-def salvage_request_id(frames: Sequence[Buffer]) -> int:
-    """The request id of a header that may be damaged behind it, or 0.
-
-    An error must reach the call that caused it even if most of its header cannot be read: protobuf writes
-    fields in order, so the id (field 2 of both headers) comes first and often survives.
-    """
-    if not frames:
-        return 0
-    data = bytes(frames[0][:4096])
-    position, found = 0, 0
-    while 0 <= position < len(data):
-        tag, position = _read_varint(data, position)
-        if position == _CUT_OFF:
-            break
-        if tag == _REQUEST_ID_TAG:
-            value, position = _read_varint(data, position)
-            found = value if position != _CUT_OFF and value < 2**64 else found
-        else:
-            position = _skip_field(data, position, tag & 7)
-    return found
-
-
 def _open(
     frames: Sequence[Buffer], header: rpc_pb2.RequestHeader | rpc_pb2.ResponseHeader
 ) -> tuple[memoryview, ...]:
+    """Fill in the header; returns the blobs."""
     if not frames:
         raise InvalidMessage("a call has at least a header")
     if len(frames) > MOST_FRAMES:
@@ -198,132 +215,72 @@ def _open(
         header.ParseFromString(bytes(frames[0]))
     except (DecodeError, UnicodeDecodeError) as error:
         raise InvalidMessage("the header cannot be read") from error
+    if header.protocol != PROTOCOL:
+        raise InvalidMessage(
+            f"the peer speaks version {header.protocol} of the protocol, this side version {PROTOCOL}",
+            advice="install the same version of nearsight on both sides",
+        )
     return tuple([memoryview(frame).toreadonly() for frame in frames[1:]])
 
 
-def _check_protocol(version: int) -> None:
-    if version != PROTOCOL:
-        raise InvalidMessage(
-            f"the peer speaks version {version} of the protocol, this side version {PROTOCOL}",
-            advice="install the same version of nearsight on both sides",
-        )
+def salvage_request_id(frames: Sequence[Buffer]) -> int:
+    """The request id of a header that may be damaged behind it, or 0.
+
+    An error must reach the call that caused it even if most of its header cannot be read: protobuf writes
+    fields in order, so the id (field 2 of both headers) comes first and often survives.
+    """
+    data = bytes(frames[0][:4096]) if frames else b""
+    position, found = 0, 0
+    with suppress(IndexError, KeyError):  # cut off, or of no known type
+        while position < len(data):
+            tag, position = _read_varint(data, position)
+            kind = tag & 7
+            if kind not in {_VARINT, _BYTES}:
+                position += _FIXED_BYTES[kind]
+                continue
+            value, position = _read_varint(data, position)
+            if kind == _BYTES:
+                position += value
+            elif tag == _REQUEST_ID_TAG and value < 2**64:
+                found = value
+    return found
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number and the position behind it; IndexError if it is cut off or has more than ten bytes."""
     value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            break
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
+    for index in range(10):
+        byte = data[position + index]
+        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return value, position
-    return 0, _CUT_OFF
+            return value, position + index + 1
+    raise IndexError(position)
 
 
-def _skip_field(data: bytes, position: int, wire_type: int) -> int:
-    if wire_type == _VARINT:
-        return _read_varint(data, position)[1]
-    if wire_type == _BYTES:
-        length, position = _read_varint(data, position)
-        return position if position == _CUT_OFF else position + length
-    width = {_FIXED64: 8, _FIXED32: 4}.get(wire_type)
-    return _CUT_OFF if width is None else position + width
+def told_to_peer(error: BaseException, trace_id: str) -> NearsightError:
+    """The error as the peer may learn of it.
 
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """The share of one tier in the answer to a request.
-
-    Parameters
-    ----------
-    tier : str
-        "cloud", "edge" or "device".
-    queue_ms : float
-        From the arrival to the start of the work.
-    compute_ms : float
-        From the start of the work to the response, without waiting for the next tier.
-    next_tier_ms : float
-        Round trips to the next tier; 0 if it was not asked.
-    received_bytes : int
-        All frames of the request.
-    sent_bytes : int
-        Message and blobs of the response; its header carries this number and is not counted.
+    Errors of the tree in `nearsight.common.errors` were written for the peer to read and travel as they are.
+    All others are bugs or troubles of this machine: their details stay in its log, found there by the trace
+    id.
     """
-
-    tier: str
-    queue_ms: float = 0.0
-    compute_ms: float = 0.0
-    next_tier_ms: float = 0.0
-    received_bytes: int = 0
-    sent_bytes: int = 0
-
-
-def add_hop(header: rpc_pb2.ResponseHeader, hop: Hop) -> None:
-    """Append the wire form of a hop to a response."""
-    header.hops.add(
-        tier=hop.tier,
-        queue_ms=hop.queue_ms,
-        compute_ms=hop.compute_ms,
-        next_tier_ms=hop.next_tier_ms,
-        received_bytes=hop.received_bytes,
-        sent_bytes=hop.sent_bytes,
+    if isinstance(error, NearsightError) and not isinstance(error, SetupError):
+        return error
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded("the server's own wait timed out")
+    return InternalError(
+        "the request failed inside the server",
+        advice=f"its log has the details under trace_id {trace_id}"
+        if trace_id
+        else "its log has the details",
     )
 
 
-def hop_from_proto(message: rpc_pb2.Hop) -> Hop:
-    """The hop that a wire form stands for."""
-    return Hop(
-        message.tier,
-        message.queue_ms,
-        message.compute_ms,
-        message.next_tier_ms,
-        message.received_bytes,
-        message.sent_bytes,
-    )
-
-
-LONGEST_TEXT = 2000
-"""Characters of an error text that travel; a text may quote what the peer sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a call ended: a status code and, unless it is OK, what to tell the peer."""
-
-    code: StatusCode
-    error: str = ""
-    advice: str = ""
-
-
-OK = Outcome(StatusCode.OK)
-
-
-def is_internal(error: BaseException) -> bool:
-    """Whether the error is a bug or a trouble of this machine, which the peer is not told about."""
-    if isinstance(error, SetupError):
-        return True
-    return not isinstance(error, NearsightError | TimeoutError)
-
-
-def outcome_of(error: BaseException, trace_id: str) -> Outcome:
-    """The status that an error becomes."""
-    if is_internal(error):
-        return Outcome(
-            StatusCode.INTERNAL,
-            "the request failed inside the server",
-            f"its log has the details under trace_id {trace_id}" if trace_id else "its log has the details",
-        )
-    if isinstance(error, NearsightError):
-        return Outcome(error.code, error.message[:LONGEST_TEXT], error.advice[:LONGEST_TEXT])
-    return Outcome(DeadlineExceeded.code, "the server's own wait timed out")
-
-
-def error_of(code: int, message: str, advice: str) -> NearsightError:
+def error_of(response: Response) -> NearsightError:
     """The error that a status other than OK stands for; codes of a newer peer count as INTERNAL."""
     try:
-        known = StatusCode(code)
+        code = StatusCode(response.status)
     except ValueError:
-        return InternalError(f"the server answered with unknown status {code}: {message}", advice=advice)
-    return error_from_status(known, message, advice)
+        text = f"the server answered with unknown status {response.status}: {response.error}"
+        return InternalError(text, advice=response.advice)
+    return error_from_status(code, response.error, response.advice)

@@ -13,7 +13,6 @@ import socket as sockets
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import zmq
 from zmq.utils import z85
@@ -24,26 +23,21 @@ from nearsight.common.logging import get_logger
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import AllowList, ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.rpc.sockets import has_message, is_tcp_v6, receive_message, send_message
+from nearsight.common.rpc.sockets import Received, has_message, is_tcp_v6, receive_message, send_message
 
 LINGER_MS = 500
 BATCH = 64
 """Messages received before the server looks after its timers again."""
 
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_ZAP_VERSION = b"1.0"
+_ZAP_DOMAIN = b"nearsight"
+_REMEMBERED_REFUSALS = 256
 _FAILED_HANDSHAKES = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
-
-
-class Arrival(NamedTuple):
-    """A message as it came in."""
-
-    identity: bytes
-    frames: list[Buffer]
-    peer_key: str | None
-    allowed: bool
 
 
 class Listener:
@@ -84,7 +78,7 @@ class Listener:
                 self._zap = ZapHandler(self._context, self._allowed)
                 self._socket.curve_server = True
                 self._socket.curve_secretkey = keys.secret.encode()
-                self._socket.zap_domain = ZAP_DOMAIN
+                self._socket.zap_domain = _ZAP_DOMAIN
                 self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no handler: nobody gets in
             self._configure(settings)
             self._monitor = self._socket.get_monitor_socket(_FAILED_HANDSHAKES)
@@ -107,20 +101,22 @@ class Listener:
                     self._zap.serve()
                 self._log_failed_handshakes()
 
-    def receive(self) -> list[Arrival]:
-        """All messages that have arrived, up to `BATCH`; a whole batch may leave some behind."""
-        arrivals: list[Arrival] = []
+    def receive(self) -> list[Received]:
+        """All messages that have arrived, up to `BATCH`, their frames begun by the identity of the client."""
+        arrived: list[Received] = []
         with self._lock:
             more = True
-            while more and len(arrivals) < BATCH:
+            while more and len(arrived) < BATCH:
                 message = receive_message(self._socket, with_metadata=self._zap is not None)
                 if message is None:
                     break
-                frames = message.frames
-                identity = bytes(frames.pop(0))
-                arrivals.append(Arrival(identity, frames, message.user_id, True))
+                arrived.append(message)
                 more = has_message(self._socket)
-        return arrivals if self._allowed is None else [self._check(arrival) for arrival in arrivals]
+        return arrived
+
+    def allows(self, key: str | None) -> bool:
+        """Whether a client may still be served, by the key that it proved to own when it connected."""
+        return self._allowed is None or (key is not None and self._allowed.name_of(key) is not None)
 
     def send(self, identity: bytes, frames: Sequence[Buffer]) -> None:
         """Send a message to one client. A client that is gone, or that does not read, is given up on."""
@@ -176,12 +172,6 @@ class Listener:
             ) from error
         return str(self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())  # type: ignore[union-attr]
 
-    def _check(self, arrival: Arrival) -> Arrival:
-        allowed = self._allowed is not None and arrival.peer_key is not None
-        if allowed and self._allowed is not None and arrival.peer_key is not None:
-            allowed = self._allowed.name_of(arrival.peer_key) is not None
-        return arrival if allowed else Arrival(arrival.identity, arrival.frames, arrival.peer_key, False)
-
     def _log_failed_handshakes(self) -> None:
         while has_message(self._monitor):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
@@ -208,12 +198,6 @@ def _in_use(endpoint: str) -> AddressInUse:
     )
 
 
-ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-ZAP_DOMAIN = b"nearsight"
-_VERSION = b"1.0"
-_REMEMBERED_REFUSALS = 256
-
-
 class ZapHandler:
     """The socket on which libzmq asks about each client, polled by the thread that owns the server's socket.
 
@@ -231,7 +215,7 @@ class ZapHandler:
         self._log = get_logger("rpc.zap")
         self._socket = context.socket(zmq.REP)
         self._socket.linger = 0
-        self._socket.bind(ZAP_ENDPOINT)
+        self._socket.bind(_ZAP_ENDPOINT)
 
     def fileno(self) -> int:
         """The descriptor to poll; edge-triggered, so `serve` after each wake-up."""
@@ -249,18 +233,19 @@ class ZapHandler:
 
     def _answer(self, question: Sequence[bytes]) -> list[bytes]:
         request_id = question[1] if len(question) > 1 else b""
-        if len(question) != 7 or question[0] != _VERSION or question[5] != b"CURVE" or len(question[6]) != 32:
-            return [_VERSION, request_id, b"400", b"CURVE only", b"", b""]
+        well_formed = len(question) == 7 and question[0] == _ZAP_VERSION and len(question[6]) == 32
+        if not well_formed or question[5] != b"CURVE":
+            return [_ZAP_VERSION, request_id, b"400", b"CURVE only", b"", b""]
         key = z85.encode(question[6]).decode()
         self._allowed.refresh()
         name = self._allowed.name_of(key)
         address = question[3].decode("ascii", "replace")
         if name is None:
             self._log_refusal(key, address)
-            return [_VERSION, request_id, b"400", b"unknown key", b"", b""]
+            return [_ZAP_VERSION, request_id, b"400", b"unknown key", b"", b""]
         self._refused.discard(key)
         self._log.debug("client accepted", address=address, client=name)
-        return [_VERSION, request_id, b"200", b"OK", key.encode(), b""]
+        return [_ZAP_VERSION, request_id, b"200", b"OK", key.encode(), b""]
 
     def _log_refusal(self, key: str, address: str) -> None:
         """A person must hear of it, but not each time: strangers nearby ask again and again."""

@@ -23,33 +23,45 @@ from typing import Generic, TypeVar
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unavailable
 from nearsight.common.rpc.settings import ChannelSettings
 
-T = TypeVar("T")
+
+class PendingCall:
+    """A call that has no answer yet; a channel adds what is sent.
+
+    Parameters
+    ----------
+    request_id : int
+        Unique in the channel.
+    deadline_s : float
+        When it ends in any case.
+    idempotent : bool
+        Whether it may be sent again.
+    """
+
+    __slots__ = ("attempts", "deadline_s", "idempotent", "not_before_s", "request_id")
+
+    def __init__(self, request_id: int, deadline_s: float, idempotent: bool) -> None:
+        self.request_id = request_id
+        self.deadline_s = deadline_s
+        self.idempotent = idempotent
+        self.attempts = 0
+        self.not_before_s = -math.inf  # clocks may start anywhere
 
 
-@dataclass(slots=True, eq=False)
-class PendingCall(Generic[T]):
-    """A call that has no answer yet."""
-
-    request_id: int
-    item: T
-    deadline_s: float
-    idempotent: bool
-    attempts: int = 0
-    not_before_s: float = -math.inf  # clocks may start anywhere
+C = TypeVar("C", bound=PendingCall)
 
 
 @dataclass(frozen=True, slots=True)
-class Send(Generic[T]):
+class Send(Generic[C]):
     """Send the call on the connection."""
 
-    call: PendingCall[T]
+    call: C
 
 
 @dataclass(frozen=True, slots=True)
-class Fail(Generic[T]):
+class Fail(Generic[C]):
     """The call ends with an error."""
 
-    call: PendingCall[T]
+    call: C
     error: NearsightError
 
 
@@ -58,10 +70,10 @@ class Connect:
     """Try to connect; tell the outcome with `connected`, `refused` or `rejected`."""
 
 
-Action = Send[T] | Fail[T] | Connect
+Action = Send[C] | Fail[C] | Connect
 
 
-class PendingCalls(Generic[T]):
+class PendingCalls(Generic[C]):
     """The unanswered calls of one channel.
 
     Parameters
@@ -78,11 +90,14 @@ class PendingCalls(Generic[T]):
         self._endpoint = endpoint
         self._settings = settings
         self._rng = rng
-        self._budget = RetryBudget(ratio=settings.retry_ratio, burst=settings.retry_burst)
-        self._calls: dict[int, PendingCall[T]] = {}
-        self._unsent: dict[int, PendingCall[T]] = {}
+        # Each call adds a fraction of a token, each retry takes one: retries never double the load of a
+        # struggling server.
+        self._retry_tokens = settings.retry_burst
+        self._calls: dict[int, C] = {}
+        self._unsent: dict[int, C] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._up = False
+        self.up = False
+        """Whether there is a connection."""
         self._connecting_until_s: float | None = None
         self._connect_at_s: float | None = None
         self._down_since_s: float | None = None
@@ -90,32 +105,33 @@ class PendingCalls(Generic[T]):
     def __len__(self) -> int:
         return len(self._calls)
 
-    @property
-    def up(self) -> bool:
-        """Whether there is a connection."""
-        return self._up
-
-    def submit(self, call: PendingCall[T], now_s: float) -> list[Action[T]]:
+    def submit(self, call: C, now_s: float) -> list[Action[C]]:
         """A new call."""
         if len(self._calls) >= self._settings.pending_limit:
             return [Fail(call, Overloaded(f"{len(self._calls)} calls to {self._endpoint} are unanswered"))]
-        self._budget.on_call()
+        self._retry_tokens = min(self._settings.retry_burst, self._retry_tokens + self._settings.retry_ratio)
         self._calls[call.request_id] = call
-        self._push_deadline(call)
-        if self._up:
+        # Deadlines of answered calls stay until they pass: cheaper than removing them, and the thread that
+        # keeps the times need not be woken for each new call. Swept when they are many.
+        if len(self._deadlines) > 1024 + 4 * len(self._calls):
+            self._deadlines = [(c.deadline_s, c.request_id) for c in self._calls.values()]
+            heapq.heapify(self._deadlines)
+        else:
+            heapq.heappush(self._deadlines, (call.deadline_s, call.request_id))
+        if self.up:
             call.attempts += 1
             return [Send(call)]
         self._unsent[call.request_id] = call
         return self._connect_now(now_s)
 
-    def connected(self, now_s: float) -> list[Action[T]]:
+    def connected(self, now_s: float) -> list[Action[C]]:
         """There is a connection, and the peer is who it should be."""
-        self._up, self._connecting_until_s, self._connect_at_s, self._down_since_s = True, None, None, None
+        self.up, self._connecting_until_s, self._connect_at_s, self._down_since_s = True, None, None, None
         return self._send_due(now_s)
 
-    def refused(self, error: NearsightError, now_s: float) -> list[Action[T]]:
+    def refused(self, error: NearsightError, now_s: float) -> list[Action[C]]:
         """An attempt to connect failed in a way that may pass."""
-        self._up, self._connecting_until_s = False, None
+        self.up, self._connecting_until_s = False, None
         if self._down_since_s is None:
             self._down_since_s = now_s
         if now_s - self._down_since_s < self._settings.connect_grace_s:
@@ -123,16 +139,16 @@ class PendingCalls(Generic[T]):
             return []
         return self._fail_unsent(error)
 
-    def rejected(self, error: NearsightError, now_s: float) -> list[Action[T]]:
+    def rejected(self, error: NearsightError, now_s: float) -> list[Action[C]]:
         """An attempt to connect failed for good: a wrong key."""
-        self._up, self._connecting_until_s, self._connect_at_s = False, None, None
+        self.up, self._connecting_until_s, self._connect_at_s = False, None, None
         self._down_since_s = self._down_since_s or now_s
         return self._fail_unsent(error)
 
-    def lost(self, error: NearsightError, now_s: float) -> list[Action[T]]:
+    def lost(self, error: NearsightError, now_s: float) -> list[Action[C]]:
         """The connection ended."""
-        self._up, self._connecting_until_s, self._down_since_s = False, None, now_s
-        actions: list[Action[T]] = []
+        self.up, self._connecting_until_s, self._down_since_s = False, None, now_s
+        actions: list[Action[C]] = []
         for call in [call for call in self._calls.values() if call.request_id not in self._unsent]:
             if self._may_retry(call, now_s):
                 self._unsent[call.request_id] = call
@@ -140,21 +156,21 @@ class PendingCalls(Generic[T]):
                 actions.append(self._fail(call, error))
         return actions + (self._connect_now(now_s) if self._unsent else [])
 
-    def not_sent(self, call: PendingCall[T], now_s: float) -> None:
+    def not_sent(self, call: C, now_s: float) -> None:
         """The connection had no room for the call: it is sent later."""
         if call.request_id in self._calls:
             call.attempts -= 1
             call.not_before_s = now_s + 0.01
             self._unsent[call.request_id] = call
 
-    def answered(self, request_id: int) -> PendingCall[T] | None:
+    def answered(self, request_id: int) -> C | None:
         """The call that an answer belongs to; None if it has ended already."""
         self._unsent.pop(request_id, None)
         return self._calls.pop(request_id, None)
 
-    def tick(self, now_s: float) -> list[Action[T]]:
+    def tick(self, now_s: float) -> list[Action[C]]:
         """Time has passed."""
-        actions: list[Action[T]] = []
+        actions: list[Action[C]] = []
         while self._deadlines and (
             self._deadlines[0][0] <= now_s or self._deadlines[0][1] not in self._calls
         ):
@@ -167,12 +183,12 @@ class PendingCalls(Generic[T]):
             )
             actions += self.refused(error, now_s)
         if self._unsent:
-            actions += self._send_due(now_s) if self._up else self._connect_when_due(now_s)
+            actions += self._send_due(now_s) if self.up else self._connect_when_due(now_s)
         return actions
 
-    def close(self, error: NearsightError) -> list[Action[T]]:
+    def close(self, error: NearsightError) -> list[Action[C]]:
         """End all calls and forget the connection."""
-        self._up, self._connecting_until_s, self._connect_at_s = False, None, None
+        self.up, self._connecting_until_s, self._connect_at_s = False, None, None
         return [self._fail(call, error) for call in list(self._calls.values())]
 
     def next_due_s(self) -> float | None:
@@ -180,13 +196,13 @@ class PendingCalls(Generic[T]):
         dues = [self._deadlines[0][0]] if self._deadlines else []
         if self._connecting_until_s is not None:
             dues.append(self._connecting_until_s)
-        if self._unsent and not self._up and self._connect_at_s is not None:
+        if self._unsent and not self.up and self._connect_at_s is not None:
             dues.append(self._connect_at_s)
-        if self._unsent and self._up:
+        if self._unsent and self.up:
             dues.append(min(call.not_before_s for call in self._unsent.values()))
         return min(dues, default=None)
 
-    def _connect_now(self, now_s: float) -> list[Action[T]]:
+    def _connect_now(self, now_s: float) -> list[Action[C]]:
         if self._connecting_until_s is not None or (
             self._connect_at_s is not None and self._connect_at_s > now_s
         ):
@@ -195,83 +211,42 @@ class PendingCalls(Generic[T]):
         self._connecting_until_s = now_s + self._settings.connect_timeout_s
         return [Connect()]
 
-    def _connect_when_due(self, now_s: float) -> list[Action[T]]:
+    def _connect_when_due(self, now_s: float) -> list[Action[C]]:
         if self._connect_at_s is None or self._connect_at_s > now_s:
             return []
         return self._connect_now(now_s)
 
-    def _send_due(self, now_s: float) -> list[Action[T]]:
+    def _send_due(self, now_s: float) -> list[Action[C]]:
         due = [call for call in self._unsent.values() if call.not_before_s <= now_s]
         for call in due:
             del self._unsent[call.request_id]
             call.attempts += 1
         return [Send(call) for call in due]
 
-    def _may_retry(self, call: PendingCall[T], now_s: float) -> bool:
+    def _may_retry(self, call: C, now_s: float) -> bool:
         if not call.idempotent or call.attempts >= self._settings.max_attempts:
             return False
         wait_s = self._jitter(self._settings.backoff_s * 2 ** (call.attempts - 1))
-        if now_s + wait_s >= call.deadline_s or not self._budget.take():
+        # Sums of 0.1 fall short of 1 by rounding.
+        if now_s + wait_s >= call.deadline_s or self._retry_tokens < 1.0 - 1e-9:
             return False
+        self._retry_tokens = max(0.0, self._retry_tokens - 1.0)
         call.not_before_s = now_s + wait_s
         return True
 
-    def _fail_unsent(self, error: NearsightError) -> list[Action[T]]:
+    def _fail_unsent(self, error: NearsightError) -> list[Action[C]]:
         self._connect_at_s = None
         return [self._fail(call, error) for call in list(self._unsent.values())]
 
-    def _fail(self, call: PendingCall[T], error: NearsightError) -> Fail[T]:
+    def _fail(self, call: C, error: NearsightError) -> Fail[C]:
         self._calls.pop(call.request_id, None)
         self._unsent.pop(call.request_id, None)
         return Fail(call, error)
 
-    def _too_late(self, call: PendingCall[T]) -> NearsightError:
+    def _too_late(self, call: C) -> NearsightError:
         if call.request_id in self._unsent:
             return DeadlineExceeded(f"no connection to {self._endpoint} within the time given")
         return DeadlineExceeded(f"no answer from {self._endpoint} within the time given")
 
     def _jitter(self, mean_s: float) -> float:
         return mean_s * self._rng.uniform(0.5, 1.5)
-
-    def _push_deadline(self, call: PendingCall[T]) -> None:
-        # Deadlines of answered calls stay until they pass: cheaper than removing them, and the thread that
-        # keeps the times need not be woken for each new call. Swept when they are many.
-        if len(self._deadlines) > 1024 + 4 * len(self._calls):
-            self._deadlines = [(c.deadline_s, c.request_id) for c in self._calls.values()]
-            heapq.heapify(self._deadlines)
-        else:
-            heapq.heappush(self._deadlines, (call.deadline_s, call.request_id))
-
-
-class RetryBudget:
-    """A bucket of tokens: each call adds a fraction of one, each retry takes one.
-
-    Parameters
-    ----------
-    ratio : float
-        Retries per call in the long run, e.g. 0.1.
-    burst : float
-        Tokens that the bucket holds at most, and at the start.
-    """
-
-    def __init__(self, *, ratio: float, burst: float) -> None:
-        self._ratio = ratio
-        self._burst = burst
-        self._tokens = burst
-
-    @property
-    def tokens(self) -> float:
-        """Retries that may be made at once."""
-        return self._tokens
-
-    def on_call(self) -> None:
-        """A call was made for the first time."""
-        self._tokens = min(self._burst, self._tokens + self._ratio)
-
-    def take(self) -> bool:
-        """Whether one more retry may be made; if so, it is counted."""
-        # Sums of 0.1 fall short of 1 by rounding.
-        if self._tokens < 1.0 - 1e-9:
-            return False
-        self._tokens = max(0.0, self._tokens - 1.0)
-        return True

@@ -329,9 +329,6 @@ class AllowList:
         """Names by public key. As of the last `refresh`."""
         return self._names
 
-    def __len__(self) -> int:
-        return len(self._names)
-
     def refresh(self) -> None:
         """Read the folder again if a file in it changed."""
         signature = self._look()

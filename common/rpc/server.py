@@ -6,17 +6,18 @@ after what waits. Every request that was read gets exactly one answer, whatever 
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Protocol
 
 from google.protobuf.message import Message
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
 from nearsight.common.errors import (
+    DeadlineExceeded,
     InvalidMessage,
     NearsightError,
     Overloaded,
@@ -27,24 +28,32 @@ from nearsight.common.errors import (
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.envelope import (
     Buffer,
+    Hop,
     Request,
+    as_blob,
     decode_request,
     encode_response,
-    outcome_of,
     salvage_request_id,
     size_of,
+    told_to_peer,
 )
-from nearsight.common.rpc.listener import BATCH, Arrival, Listener
+from nearsight.common.rpc.listener import BATCH, Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
 from nearsight.common.rpc.service import CallContext, Dispatcher, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import check_endpoint
-from nearsight.common.rpc.worker_pool import DeferredCalls, ServedCall, WorkerPool
+from nearsight.common.rpc.worker_pool import ServedCall, WorkerPool
 
 __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
 
 REFRESH_S = 1.0
 """How often a changed folder of allowed clients is noticed by connections that exist."""
+
+TICK_S = 0.05
+"""How exactly times are kept."""
+
+IDLE_TICKS = 20
+"""Ticks without work before the timekeeper sleeps, so that a trickle of work need not wake it each time."""
 
 
 class ServerObserver(Protocol):
@@ -111,12 +120,12 @@ class RpcServer:
         self._log = get_logger("rpc.server")
         self._stopping = threading.Event()
         self._finished = threading.Event()
+        # By identity: calls without an answer, and those of them whose handlers returned a future.
         self._live: dict[int, ServedCall] = {}
-        self._serials = itertools.count()
-        self._deferred = DeferredCalls()
+        self._deferred: dict[int, ServedCall] = {}
         self._refresh_at_s = -math.inf
-        self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run_call, self._fail)
-        self._own_pool = WorkerPool("own-worker", 1, settings, clock, self._run_call, self._fail)
+        self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run, self._fail)
+        self._own_pool = WorkerPool("own-worker", 1, settings, clock, self._run, self._fail)
         self._pools = [self._pool, *([self._own_pool] if self._dispatcher.wants_own_worker else [])]
         self._timekeeper = Timekeeper(self._look_after_times)
         self._listener: Listener | None = None
@@ -140,11 +149,14 @@ class RpcServer:
         self._started = True
         self._timekeeper.start()
         for pool in self._pools:
-            pool.start(self if pool is self._pool and self._listener else None)
+            if pool is self._pool and self._listener is not None:
+                pool.start(self._listener.filenos(), self._look)
+            else:
+                pool.start()
         self._log.info(
             "serving",
             endpoint=self.endpoint,
-            services=self._dispatcher.service_names,
+            services=tuple(self._dispatcher.services),
             curve=self._security is not None,
         )
 
@@ -161,7 +173,7 @@ class RpcServer:
     @property
     def queue_length(self) -> int:
         """Requests that wait for a worker."""
-        return sum(len(pool) for pool in self._pools)
+        return sum(map(len, self._pools))
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Take no more requests, finish those that were taken, and end; safe to call twice.
@@ -177,7 +189,9 @@ class RpcServer:
         if not self._started:
             return
         # The address stays bound until the end: unbinding would cut the connections that wait for answers.
-        self._wait_for_answers(grace_s)
+        until_s = self._clock.monotonic() + grace_s
+        while self._live and self._clock.monotonic() < until_s:
+            self._finished.wait(0.01)
         for call in list(self._live.values()):
             self._fail(call, _stopping_error())
         self._finished.set()
@@ -203,7 +217,7 @@ class RpcServer:
         peer: Hashable,
         peer_key: str | None = None,
     ) -> None:
-        """Take one request: the entry of every transport.
+        """Take one request of a transport without a socket.
 
         Parameters
         ----------
@@ -220,6 +234,24 @@ class RpcServer:
         if pool is not None:
             pool.signal()
 
+    def _look(self, ready: Sequence[int]) -> None:
+        """Receive what has arrived; threads of the pool do."""
+        listener = self._listener
+        if listener is None:
+            return
+        listener.admit(ready)
+        more = True
+        while more:
+            arrived = listener.receive()
+            for frames, key in arrived:
+                identity = bytes(frames.pop(0))
+                pool = self._accept(frames, partial(listener.send, identity), identity, key)
+                if pool is self._own_pool:  # the pool that receives looks into its own queue next
+                    pool.signal()
+            more = len(arrived) == BATCH
+            if more:  # this thread goes on receiving; others may begin to serve
+                self._pool.signal()
+
     def _accept(
         self,
         frames: Sequence[Buffer],
@@ -229,34 +261,25 @@ class RpcServer:
     ) -> WorkerPool | None:
         """Queue a request, or answer it with an error; returns the pool in whose queue it is."""
         arrived_s = self._clock.monotonic()
+        request: Request | None = None
         try:
+            if self._listener is not None and not self._listener.allows(peer_key):
+                raise Unauthenticated(
+                    "this key is not allowed any more", advice="ask for it to be allowed again"
+                )
             request = decode_request(frames)
-        except InvalidMessage as error:
-            self._reject(salvage_request_id(frames), "", error, size_of(frames), reply)
-            return None
-        try:
-            return self._admit(request, arrived_s, reply, peer, peer_key)
+            endpoint = self._dispatcher.find(request.service, request.method)
+            if self._arrived is not None:
+                self._arrived(endpoint.full_name)
+            if self._stopping.is_set():
+                raise _stopping_error()
+            if request.size_bytes > self._settings.max_message_bytes:
+                raise _too_large("request", request.size_bytes, self._settings.max_message_bytes)
+            if len(self._deferred) >= self._settings.deferred_limit:
+                raise Overloaded(f"{len(self._deferred)} answers are still owed", advice="try again later")
         except NearsightError as error:
-            self._reject(request.request_id, request.trace_id, error, request.size_bytes, reply)
+            self._reject(frames, request, error, reply)
             return None
-
-    def _admit(
-        self,
-        request: Request,
-        arrived_s: float,
-        reply: Callable[[Sequence[Buffer]], None],
-        peer: Hashable,
-        peer_key: str | None,
-    ) -> WorkerPool:
-        endpoint = self._dispatcher.find(request.service, request.method)
-        if self._arrived is not None:
-            self._arrived(endpoint.method.full_name)
-        if self._stopping.is_set():
-            raise _stopping_error()
-        if request.size_bytes > self._settings.max_message_bytes:
-            raise _too_large("request", request.size_bytes, self._settings.max_message_bytes)
-        if len(self._deferred) >= self._settings.deferred_limit:
-            raise Overloaded(f"{len(self._deferred)} answers are still owed", advice="try again later")
         context = CallContext(
             deadline=Deadline.after(request.time_left_s, self._clock),
             client_id=request.client_id,
@@ -266,33 +289,48 @@ class RpcServer:
             blobs=request.blobs,
             stopping=self._finished.is_set,
         )
-        serial = next(self._serials)
-        call = ServedCall(serial, request, endpoint, context, reply, arrived_s)
-        self._live[serial] = call
+        call = ServedCall(request, endpoint, context, reply, arrived_s)
+        self._live[id(call)] = call
         stream = None
         if request.newest_wins and endpoint.newest_wins:
-            stream = (peer_key or peer, request.client_id, endpoint.method.full_name)
+            stream = (peer_key or peer, request.client_id, endpoint.full_name)
         pool = self._own_pool if endpoint.own_worker else self._pool
         pool.offer(call, stream)
         self._timekeeper.notice()
         return pool
 
-    def _run_call(self, call: ServedCall) -> None:
+    def _reject(
+        self,
+        frames: Sequence[Buffer],
+        request: Request | None,
+        error: NearsightError,
+        reply: Callable[[Sequence[Buffer]], None],
+    ) -> None:
+        """Answer a request that did not become a call."""
+        trace_id = request.trace_id if request else ""
+        request_id = request.request_id if request else salvage_request_id(frames)
+        self._log.info("request rejected", reason=error.message, trace_id=trace_id)
+        reply(encode_response(request_id, (), error=error))
+        if self._observer is not None:
+            self._observer.on_call("", "", error.code, 0.0, 0.0, size_of(frames), 0)
+
+    def _run(self, call: ServedCall) -> None:
         """Run a handler; in a worker."""
-        call.start(self._clock.monotonic())
+        call.started_s = self._clock.monotonic()
+        call.context.queue_ms = (call.started_s - call.arrived_s) * 1000.0
         try:
             result = call.endpoint.handler(call.endpoint.parse(call.request.message), call.context)
         except Exception as error:  # noqa: BLE001  # a bug in a handler must not end the worker
             self._fail(call, error)
             return
         if isinstance(result, Future):
-            self._deferred.add(call)
-            result.add_done_callback(lambda future: self._finish_deferred(call, future))
+            self._deferred[id(call)] = call
+            result.add_done_callback(partial(self._finish_deferred, call))
         else:
             self._finish(call, result)
 
     def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
-        self._deferred.discard(call)
+        self._deferred.pop(id(call), None)
         try:
             result = future.result(timeout=0)
         except BaseException as error:  # noqa: BLE001  # whatever the handler's future holds, cancellation too
@@ -302,144 +340,72 @@ class RpcServer:
 
     def _finish(self, call: ServedCall, result: object) -> None:
         """Answer with what the handler returned."""
-        if not isinstance(result, call.endpoint.response_class):
-            expected = call.endpoint.response_class.__name__
-            self._fail(call, TypeError(f"the handler returned {type(result).__name__}, not {expected}"))
-            return
-        if call.context.deadline.expired():
-            self._fail(call, call.too_late())
-            return
+        now_s, expected = self._clock.monotonic(), call.endpoint.response_class
         try:
-            frames, sent_bytes = call.response_frames(self._tier, result, self._clock.monotonic())
+            if not isinstance(result, expected):
+                raise TypeError(f"the handler returned {type(result).__name__}, not {expected.__name__}")
+            if now_s >= call.context.deadline.at_s:
+                raise _too_late(call)
+            message = result.SerializeToString()
+            blobs = [as_blob(blob) for blob in call.context.response_blobs]
+            sent_bytes = len(message) + size_of(blobs)
             if sent_bytes > self._settings.max_message_bytes:
                 raise _too_large("response", sent_bytes, self._settings.max_message_bytes)
+            hop = call.hop(self._tier, now_s, sent_bytes)
+            frames = encode_response(call.request.request_id, [*call.context.hops, hop], message, blobs)
         except Exception as error:  # noqa: BLE001  # blobs or hops of a wrong kind: a bug in a handler
             self._fail(call, error)
-            return
-        self._answer(call, StatusCode.OK, frames, sent_bytes)
+        else:
+            self._answer(call, StatusCode.OK, frames, hop)
 
     def _fail(self, call: ServedCall, error: BaseException) -> None:
         """Answer with an error."""
-        outcome = outcome_of(error, call.context.trace_id)
-        if outcome.code is StatusCode.INTERNAL:
+        told = told_to_peer(error, call.context.trace_id)
+        if told.code is StatusCode.INTERNAL:
             self._log.error(
                 "a call failed inside the server",
-                method=call.endpoint.method.full_name,
+                method=call.endpoint.full_name,
                 trace_id=call.context.trace_id,
                 client=call.context.client_id,
                 exc_info=error,
             )
-        hop = call.hop(self._tier, self._clock.monotonic(), sent_bytes=0)
-        frames = encode_response(call.request.request_id, outcome, [*call.context.hops, hop])
-        self._answer(call, outcome.code, frames, 0)
+        hop = call.hop(self._tier, self._clock.monotonic())
+        frames = encode_response(call.request.request_id, [*call.context.hops, hop], error=told)
+        self._answer(call, told.code, frames, hop)
 
-    def _answer(self, call: ServedCall, code: StatusCode, frames: Sequence[Buffer], sent_bytes: int) -> None:
+    def _answer(self, call: ServedCall, code: StatusCode, frames: Sequence[Buffer], hop: Hop) -> None:
         # The first to take the call off the table answers it; its deadline may race with its handler.
-        if self._live.pop(call.serial, None) is None:
+        if self._live.pop(id(call), None) is None:
             return
         call.reply(frames)
         if self._observer is not None:
-            hop = call.hop(self._tier, self._clock.monotonic(), sent_bytes=sent_bytes)
-            method = call.endpoint.method
             self._observer.on_call(
                 call.endpoint.service_name,
-                method.name,
+                call.endpoint.method_name,
                 code,
                 hop.queue_ms,
                 hop.compute_ms,
                 hop.received_bytes,
-                sent_bytes,
+                hop.sent_bytes,
             )
-
-    def _reject(
-        self,
-        request_id: int,
-        trace_id: str,
-        error: NearsightError,
-        received_bytes: int,
-        reply: Callable[[Sequence[Buffer]], None],
-    ) -> None:
-        """Answer a request that did not become a call."""
-        self._log.info("request rejected", reason=error.message, trace_id=trace_id)
-        outcome = outcome_of(error, trace_id)
-        reply(encode_response(request_id, outcome))
-        if self._observer is not None:
-            self._observer.on_call("", "", outcome.code, 0.0, 0.0, received_bytes, 0)
-
-    def filenos(self) -> list[int]:
-        """Descriptors that say when to `look`."""
-        return self._listener.filenos() if self._listener else []
-
-    def look(self, ready: Sequence[int]) -> None:
-        """Receive what has arrived; threads of the pool do."""
-        listener = self._listener
-        if listener is None:
-            return
-        listener.admit(ready)
-        more = True
-        while more:
-            arrivals = listener.receive()
-            for arrival in arrivals:
-                self._take(listener, arrival)
-            more = len(arrivals) == BATCH
-            if more:  # this thread goes on receiving; others may begin to serve
-                self._pool.signal()
-
-    def _take(self, listener: Listener, arrival: Arrival) -> None:
-        identity = arrival.identity
-
-        def reply(frames: Sequence[Buffer]) -> None:
-            listener.send(identity, frames)
-
-        if not arrival.allowed:
-            error = Unauthenticated(
-                "this key is not allowed any more", advice="ask for it to be allowed again"
-            )
-            self._reject(salvage_request_id(arrival.frames), "", error, size_of(arrival.frames), reply)
-            return
-        pool = self._accept(arrival.frames, reply, identity, arrival.peer_key)
-        if pool is self._own_pool:  # the pool that receives looks into its own queue next
-            pool.signal()
 
     def _look_after_times(self) -> bool:
         """Answer what has waited for too long; returns whether anything is still to be answered."""
         now_s = self._clock.monotonic()
         for pool in self._pools:
             pool.sweep(now_s)
-        for call in self._deferred.expired(now_s):
-            self._fail(call, call.too_late())
+        for call in list(self._deferred.values()):
+            if call.context.deadline.at_s <= now_s:
+                self._deferred.pop(id(call), None)
+                self._fail(call, _too_late(call))
         if self._listener is not None and now_s >= self._refresh_at_s:
             self._listener.refresh_allowed()
             self._refresh_at_s = now_s + REFRESH_S
         return bool(self._live)
 
-    def _wait_for_answers(self, grace_s: float) -> None:
-        end = threading.Event()
-        until_s = self._clock.monotonic() + grace_s
-        while self._live and self._clock.monotonic() < until_s:
-            end.wait(0.01)
-
-
-def _stopping_error() -> Unavailable:
-    return Unavailable("the server is stopping", advice="try again in a moment")
-
-
-def _too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
-    return InvalidMessage(
-        f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
-        advice="ask for less at once, or raise max_message_bytes on both sides",
-    )
-
-
-TICK_S = 0.05
-"""How exactly times are kept."""
-
-IDLE_TICKS = 20
-"""Ticks without work before the thread sleeps, so that a trickle of work need not wake it each time."""
-
 
 class Timekeeper:
-    """Calls a function every tick while there is work.
+    """A thread that calls a function every tick while there is work, and sleeps while there is none.
 
     Parameters
     ----------
@@ -476,13 +442,25 @@ class Timekeeper:
             self._woken.clear()
             # Asleep is said before the last look: whoever adds work after the look wakes us.
             self._asleep = idle_ticks >= IDLE_TICKS
-            idle_ticks = 0 if self._look() else idle_ticks + 1
+            try:
+                idle_ticks = 0 if self._tick() else idle_ticks + 1
+            except Exception:  # noqa: BLE001  # a bug in one look must not stop the clock
+                self._log.exception("times could not be looked after")
+                idle_ticks = 0
             self._woken.wait(None if self._asleep and idle_ticks else TICK_S)
             self._asleep = False
 
-    def _look(self) -> bool:
-        try:
-            return self._tick()
-        except Exception:  # noqa: BLE001  # a bug in one look must not stop the clock
-            self._log.exception("times could not be looked after")
-            return True
+
+def _too_late(call: ServedCall) -> DeadlineExceeded:
+    return DeadlineExceeded(f"{call.endpoint.full_name} did not finish within the time given")
+
+
+def _stopping_error() -> Unavailable:
+    return Unavailable("the server is stopping", advice="try again in a moment")
+
+
+def _too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
+    return InvalidMessage(
+        f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
+        advice="ask for less at once, or raise max_message_bytes on both sides",
+    )

@@ -97,32 +97,51 @@ def python_name(method: MethodDescriptor) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", method.name).lower()
 
 
-def is_idempotent(method: MethodDescriptor) -> bool:
-    """Whether the .proto file says that a repeated call does no harm."""
-    options = method.GetOptions()
-    return bool(options.idempotency_level != options.IDEMPOTENCY_UNKNOWN)
-
-
-def newest_wins(method: MethodDescriptor) -> bool:
-    """Whether a newer request of a client may supersede its older ones that still wait."""
-    return bool(method.GetOptions().Extensions[rpc_pb2.newest_wins])  # type: ignore[index]  # the stub is too vague
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One rpc of one service and the function that answers it."""
+    """One rpc of one service and the function that answers it.
 
-    method: MethodDescriptor
+    Attributes
+    ----------
+    service_name, method_name, full_name : str
+        As in the .proto file. Read once: a descriptor builds Python objects at each question.
+    request_class, response_class : type of Message
+        What the handler takes and returns.
+    handler : callable
+        The method of the service.
+    newest_wins : bool
+        Whether a newer request of a client may supersede its older ones that still wait.
+    own_worker : bool
+        See `Service`.
+    """
+
+    service_name: str
+    method_name: str
+    full_name: str
     request_class: type[Message]
     response_class: type[Message]
     handler: Handler
     newest_wins: bool
     own_worker: bool
 
-    @property
-    def service_name(self) -> str:
-        """Fully qualified name of the service."""
-        return str(self.method.containing_service.full_name)
+    @classmethod
+    def of(cls, service: Service, method: MethodDescriptor) -> Endpoint:
+        """The endpoint of one rpc; TypeError if the service has no handler for it."""
+        handler = getattr(service, python_name(method), None)
+        if not callable(handler):
+            raise TypeError(
+                f"{type(service).__name__} lacks {python_name(method)}(), the handler of {method.full_name}"
+            )
+        return cls(
+            method.containing_service.full_name,
+            method.name,
+            method.full_name,
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+            handler,
+            bool(method.GetOptions().Extensions[rpc_pb2.newest_wins]),  # type: ignore[index]  # a vague stub
+            service.own_worker,
+        )
 
     def parse(self, data: bytes) -> Message:
         """Read the request's message.
@@ -136,7 +155,8 @@ class Endpoint:
         try:
             request.ParseFromString(data)
         except (DecodeError, UnicodeDecodeError) as error:
-            raise InvalidMessage(f"the message is not a {self.method.input_type.full_name}") from error
+            name = self.request_class.DESCRIPTOR.full_name
+            raise InvalidMessage(f"the message is not a {name}") from error
         return request
 
 
@@ -151,22 +171,17 @@ class Dispatcher:
     """
 
     def __init__(self, services: Iterable[Service]) -> None:
-        self._services: dict[str, dict[str, Endpoint]] = {}
+        self.services: dict[str, dict[str, Endpoint]] = {}
         for service in services:
             name = service.descriptor.full_name
-            if name in self._services:
+            if name in self.services:
                 raise TypeError(f"two services are called {name}")
-            self._services[name] = {m.name: _endpoint(service, m) for m in service.descriptor.methods}
-
-    @property
-    def service_names(self) -> tuple[str, ...]:
-        """What this server offers."""
-        return tuple(self._services)
+            self.services[name] = {m.name: Endpoint.of(service, m) for m in service.descriptor.methods}
 
     @property
     def wants_own_worker(self) -> bool:
         """Whether a service asked for a worker of its own."""
-        return any(e.own_worker for methods in self._services.values() for e in methods.values())
+        return any(e.own_worker for methods in self.services.values() for e in methods.values())
 
     def find(self, service: str, method: str) -> Endpoint:
         """The endpoint of a request.
@@ -176,9 +191,9 @@ class Dispatcher:
         NotFound
             If there is none; the message says what there is.
         """
-        methods = self._services.get(service)
+        methods = self.services.get(service)
         if methods is None:
-            offered = ", ".join(self._services) or "none"
+            offered = ", ".join(self.services) or "none"
             raise NotFound(f"no service {service!r} here", advice=f"this server offers {offered}")
         endpoint = methods.get(method)
         if endpoint is None:
@@ -186,24 +201,8 @@ class Dispatcher:
         return endpoint
 
 
-def _endpoint(service: Service, method: MethodDescriptor) -> Endpoint:
-    handler = getattr(service, python_name(method), None)
-    if not callable(handler):
-        raise TypeError(
-            f"{type(service).__name__} lacks {python_name(method)}(), the handler of {method.full_name}"
-        )
-    return Endpoint(
-        method,
-        GetMessageClass(method.input_type),
-        GetMessageClass(method.output_type),
-        handler,
-        newest_wins(method),
-        service.own_worker,
-    )
-
-
 class EchoService(Service):
-    """Gives back what it gets."""
+    """Gives back what it gets: measures a link and the whole call path, with nothing behind it."""
 
     descriptor: ClassVar[ServiceDescriptor] = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
 

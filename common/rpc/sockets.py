@@ -1,7 +1,7 @@
-"""Frames in and out of a ZeroMQ socket, copied where that is cheaper than not to.
+"""Small tools for ZeroMQ sockets: addresses, frames in and out, and waking a thread that polls.
 
-These functions run several times per call: flags are plain integers, since pyzmq's enums cost more than the
-sending, and the socket is asked before it is read, since an exception costs more than the question.
+The functions for frames run several times per call. Flags are plain integers, since pyzmq's enums cost more
+than the sending. A socket is asked before it is read, since an exception costs more than the question.
 """
 
 from __future__ import annotations
@@ -24,9 +24,45 @@ from nearsight.common.rpc.envelope import Buffer
 COPY_BELOW_BYTES = 65536
 """Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
 
+_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
 _POLLIN = int(zmq.POLLIN)
 _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
+
+
+def check_endpoint(endpoint: str) -> str:
+    """Return the endpoint if it is of a form that nearsight uses.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not.
+    """
+    if match := _TCP.fullmatch(endpoint):
+        if match["port"] == "*" or int(match["port"]) <= 65535:
+            return endpoint
+    elif endpoint.startswith(("ipc://", "inproc://")) and len(endpoint.partition("://")[2]) > 0:
+        return endpoint
+    raise ConfigurationError(
+        f"{endpoint!r} is not an address",
+        advice="write tcp://HOST:PORT or ipc://PATH, e.g. tcp://127.0.0.1:7000",
+    )
+
+
+def is_tcp_v6(endpoint: str) -> bool:
+    """Whether the address is of IPv6, which ZeroMQ must be told."""
+    return endpoint.startswith("tcp://[")
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether only processes of this machine can reach the address."""
+    match = _TCP.fullmatch(endpoint)
+    if match is None or match["host"] in {"localhost", "lo"}:
+        return True
+    try:
+        return ipaddress.ip_address(match["host"].strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 class Received(NamedTuple):
@@ -69,7 +105,10 @@ def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -
         frame = socket.recv(_NOBLOCK, False)
     except zmq.Again:
         return None
-    user_id = _user_id(frame) if with_metadata else None
+    user_id: str | None = None
+    if with_metadata:
+        with contextlib.suppress(zmq.ZMQError):
+            user_id = str(frame.get("User-Id")) or None
     frames: list[Buffer] = [frame.bytes]
     while frame.more:
         frame = socket.recv(_NOBLOCK, False)
@@ -77,16 +116,8 @@ def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -
     return Received(frames, user_id)
 
 
-def _user_id(frame: zmq.Frame) -> str | None:
-    try:
-        value = frame.get("User-Id")
-    except zmq.ZMQError:
-        return None
-    return str(value) or None
-
-
 class Waker:
-    """A file descriptor that becomes readable when another thread calls `wake`."""
+    """Interrupts a thread that waits in ``poll``: a pipe whose descriptor becomes readable with `wake`."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -122,46 +153,3 @@ class Waker:
 def _close_all(*descriptors: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-_TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
-
-
-def check_endpoint(endpoint: str) -> str:
-    """Return the endpoint if it is of a form that nearsight uses.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not.
-    """
-    match = _TCP.fullmatch(endpoint)
-    if match:
-        port = match["port"]
-        if port == "*" or int(port) <= 65535:
-            return endpoint
-    elif endpoint.startswith(("ipc://", "inproc://")) and len(endpoint.partition("://")[2]) > 0:
-        return endpoint
-    raise ConfigurationError(
-        f"{endpoint!r} is not an address",
-        advice="write tcp://HOST:PORT or ipc://PATH, e.g. tcp://127.0.0.1:7000",
-    )
-
-
-def is_tcp_v6(endpoint: str) -> bool:
-    """Whether the address is of IPv6, which ZeroMQ must be told."""
-    return endpoint.startswith("tcp://[")
-
-
-def is_local(endpoint: str) -> bool:
-    """Whether only processes of this machine can reach the address."""
-    match = _TCP.fullmatch(endpoint)
-    if match is None:
-        return True
-    host = match["host"].strip("[]")
-    if host in {"localhost", "lo"}:
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -90,14 +90,6 @@ def test_requests_that_idle_workers_take_at_once_need_no_room() -> None:
     assert refused.item == "d"
 
 
-def test_clearing_hands_back_everything() -> None:
-    queue = queue_of()
-    queue.offer("a", now_s=0.0, deadline_s=10.0)
-    error = Overloaded("stop")
-    assert [(r.item, r.error) for r in queue.clear(error)] == [("a", error)]
-    assert len(queue) == 0
-
-
 @given(
     st.lists(
         st.tuples(
@@ -125,5 +117,5 @@ def test_every_request_leaves_exactly_once_and_the_queue_stays_bounded(
             refused = queue.sweep(now_s)
         left += [r.item for r in refused]
         assert len(queue) <= 3
-    left += [r.item for r in queue.clear(Overloaded("end"))]
+    left += [r.item for r in queue.sweep(now_s + 10.0)]
     assert sorted(left) == list(range(offered))

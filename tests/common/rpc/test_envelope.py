@@ -3,19 +3,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.errors import InvalidMessage, StatusCode
+from nearsight.common.errors import (
+    CorruptStore,
+    DeadlineExceeded,
+    ImageTooLarge,
+    InternalError,
+    InvalidArgument,
+    InvalidMessage,
+    NearsightError,
+    NotFound,
+    Overloaded,
+    Unauthenticated,
+    Unavailable,
+)
 from nearsight.common.rpc.envelope import (
     LARGEST_HEADER,
     MOST_FRAMES,
     Buffer,
     Hop,
-    Outcome,
     as_blob,
     decode_request,
     decode_response,
     encode_response,
+    error_of,
     salvage_request_id,
     size_of,
+    told_to_peer,
 )
 from nearsight.protos import rpc_pb2
 
@@ -69,25 +82,22 @@ def test_a_request_arrives_as_it_was_sent(header: rpc_pb2.RequestHeader, parts: 
 
 @given(
     st.integers(0, 2**64 - 1),
-    st.sampled_from(StatusCode),
-    names,
-    names,
+    st.none() | st.builds(Overloaded, names, advice=names),
     st.lists(hops, max_size=4),
     st.binary(max_size=99),
     blobs,
 )
 def test_a_response_arrives_as_it_was_sent(
     request_id: int,
-    code: StatusCode,
-    error: str,
-    advice: str,
+    error: Overloaded | None,
     way: list[Hop],
     message: bytes,
     parts: list[bytes],
 ) -> None:
-    frames = encode_response(request_id, Outcome(code, error, advice), way, message, parts)
+    frames = encode_response(request_id, way, message, parts, error)
     got = decode_response(frames)
-    assert (got.request_id, got.status, got.error, got.advice) == (request_id, code, error, advice)
+    told = (error.code, error.message, error.advice) if error else (0, "", "")
+    assert (got.request_id, got.status, got.error, got.advice) == (request_id, *told)
     assert got.hops == tuple(way)
     assert got.message == message
     assert [bytes(blob) for blob in got.blobs] == parts
@@ -147,3 +157,40 @@ def test_an_array_becomes_a_blob_without_a_copy() -> None:
 def test_an_array_with_gaps_is_no_blob() -> None:
     with pytest.raises(InvalidMessage, match="contiguous"):
         as_blob(np.zeros((4, 4))[:, ::2].data)
+
+
+def over_the_wire(error: Exception) -> NearsightError:
+    return error_of(decode_response(encode_response(1, (), error=told_to_peer(error, "t1"))))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InvalidArgument, NotFound, DeadlineExceeded, Overloaded, Unavailable, Unauthenticated, InternalError],
+)
+def test_an_error_of_the_tree_travels_whole(error: type[NearsightError]) -> None:
+    back = over_the_wire(error("what", advice="next"))
+    assert type(back) is error
+    assert (back.message, back.advice) == ("what", "next")
+
+
+def test_a_finer_error_travels_as_the_one_that_its_code_stands_for() -> None:
+    assert type(over_the_wire(ImageTooLarge("too large"))) is InvalidArgument
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("secret /etc/path"), KeyError("secret"), CorruptStore("secret.db")]
+)
+def test_a_bug_or_trouble_of_this_machine_tells_the_peer_only_the_trace_id(error: Exception) -> None:
+    back = over_the_wire(error)
+    assert type(back) is InternalError
+    assert "secret" not in str(back)
+    assert "t1" in back.advice
+
+
+def test_a_status_of_a_newer_peer_counts_as_internal() -> None:
+    frames = [rpc_pb2.ResponseHeader(protocol=1, status=99).SerializeToString()]  # type: ignore[arg-type]
+    assert type(error_of(decode_response(frames))) is InternalError
+
+
+def test_a_very_long_text_is_cut() -> None:
+    assert len(over_the_wire(InvalidArgument("x" * 10**6)).message) <= 2000

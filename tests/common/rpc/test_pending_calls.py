@@ -11,15 +11,15 @@ from nearsight.common.rpc.settings import ChannelSettings
 GONE = Unavailable("gone")
 
 
-def calls_with(**settings: Any) -> PendingCalls[str]:
+def calls_with(**settings: Any) -> PendingCalls[PendingCall]:
     return PendingCalls("tcp://server:1", ChannelSettings(**settings), random.Random(1))
 
 
-def call(number: int = 1, *, deadline_s: float = 10.0, idempotent: bool = True) -> PendingCall[str]:
-    return PendingCall(number, f"call {number}", deadline_s, idempotent)
+def call(number: int = 1, *, deadline_s: float = 10.0, idempotent: bool = True) -> PendingCall:
+    return PendingCall(number, deadline_s, idempotent)
 
 
-def connected(**settings: Any) -> PendingCalls[str]:
+def connected(**settings: Any) -> PendingCalls[PendingCall]:
     calls = calls_with(**settings)
     first = call(1000)
     calls.submit(first, 0.0)
@@ -49,7 +49,7 @@ def test_an_answer_ends_its_call_once() -> None:
     calls.submit(call(1), 0.0)
     answered = calls.answered(1)
     assert answered is not None
-    assert answered.item == "call 1"
+    assert answered.request_id == 1
     assert calls.answered(1) is None
     assert calls.answered(99) is None
     assert failures(calls.tick(100.0)) == []
@@ -132,6 +132,24 @@ def test_a_call_is_not_repeated_without_budget() -> None:
     calls.submit(call(1), 0.0)
     calls.submit(call(2), 0.0)
     assert failures(calls.lost(GONE, 0.1)) == [(2, Unavailable)]
+
+
+@given(st.lists(st.booleans(), max_size=100), st.floats(0.0, 1.0), st.floats(0.0, 20.0))
+def test_retries_never_exceed_burst_plus_ratio_of_calls(
+    losses: list[bool], ratio: float, burst: float
+) -> None:
+    calls = connected(retry_ratio=ratio, retry_burst=burst, max_attempts=1000, backoff_s=1e-6)
+    made, retried, now_s = 1, 0, 0.0
+    for number, lost in enumerate(losses):
+        now_s += 1e-3
+        if lost:
+            calls.lost(GONE, now_s)
+            calls.connected(now_s)
+            retried += len(sends(calls.tick(now_s + 0.5e-3)))
+        else:
+            made += 1
+            calls.submit(call(number), now_s)
+    assert retried <= burst + ratio * made + 1e-6
 
 
 def test_a_call_is_not_repeated_when_the_wait_would_outlast_it() -> None:

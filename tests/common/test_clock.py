@@ -19,14 +19,6 @@ def test_a_deadline_counts_down_and_expires() -> None:
     assert deadline.remaining_s() == 0.0
 
 
-def test_a_shrunk_deadline_is_earlier_and_never_later() -> None:
-    clock = ManualClock()
-    deadline = Deadline.after(2.0, clock)
-    assert deadline.shrink(0.5).remaining_s() == 1.5
-    assert deadline.shrink(-1.0).remaining_s() == 2.0
-    assert deadline.shrink(3.0).expired()
-
-
 @given(st.floats())
 def test_any_time_left_becomes_one_that_the_wire_can_carry(seconds: float) -> None:
     kept = clamp_s(seconds)
