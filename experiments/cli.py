@@ -147,16 +147,15 @@ def report(
     require_experiments("experiment report")
     from nearsight.common.command_line.terminal import progress_bar
     from nearsight.experiments.framework.registry import experiments
-    from nearsight.experiments.report.building import write_report
-    from nearsight.experiments.report.distinct_targets import reached_in_words
+    from nearsight.experiments.report.collecting import reached_in_words
+    from nearsight.experiments.report.page import write_report
 
     entries = experiments()
     with progress_bar("report", len(entries)) as advance:
         written = write_report(
             results, out or results / "report.html", entries, begin=lambda _name: advance(1)
         )
-    collection = written.collection
-    counted = [result for result in collection.results if not result.smoke]
+    collection, counted = written.collection, written.collection.counted
     for one in collection.unusable:
         typer.echo(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
     missing = len(entries) - len({result.experiment for result in counted})

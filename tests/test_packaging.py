@@ -58,7 +58,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected_files() -> set[str]:
     files = {"nearsight/__init__.py", "nearsight/__main__.py", "nearsight/py.typed"}
     for folder in FOLDERS:
-        for pattern in ("*.py", "*.proto", "*.pyi", "*.css", "*.toml"):
+        for pattern in ("*.py", "*.proto", "*.pyi", "*.css", "*.html", "*.toml"):
             files |= {f"nearsight/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob(pattern)}
     return files
 

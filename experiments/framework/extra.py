@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from nearsight.common.errors import MissingDependency
 
-LIBRARIES = ("matplotlib", "psutil", "pyroute2")
+LIBRARIES = ("jinja2", "matplotlib", "psutil", "pyroute2")
 """What the extra ``experiments`` installs."""
 
 

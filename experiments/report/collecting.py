@@ -1,4 +1,4 @@
-"""What lies in a folder of results: results that can be shown, and folders that hold none, with the reason.
+"""Reads a folder of results: finished runs that can be shown, and folders without one, with the reason.
 
 Nothing is computed anew and nothing is written: a report shows what was measured. A folder that cannot be
 used never ends a report; it gets a line that says what is wrong and what to do.
@@ -6,31 +6,23 @@ used never ends a report; it gets a line that says what is wrong and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.experiments.framework.experiment import Target
 from nearsight.experiments.framework.registry import Entry, natural
 from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.report.settings_of_runs import command, is_smoke
+from nearsight.experiments.report.settings_of_runs import command
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _FILES = ("run.json", "rows.csv", "summary.json", "cells")
-
-
-class Target(BaseModel):
-    """What should be reached, and was or was not; as stored."""
-
-    model_config = ConfigDict(frozen=True)
-
-    text: str
-    value: float
-    reached: bool
-    note: str = ""
 
 
 class Environment(BaseModel):
@@ -52,22 +44,16 @@ class Environment(BaseModel):
 class _Run(BaseModel):
     """``run.json``, as far as it is shown."""
 
+    model_config = ConfigDict(frozen=True)
+
     experiment: str
     configuration: dict[str, Any]
     environment: Environment
     rows_of: str = ""
 
 
-class _Summary(_Run):
-    """``summary.json``."""
-
-    metrics: dict[str, Any]
-    targets: tuple[Target, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A finished run.
+class Result(_Run):
+    """A finished run: ``summary.json`` and its picture.
 
     Attributes
     ----------
@@ -75,13 +61,13 @@ class Result:
         Where it lies.
     experiment : str
         Its name in the registry.
-    configuration : mapping
+    configuration : dict
         Options of the run.
     environment : Environment
         Machine, versions, commit and time.
     rows_of : str
         Folder of another experiment that measured the rows; empty: they are its own.
-    metrics : mapping
+    metrics : dict
         Numbers from the rows.
     targets : tuple of Target
         What should be reached, and was or was not.
@@ -92,11 +78,7 @@ class Result:
     """
 
     folder: Path
-    experiment: str
-    configuration: Mapping[str, Any]
-    environment: Environment
-    rows_of: str
-    metrics: Mapping[str, Any]
+    metrics: dict[str, Any]
     targets: tuple[Target, ...]
     picture: bytes = b""
     problems: tuple[str, ...] = ()
@@ -104,7 +86,7 @@ class Result:
     @property
     def smoke(self) -> bool:
         """Whether it measured too little to judge by."""
-        return is_smoke(self.configuration)
+        return bool(self.configuration.get("smoke"))
 
     @property
     def reached(self) -> int:
@@ -136,21 +118,26 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """All that was found.
+    """All that was found, by name of the folder.
 
     Attributes
     ----------
     root : Path
         The folder of results.
     results : tuple of Result
-        By name of the folder.
+        Finished runs.
     unusable : tuple of Unusable
-        By name of the folder.
+        The other folders.
     """
 
     root: Path
     results: tuple[Result, ...]
     unusable: tuple[Unusable, ...]
+
+    @property
+    def counted(self) -> tuple[Result, ...]:
+        """Results that are no smoke runs."""
+        return tuple(result for result in self.results if not result.smoke)
 
     def of(self, experiment: str) -> tuple[Result, ...]:
         """Results of one experiment: the one in the folder of its name first, smoke runs last."""
@@ -163,14 +150,7 @@ class Collection:
 
 
 def collect(root: Path, entries: Mapping[str, Entry]) -> Collection:
-    """Read every folder in a folder of results.
-
-    Parameters
-    ----------
-    root : Path
-        Has a folder for every result.
-    entries : mapping
-        The experiments that are known.
+    """Read every folder in a folder of results; ``entries`` are the experiments that are known.
 
     Raises
     ------
@@ -191,25 +171,39 @@ def collect(root: Path, entries: Mapping[str, Entry]) -> Collection:
     )
 
 
+def distinct_targets(results: Iterable[Result]) -> list[tuple[Target, list[Result]]]:
+    """Every target once, with the results of different experiments that have it with the same value.
+
+    Experiments that share the rows of a run may share targets of them, too. Runs of one experiment with the
+    same options are kept apart, even where their values agree.
+    """
+    found: dict[tuple[str, int, Target], list[Result]] = {}
+    runs: Counter[tuple[str, str]] = Counter()
+    for result in results:
+        options = json.dumps(result.configuration, sort_keys=True, default=str)
+        run = runs[result.experiment, options]
+        runs[result.experiment, options] += 1
+        for target in dict.fromkeys(result.targets):
+            found.setdefault((options, run, target), []).append(result)
+    return [(target, shared) for (_, _, target), shared in found.items()]
+
+
+def reached_in_words(results: Iterable[Result]) -> str:
+    """How many of their targets were reached, such as "3 of 4"."""
+    targets = distinct_targets(results)
+    return f"{sum(target.reached for target, _ in targets)} of {len(targets)}"
+
+
 def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
     stored = ResultFolder(folder)
     if not stored.summary_path.exists():
-        return _without_summary(stored, entries)
+        return _unfinished(stored, entries)
     try:
-        summary = _Summary.model_validate(stored.summary())
-    except (CorruptStore, ValidationError, OSError):
+        result = Result.model_validate({**stored.summary(), "folder": folder})
+    except (CorruptStore, ValidationError, TypeError, OSError):
         return _damaged(stored, entries)
-    if summary.experiment not in entries:
-        return Unusable(folder, "", f"this version knows no experiment {summary.experiment!r}")
-    result = Result(
-        folder,
-        summary.experiment,
-        summary.configuration,
-        summary.environment,
-        summary.rows_of,
-        summary.metrics,
-        summary.targets,
-    )
+    if result.experiment not in entries:
+        return Unusable(folder, "", f"this version knows no experiment {result.experiment!r}")
     return _with_picture(result)
 
 
@@ -225,7 +219,7 @@ def _with_picture(result: Result) -> Result:
         picture = b""
     if not (result.folder / "rows.csv").is_file():
         problems.append("rows.csv is missing: the numbers can no longer be checked against their rows.")
-    return replace(result, picture=picture, problems=tuple(problems))
+    return result.model_copy(update={"picture": picture, "problems": tuple(problems)})
 
 
 def _damaged(stored: ResultFolder, entries: Mapping[str, Entry]) -> Unusable:
@@ -240,7 +234,7 @@ def _damaged(stored: ResultFolder, entries: Mapping[str, Entry]) -> Unusable:
     return Unusable(stored.path, run.experiment, "summary.json is damaged, and its rows are missing", mend)
 
 
-def _without_summary(stored: ResultFolder, entries: Mapping[str, Entry]) -> Unusable:
+def _unfinished(stored: ResultFolder, entries: Mapping[str, Entry]) -> Unusable:
     run = _run_of(stored, entries)
     if run is None:
         return Unusable(stored.path, "", "run.json is missing, damaged or of an experiment unknown here")

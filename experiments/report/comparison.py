@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from nearsight.experiments.framework.experiment import Table
 from nearsight.experiments.report.settings_of_runs import COSTS, MARK, ON, TESTBED, TWIN
-
-Table = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Columns and rows, as of `Experiment.table`."""
 
 _NUMBER = re.compile(r"[+\-\u2212]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 _PERCENT = re.compile(r"\d\s*%")
+_FAR_OFF, _FAR_OFF_POINTS = 0.15, 3.0
+"""Relative error, and error of shares in points, from which a number of the twin is marked: its targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,17 @@ class Pair:
     twin: str
     error: float | None
     points: bool
+
+    @property
+    def same(self) -> bool:
+        """Whether both tables have it so."""
+        return self.testbed == self.twin
+
+    @property
+    def far_off(self) -> bool:
+        """Whether the error is larger than the twin may have."""
+        most = _FAR_OFF_POINTS if self.points else _FAR_OFF
+        return self.error is not None and abs(self.error) > most
 
     def error_in_words(self, sign: str = "+") -> str:
         """Such as "+4 %" or "-2 points"; empty if there is none."""
@@ -67,17 +78,19 @@ class Comparison:
     rows: tuple[tuple[tuple[str, ...], tuple[Pair, ...]], ...]
     only: Mapping[str, int]
 
-    def errors(self) -> list[tuple[Pair, Pair] | None]:
-        """Of every column: median and largest absolute error; None where there is none."""
-        found: list[tuple[Pair, Pair] | None] = []
-        for place in range(len(self.columns)):
-            pairs = [pairs[place] for _, pairs in self.rows]
+    def errors(self) -> list[str]:
+        """Of every column: median and largest absolute error, as "3 % to 12 %"; empty if there is none."""
+        found = []
+        for pairs in zip(*(pairs for _, pairs in self.rows), strict=True):
             sizes = [abs(pair.error) for pair in pairs if pair.error is not None]
-            points = pairs[0].points
-            found.append(
-                (Pair("", "", median(sizes), points), Pair("", "", max(sizes), points)) if sizes else None
-            )
+            both = (median(sizes), max(sizes)) if sizes else ()
+            found.append(" to ".join(Pair("", "", size, pairs[0].points).error_in_words("") for size in both))
         return found
+
+    @property
+    def lacking(self) -> str:
+        """Rows that only one of them has, in words."""
+        return ", ".join(f"{count} rows of the {which}" for which, count in self.only.items() if count)
 
 
 def paired(configurations: Sequence[Mapping[str, object]]) -> list[tuple[int, int]]:

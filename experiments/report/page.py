@@ -1,81 +1,276 @@
-"""The whole page: one file that needs no network, light or dark, on paper and on a phone."""
+"""From a folder of results to one HTML file that needs no network: light or dark, on paper and on a phone.
+
+The templates say what stands where. This module computes what they show, and writes values for a person.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib.resources import files
+import base64
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from nearsight.experiments.framework.registry import Entry
-from nearsight.experiments.report.collecting import Collection, Environment
-from nearsight.experiments.report.contents import chapters
-from nearsight.experiments.report.experiment_section import experiment_section
-from nearsight.experiments.report.markup import Markup, tag
-from nearsight.experiments.report.overview import contents, overview
-from nearsight.experiments.report.pieces import moment
+import jinja2
 
-TITLE = "nearsight: the papers' tables and figures, measured"
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""Browsers then refuse whatever would leave the file."""
+from nearsight.common.errors import CorruptStore, InvalidArgument
+from nearsight.experiments.framework.environment import describe_environment
+from nearsight.experiments.framework.experiment import Experiment, Table
+from nearsight.experiments.framework.registry import Entry, find_experiment
+from nearsight.experiments.report.collecting import (
+    Collection,
+    Environment,
+    Result,
+    collect,
+    distinct_targets,
+    reached_in_words,
+)
+from nearsight.experiments.report.comparison import compare, number, paired
+from nearsight.experiments.report.embedded_rows import embed_rows
+from nearsight.experiments.report.paper import published
+from nearsight.experiments.report.settings_of_runs import ON, TESTBED, TWIN, command, in_words
+
+_LONGEST_NUMBER = 30
 
 
-def build_page(
-    collection: Collection,
-    made: Environment,
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that was written.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    size_bytes : int
+        Of the file.
+    collection : Collection
+        What it shows.
+    """
+
+    path: Path
+    size_bytes: int
+    collection: Collection
+
+
+def write_report(
+    results: Path,
+    out: Path,
     entries: Mapping[str, Entry],
     begin: Callable[[str], None] = lambda _name: None,
-) -> str:
-    """Write the page.
+) -> Report:
+    """Read a folder of results and write the page, completely or not at all.
 
     Parameters
     ----------
-    collection : Collection
-        What was found in the folder of results.
-    made : Environment
-        Of the report itself: when and with what it is written.
+    results : Path
+        Has a folder for every result.
+    out : Path
+        The file; one that is there is replaced.
     entries : mapping
-        The experiments; those without results are listed, too.
+        The experiments that belong into the report; those without results are listed, too.
     begin : callable
         Hears the name of every experiment before its section is written.
+
+    Raises
+    ------
+    NotFound
+        If there is no such folder.
+    InvalidArgument
+        If the file cannot be written.
     """
-    found = chapters(entries)
-    main = [_header(collection, made), overview(found, collection)]
-    for chapter in found:
-        main.append(tag("h2", chapter.title, class_="chapter"))
-        for name in chapter.experiments:
-            begin(name)
-            main.append(experiment_section(name, entries, collection))
-    body = tag("body", contents(found, entries, collection), tag("main", *main))
-    return "<!DOCTYPE html>\n" + tag("html", _head(), body, lang="en") + "\n"
+    collection = collect(results, entries)
+    page = _page(collection, entries, begin)
+    temporary = out.with_name(out.name + ".part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InvalidArgument(
+            f"cannot write {out}: {error.strerror}", advice="choose another file with --out"
+        ) from error
+    return Report(out, out.stat().st_size, collection)
 
 
-def _head() -> Markup:
-    style = files("nearsight.experiments.report").joinpath("style.css").read_text(encoding="utf-8")
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", TITLE),
-        tag("style", Markup(style)),
+def chapters(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
+    """Titles, such as "Cachier dissertation, chapter 3", and the experiments of each."""
+    found: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        paper, section = entry.place
+        found.setdefault(f"{paper}, chapter {section[0]}" if section else paper, []).append(name)
+    return found
+
+
+def _page(collection: Collection, entries: Mapping[str, Entry], begin: Callable[[str], None]) -> str:
+    counted = [result for name in entries for result in collection.of(name) if not result.smoke]
+    first = {result.experiment: result for result in reversed(counted)}
+
+    def section_of(name: str) -> dict[str, Any]:
+        begin(name)
+        return _section(name, find_experiment(name, entries), collection)
+
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            collection=collection,
+            entries=entries,
+            chapters=chapters(entries),
+            made=Environment.model_validate(describe_environment()),
+            machines=sorted(
+                {f"{one.environment.machine} with {one.environment.cores} cores" for one in counted}
+            ),
+            counted=counted,
+            first=first,
+            facts=_facts(collection, counted, len(first), len(entries)),
+            targets=distinct_targets(counted),
+            lacking={name: _mends(name, collection) for name in entries if name not in first},
+            section_of=section_of,
+        )
     )
 
 
-def _header(collection: Collection, made: Environment) -> Markup:
-    measured_on = {
-        f"{result.environment.machine} with {result.environment.cores} cores"
-        for result in collection.results
-        if not result.smoke
+def _facts(collection: Collection, counted: Sequence[Result], first: int, known: int) -> list[str]:
+    """What the headline leaves out."""
+    counts = {
+        f"{reached_in_words(counted)} with {{}} further results: other seeds, machines, data": len(counted)
+        - first,
+        "{} experiments without results": known - first,
+        "{} smoke runs, not counted": len(collection.results) - len(collection.counted),
+        "{} folders without a usable result": len(collection.unusable),
     }
-    where = f", commit {made.commit}" if made.commit else ""
-    return tag(
-        "header",
-        tag("h1", TITLE),
-        tag(
-            "p",
-            f"Report of {moment(made.created)}, nearsight {made.versions.get('nearsight', '')}{where}; "
-            f"results in {collection.root}.",
-        ),
-        tag("p", "Measured on: " + "; ".join(sorted(measured_on)) + ".") if measured_on else "",
-        class_="quiet",
+    facts = [text.format(count) for text, count in counts.items() if count]
+    return [*facts, "a target that several experiments have for the same run counts once"]
+
+
+def _mends(name: str, collection: Collection) -> str:
+    """What goes on with a run that was begun, or begins one."""
+    begun = (one.command for one in collection.unusable_of(name) if one.command)
+    return next(begun, command(name, {}))
+
+
+def _section(name: str, figure: Experiment, collection: Collection) -> dict[str, Any]:
+    """What the template of an experiment shows."""
+    results, unusable = collection.of(name), collection.unusable_of(name)
+    counted = [result for result in results if not result.smoke]
+    places = paired([result.configuration for result in counted])
+    pairs = [(counted[real], counted[twin]) for real, twin in places]
+    beside = {result.folder for pair in pairs for result in pair}
+    on = {str(result.configuration.get(ON)) for result in counted}
+    without = ""
+    if not counted and not unusable:
+        without = "No results yet."
+        if results:
+            without = "Only a smoke run is here, which measures too little to judge by."
+    return {
+        "paper": published().get(name),
+        "description": _description(figure),
+        "without": without,
+        "unusable": unusable,
+        "pairs": [_comparison(figure, *pair) for pair in pairs],
+        "not_compared": not pairs and {TESTBED, TWIN} <= on,
+        "blocks": [
+            {**_block(figure, result), "opened": place == 0, "pictured": result.folder not in beside}
+            for place, result in enumerate(results)
+        ],
+    }
+
+
+def _description(figure: Experiment) -> list[list[tuple[str, bool]]]:
+    """How it is measured: paragraphs of texts, each with whether it is code.
+
+    It stands in the modules of the figure and of what it shares with others.
+    """
+    classes = [one for one in type(figure).__mro__ if issubclass(one, Experiment) and one is not Experiment]
+    modules = dict.fromkeys(inspect.getmodule(one) for one in classes)
+    text = "\n\n".join(filter(None, (inspect.getdoc(module) for module in modules if module)))
+    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
+    return [
+        [(part.strip("`"), part.startswith("`")) for part in re.split(r"(`+[^`]+`+)", paragraph)]
+        for paragraph in paragraphs
+        if paragraph
+    ]
+
+
+def _comparison(figure: Experiment, testbed: Result, twin: Result) -> dict[str, Any]:
+    tables = _table_of(figure, testbed), _table_of(figure, twin)
+    found = compare(tables[0], tables[1]) if tables[0] is not None and tables[1] is not None else None
+    return {"testbed": testbed, "twin": twin, "found": found}
+
+
+def _block(figure: Experiment, result: Result) -> dict[str, Any]:
+    rows, problem, path = None, "", result.folder / "rows.csv"
+    if path.is_file():
+        try:
+            rows = embed_rows(path)
+        except CorruptStore as error:
+            problem = str(error)
+    return {"result": result, "table": _table_of(figure, result), "rows": rows, "rows_problem": problem}
+
+
+def _table_of(figure: Experiment, result: Result) -> Table | None:
+    """As the command line prints it; None if this version cannot read the summary."""
+    try:
+        return figure.table(result.metrics)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
+        return None  # any version may have written the summary, of any shape
+
+
+def _templates() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("nearsight.experiments.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        extensions=["jinja2.ext.do"],
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    found.globals.update(command=command, numeric=_numeric)
+    found.filters.update(
+        anchor=_anchor,
+        base64=lambda data: base64.b64encode(data).decode(),
+        commit=_commit,
+        in_words=in_words,
+        measured=_measured,
+        moment=_moment,
+        reached=reached_in_words,
+    )
+    return found
+
+
+def _anchor(name: str) -> str:
+    """Of the experiment's section."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _commit(commit: str) -> str:
+    if not commit:
+        return "unknown: not run from a repository"
+    return f"{commit.removesuffix('+')}, with uncommitted changes" if commit.endswith("+") else commit
+
+
+def _measured(value: float) -> str:
+    """Four digits; thousands apart."""
+    if not math.isfinite(value):
+        return "none"
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def _moment(stored: str) -> str:
+    """Time as it is stored, as a person reads it: "2026-11-21 06:44 UTC"."""
+    try:
+        found = datetime.fromisoformat(stored)
+    except ValueError:
+        return stored
+    return f"{found:%Y-%m-%d %H:%M} {found.tzname() or ''}".strip()
+
+
+def _numeric(column: int, rows: Sequence[Sequence[object]]) -> bool:
+    """Whether a column holds numbers, or things as short that begin with one, such as "12.3 ± 0.4"."""
+    cells = [text for row in rows if (text := str(row[column]))]
+    return bool(cells) and all(number(cell) is not None and len(cell) <= _LONGEST_NUMBER for cell in cells)

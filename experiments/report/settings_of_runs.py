@@ -21,11 +21,6 @@ _FILES = {"visits": "visitors", "data": "data set"}
 """Options whose configuration is "name:fingerprint"."""
 
 
-def is_smoke(configuration: Mapping[str, Any]) -> bool:
-    """Whether it only showed that everything works."""
-    return bool(configuration.get("smoke"))
-
-
 def in_words(configuration: Mapping[str, Any]) -> str:
     """What distinguishes a run, such as "twin, the paper's costs, seed 2"."""
     return ", ".join(filter(None, (_option(key, value) for key, value in _ordered(configuration))))

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
+from nearsight.experiments.framework.drawing import Picture, new_picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Target,
+)
 from nearsight.experiments.framework.registry import Entry
 from nearsight.experiments.framework.result_files import ResultFolder
-from nearsight.experiments.report.collecting import Target
 
 PNG = b"\x89PNG\r\n\x1a\n and the rest"
 ENVIRONMENT = {
@@ -50,8 +59,8 @@ class Figure(Experiment):
     def table(self, summary: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
         return ("visitors", "p50 ms"), [(n, f"{p50:.1f}") for n, p50 in summary["p50_ms"].items()]
 
-    def plot(self, folder: Path) -> Path:
-        return folder / f"{self.name}.png"
+    def draw(self, results: Results) -> Picture:
+        return new_picture(1, 1)
 
 
 def write_result(
@@ -67,7 +76,7 @@ def write_result(
     stored.keep_rows(rows, {"seed": 1, "machine": "Abacus 9000"})
     metrics = {"p50_ms": p50_ms or {"1": 10.5, "2": 20.5}}
     stored.keep_summary(
-        {**stored.run_information(), "metrics": metrics, "targets": [one.model_dump() for one in targets]}
+        {**stored.run_information(), "metrics": metrics, "targets": [asdict(one) for one in targets]}
     )
     (folder / "queue.png").write_bytes(PNG)
     return stored

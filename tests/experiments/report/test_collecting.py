@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import NotFound
-from nearsight.experiments.report.collecting import Collection, Unusable, collect
+from nearsight.experiments.framework.experiment import Target
+from nearsight.experiments.report.collecting import (
+    Collection,
+    Environment,
+    Result,
+    Unusable,
+    collect,
+    distinct_targets,
+    reached_in_words,
+)
 from support.small_results import ENTRIES, PNG, begin_run, write_result
 
 
@@ -94,3 +103,33 @@ def test_a_folder_that_is_not_there_is_an_error_with_advice(tmp_path: Path) -> N
     with pytest.raises(NotFound) as caught:
         collect(tmp_path / "gone", ENTRIES)
     assert "experiment run" in caught.value.advice
+
+
+def result(experiment: str, *values: float, seed: int = 1, folder: str = "") -> Result:
+    targets = tuple(Target(text="fast", value=value, reached=value < 1) for value in values)
+    return Result(
+        folder=Path(folder or experiment),
+        experiment=experiment,
+        configuration={"seed": seed},
+        environment=Environment(),
+        metrics={},
+        targets=targets,
+    )
+
+
+def test_experiments_that_share_a_run_share_its_targets() -> None:
+    shared = distinct_targets([result("fig6.4", 0.5), result("fig6.5", 0.5)])
+    assert [(target.value, [one.experiment for one in results]) for target, results in shared] == [
+        (0.5, ["fig6.4", "fig6.5"])
+    ]
+
+
+def test_other_values_other_options_and_other_runs_of_one_experiment_count_each() -> None:
+    results = [
+        result("fig6.4", 0.5),
+        result("fig6.5", 1.5),
+        result("fig6.6", 0.5, seed=2),
+        result("fig6.4", 0.5, folder="fig6.4-again"),
+    ]
+    assert len(distinct_targets(results)) == 4
+    assert reached_in_words(results) == "3 of 4"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.experiments.report.building import write_report
-from nearsight.experiments.report.collecting import Target
+from nearsight.experiments.framework.experiment import Target
+from nearsight.experiments.framework.registry import Entry
+from nearsight.experiments.report.page import chapters, write_report
 from support.small_results import ENTRIES, begin_run, write_result
 
 _VOID = {"img", "input", "meta"}
@@ -42,7 +43,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self.open or self.open[-1] != "style":
-            self.text += data
+            self.text += data.strip("\n")
 
 
 def page_of(root: Path) -> Page:
@@ -166,3 +167,17 @@ def test_no_text_of_a_result_becomes_markup(tmp_path: Path, where: str) -> None:
     page = page_of(tmp_path)
     assert evil in page.text
     assert "<script" not in (tmp_path / "report.html").read_text()
+
+
+def test_experiments_stand_under_the_chapters_of_their_papers() -> None:
+    sources = {
+        "fig3.2": "Cachier dissertation, 3.2",
+        "guests": "beyond the Cachier dissertation's chapter 3",
+        "fig6.3": "Cachier dissertation, 6.2.5.2",
+        "reuse": "DeepCache",
+    }
+    assert chapters({name: Entry("", "", source) for name, source in sources.items()}) == {
+        "Cachier dissertation, chapter 3": ["fig3.2", "guests"],
+        "Cachier dissertation, chapter 6": ["fig6.3"],
+        "DeepCache": ["reuse"],
+    }
