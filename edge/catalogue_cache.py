@@ -24,20 +24,16 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.edge.cache_change import CacheState
-from nearsight.edge.cache_steps import CacheSteps
 from nearsight.edge.catalogue_listing import CatalogueListing
-from nearsight.edge.distribution_estimator import DistributionEstimator
 from nearsight.edge.idle_prefetch import IdlePrefetch
 from nearsight.edge.markov_estimator import MarkovEstimator
-from nearsight.edge.miss_latency import MissLatency
 from nearsight.edge.model_supply import ModelSupply
-from nearsight.edge.optimizer import Optimizer, Situation, policy_of
+from nearsight.edge.optimizer import CacheState, Optimizer, Situation
 from nearsight.edge.profile_measurement import ProfileMeasurement
-from nearsight.edge.profiler import Profiler
+from nearsight.edge.profiler import MissLatency, Profiler
 from nearsight.edge.recognizer import Recognizer
-from nearsight.edge.regret_meter import RegretMeter
-from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.edge.regret import RegretMeter
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_builder import SnapshotBuilder
@@ -102,7 +98,7 @@ class CatalogueCache:
             or default_profile(settings.recognition.backend, settings.recognition.query_features),
             MissLatency(cache.miss_prior_ms, cache.miss_window),
         )
-        self.optimizer = Optimizer(policy_of(cache))
+        self.optimizer = Optimizer(cache)
         self.regret = RegretMeter(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
         self._catalogue = CatalogueListing(
@@ -140,7 +136,6 @@ class CatalogueCache:
         self.hits = 0
         self.misses = 0
         # From here on only the background thread writes.
-        self._steps = CacheSteps(self.optimizer)
         self.decided_s = 0.0
         self._closed = False
 
@@ -308,7 +303,7 @@ class CatalogueCache:
         situation = self._situation()
         costs = situation.costs
         k_max = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
-        step = self._steps.next(
+        step = self.optimizer.next(
             situation, k_max, self._state, lambda name: self.supply.held(name) is not None
         )
         self.decided_s = self._clock.monotonic()

@@ -1,25 +1,30 @@
-"""The Optimizer of figure 3.5: which objects belong into the cache now.
+"""The Optimizer of figure 3.5: which objects belong into the cache, and when a change is worth a snapshot.
 
-How they are chosen is a policy. The adaptive one minimises the expected latency; the baselines that it is
-compared with stand behind the same interface.
+How objects are chosen is a policy of the settings. The adaptive one minimises the expected latency; the
+others are the baselines that it is compared with.
+
+A snapshot costs fetched models and CPU time, and the optimum moves a little with every request. So a change
+is built by these rules, in order:
+
+1. objects that left the catalogue or were replaced there must go, whatever it costs;
+2. an empty cache is filled, and a filled one emptied, only if that saves ``indifference`` of the expected
+   latency: more than nothing once lookups turned out slower than they seemed;
+3. an object that belongs into the cache and was asked for since the last build enters at once if nothing
+   must leave for it, and from its second request on if something must: a newly popular object enters soon,
+   and two objects of equal popularity do not push each other out at every photo;
+4. any other change waits until it saves at least ``least_gain`` of the expected latency.
+
+Models arrive later than they are wanted, one after the other. So there are two judgements by the same rules:
+is the wanted cache worth its models, and is the part of it that is here worth a snapshot already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from typing import Protocol
 
-from nearsight.edge.cache_change import CacheChange, CacheState, judge_change
+from nearsight.common.object_cache.expected_latency import LatencyTerms
 from nearsight.edge.cache_size import CacheSizeDecision, CacheSizeOptimizer
-from nearsight.edge.eviction import (
-    Everything,
-    EvictionPolicy,
-    FixedLfu,
-    FixedLru,
-    NoCache,
-    decision_for,
-)
 from nearsight.edge.profiler import Costs
 from nearsight.edge.request_distribution import Ranking
 from nearsight.edge.settings import CacheSettings
@@ -44,119 +49,182 @@ class Situation:
     recent: tuple[str, ...] = ()
 
 
-class CachePolicy(Protocol):
-    """Chooses the objects of the cache, and says when a change is worth a new snapshot."""
+@dataclass(frozen=True, slots=True)
+class CacheState:
+    """The cache as it is.
 
-    def choose(self, situation: Situation, k_max: int) -> CacheSizeDecision:
-        """Choose at most ``k_max`` objects."""
-
-    def judge(self, state: CacheState, target: Set[str], situation: Situation) -> CacheChange:
-        """Decide whether going from the present cache to ``target`` is worth it."""
-
-
-class AdaptivePolicy:
-    """The size that minimises equation 3.4, filled with the most popular objects.
-
-    Only objects that somebody asked for are candidates: models are fetched lazily (section 3.5.3), and the
-    prior alone would have an edge download catalogues that nobody near it looks at.
-
-    Parameters
+    Attributes
     ----------
-    least_gain : float
-        See `judge_change`.
+    cached : set of str
+        Objects in the snapshot that answers now.
+    outdated : set of str
+        Those of them that left the catalogue or were replaced there.
+    asked : mapping of str to int
+        Requests per object since that snapshot was built.
     """
 
-    def __init__(self, least_gain: float) -> None:
-        self._least_gain = least_gain
-
-    def choose(self, situation: Situation, k_max: int) -> CacheSizeDecision:
-        """Minimise over k = 0 … min(k_max, objects that were asked for)."""
-        ranking, costs = situation.ranking, situation.costs
-        optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
-        return optimizer.decide(ranking, costs.miss_ms, min(k_max, ranking.seen))
-
-    def judge(self, state: CacheState, target: Set[str], situation: Situation) -> CacheChange:
-        """See `judge_change`."""
-        costs = situation.costs
-        optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
-        return judge_change(
-            state,
-            target,
-            optimizer,
-            situation.ranking,
-            costs.miss_ms,
-            self._least_gain,
-            costs.indifference,
-        )
+    cached: Set[str]
+    outdated: Set[str]
+    asked: Mapping[str, int]
 
 
-class BaselinePolicy:
-    """A baseline: holds exactly what its rule says, whatever that costs.
+@dataclass(frozen=True, slots=True)
+class CacheChange:
+    """A possible step to another set of cached objects.
 
-    Parameters
+    Attributes
     ----------
-    rule : EvictionPolicy
-        Which objects belong into the cache.
+    worthwhile : bool
+        Whether to build the new snapshot.
+    why : str
+        The rule that decided, for a person.
+    gain_ms : float
+        Expected latency saved per request; negative where objects must leave, 0 where it does not matter.
     """
 
-    def __init__(self, rule: EvictionPolicy) -> None:
-        self._rule = rule
-
-    def choose(self, situation: Situation, k_max: int) -> CacheSizeDecision:
-        """Follow the rule."""
-        object_ids = self._rule.choose(situation.ranking, situation.recent, k_max)
-        costs = situation.costs
-        return decision_for(
-            self._rule, object_ids, situation.ranking, costs.lookup_ms, costs.recall, costs.miss_ms
-        )
-
-    def judge(self, state: CacheState, target: Set[str], situation: Situation) -> CacheChange:
-        """Every difference is worth a new snapshot."""
-        del situation
-        entering, leaving = frozenset(target - state.cached), frozenset(state.cached - target)
-        return CacheChange(
-            entering, leaving, 0.0, bool(entering or leaving or state.outdated), self._rule.name
-        )
+    worthwhile: bool
+    why: str
+    gain_ms: float = 0.0
 
 
-def policy_of(settings: CacheSettings) -> CachePolicy:
-    """The policy that the settings choose."""
-    match settings.policy:
-        case "adaptive":
-            return AdaptivePolicy(settings.least_gain)
-        case "none":
-            return BaselinePolicy(NoCache())
-        case "lfu":
-            return BaselinePolicy(FixedLfu(settings.fixed_size))
-        case "lru":
-            return BaselinePolicy(FixedLru(settings.fixed_size))
-        case "everything":
-            return BaselinePolicy(Everything())
+@dataclass(frozen=True, slots=True)
+class CacheStep:
+    """What follows from one look at the situation.
+
+    Attributes
+    ----------
+    decision : CacheSizeDecision
+        What belongs into the cache.
+    wanted : tuple of str or None
+        The new aim: keep the models of these objects, fetch what is not here. None: the aim stays.
+    build : frozenset of str or None
+        Build a snapshot of these objects, whose models are here. None: the snapshot stays.
+    shrinks : bool
+        Whether the cache was larger than the load allows.
+    why : str
+        Why to build, for a person.
+    """
+
+    decision: CacheSizeDecision
+    wanted: tuple[str, ...] | None
+    build: frozenset[str] | None
+    shrinks: bool
+    why: str
 
 
 class Optimizer:
-    """Applies a policy, and remembers the last decision.
+    """Decides, and remembers its aim and its last decision. Not thread-safe.
 
     Parameters
     ----------
-    policy : CachePolicy
-        How objects are chosen.
+    settings : CacheSettings
+        The policy and its numbers.
     """
 
-    def __init__(self, policy: CachePolicy) -> None:
-        self._policy = policy
-        self._decision: CacheSizeDecision | None = None
-
-    @property
-    def decision(self) -> CacheSizeDecision | None:
+    def __init__(self, settings: CacheSettings) -> None:
+        self._settings = settings
+        self._aim: frozenset[str] = frozenset()
+        self.decision: CacheSizeDecision | None = None
         """The last decision, None before the first."""
-        return self._decision
+
+    def next(
+        self,
+        situation: Situation,
+        k_max: int,
+        state_of: Callable[[frozenset[str]], CacheState],
+        held: Callable[[str], bool],
+    ) -> CacheStep:
+        """Decide, and say what to do.
+
+        Parameters
+        ----------
+        situation : Situation
+            What the decision rests on.
+        k_max : int
+            Most objects that the settings and the load allow.
+        state_of : callable
+            The cache as it is, seen with what is wanted.
+        held : callable
+            Whether the model of an object is here.
+        """
+        self.decision = decision = self.decide(situation, k_max)
+        wanted = frozenset(decision.object_ids)
+        state = state_of(wanted)
+        shrinks = len(state.cached) > k_max
+        aims = shrinks or self.judge(state, wanted, situation).worthwhile
+        if aims:
+            self._aim = wanted
+        available = frozenset(name for name in self._aim if held(name))
+        change = self.judge(state, available, situation)
+        why = f"more than {k_max} objects are too slow for so many requests" if shrinks else change.why
+        build = available if shrinks or change.worthwhile else None
+        return CacheStep(decision, decision.object_ids if aims else None, build, shrinks, why)
 
     def decide(self, situation: Situation, k_max: int) -> CacheSizeDecision:
-        """Choose what belongs into the cache now, at most ``k_max`` objects."""
-        self._decision = self._policy.choose(situation, k_max)
-        return self._decision
+        """What belongs into the cache now, at most ``k_max`` objects.
+
+        The adaptive policy minimises equation 3.4 and takes the most popular objects. Only objects that
+        somebody asked for are candidates: models are fetched lazily (section 3.5.3), and the prior alone
+        would have an edge download catalogues that nobody near it looks at.
+        """
+        ranking, costs = situation.ranking, situation.costs
+        if self._settings.policy == "adaptive":
+            optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
+            return optimizer.decide(ranking, costs.miss_ms, min(k_max, ranking.seen))
+        return _explained(self._settings.policy, self._baseline(situation, k_max), ranking, costs)
+
+    def _baseline(self, situation: Situation, k_max: int) -> tuple[str, ...]:
+        """What another cache would hold, the most wanted object first.
+
+        With an infinite half-life of the counts ``lfu`` is LFU proper; with another it is LFU with aging.
+        """
+        ranking, size = situation.ranking, min(self._settings.fixed_size, k_max)
+        match self._settings.policy:
+            case "lfu":
+                return ranking.top(min(size, ranking.seen))
+            case "lru":
+                return tuple(name for name in situation.recent if name in ranking.positions)[:size]
+            case "everything":
+                return ranking.top(k_max)
+            case _:
+                return ()
 
     def judge(self, state: CacheState, target: Set[str], situation: Situation) -> CacheChange:
-        """Decide whether going from the present cache to ``target`` is worth it."""
-        return self._policy.judge(state, target, situation)
+        """Decide whether to go from the present cache to ``target``: see the rules of this module.
+
+        A baseline holds exactly what it says, whatever that costs: every difference is worth a snapshot.
+        """
+        entering, leaving = target - state.cached, state.cached - target
+        if self._settings.policy != "adaptive":
+            return CacheChange(bool(entering or leaving or state.outdated), self._settings.policy)
+        if state.outdated:
+            return CacheChange(True, "objects left the catalogue or were replaced")
+        if not entering and not leaving:
+            return CacheChange(False, "the cache is as it should be")
+        ranking, costs = situation.ranking, situation.costs
+        optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
+        now_ms = optimizer.latency_of(state.cached, ranking, costs.miss_ms)
+        gain_ms = now_ms - optimizer.latency_of(target, ranking, costs.miss_ms)
+        if not (state.cached and target) and gain_ms < costs.indifference * now_ms:
+            why = f"only {gain_ms:.3f} ms per request to gain, within {costs.indifference:.0%}"
+            return CacheChange(False, why, gain_ms)
+        popular = sum(state.asked.get(object_id, 0) >= (2 if leaving else 1) for object_id in entering)
+        if popular and gain_ms > 0:
+            return CacheChange(True, f"{popular} newly popular object(s) enter", gain_ms)
+        if gain_ms > 0 and gain_ms >= self._settings.least_gain * now_ms:
+            return CacheChange(True, f"saves {gain_ms:.2f} ms per request", gain_ms)
+        return CacheChange(False, f"only {gain_ms:.3f} ms per request to gain", gain_ms)
+
+
+def _explained(policy: str, object_ids: tuple[str, ...], ranking: Ranking, costs: Costs) -> CacheSizeDecision:
+    """A baseline's choice with its terms of equation 2.3; more objects than described cost as the most."""
+    k = min(len(object_ids), len(costs.lookup_ms) - 1)
+    lookup_ms, recall, miss_ms = float(costs.lookup_ms[k]), float(costs.recall[k]), costs.miss_ms
+    cached = min(1.0, ranking.probability_of(object_ids))
+    expected_ms = lookup_ms + (1.0 - recall * cached) * miss_ms
+    terms = LatencyTerms(len(object_ids), lookup_ms, recall, cached, miss_ms, expected_ms)
+    empty_ms, empty_recall = float(costs.lookup_ms[0]), float(costs.recall[0])
+    offload = LatencyTerms(0, empty_ms, empty_recall, 0.0, miss_ms, empty_ms + miss_ms)
+    why = f"{policy}: k={len(object_ids)}, {expected_ms:.2f} ms expected, without a cache {miss_ms:.2f} ms"
+    size = len(object_ids)
+    return CacheSizeDecision(size, size, terms, {0: offload} if size else {}, object_ids, why)

@@ -6,6 +6,7 @@ of popularity each stood: a cache of the k most popular would have had the objec
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import FloatArray
+from nearsight.edge.profiler import Costs
+from nearsight.edge.request_distribution import Ranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +43,15 @@ class RegretReport:
     regret_ms: float
 
     @property
-    def share(self) -> float:
-        """Regret as part of what the best size costs; 0 where that costs nothing."""
-        return self.regret_ms / self.best_ms if self.best_ms > 0 else 0.0
-
-    @property
     def why(self) -> str:
         """The report in one line, for a person."""
         if not self.requests:
             return "no request yet"
+        share = self.regret_ms / self.best_ms if self.best_ms > 0 else 0.0
         return (
             f"{self.mean_ms:.2f} ms per request over the last {self.requests}; always k={self.best_k} would "
-            f"have cost {self.best_ms:.2f} ms, {self.share:+.1%}"
+            f"have cost {self.best_ms:.2f} ms, {share:+.1%}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CacheOutcome:
-    """One request, as regret sees it.
-
-    Attributes
-    ----------
-    rank : int, optional
-        Rank of the object that it was for, 0 the most popular, in the estimate *before* the request; None:
-        an object that no cache would have had, or none at all.
-    k : int
-        Size of the cache that was asked.
-    held : bool
-        Whether it held the object.
-    """
-
-    rank: int | None
-    k: int
-    held: bool
 
 
 class Regret:
@@ -108,28 +87,30 @@ class Regret:
         """The sizes that are compared, rising: (G,) intp."""
         return self._sizes
 
-    def observe(
-        self, outcome: CacheOutcome, lookup_ms: FloatArray, recall: FloatArray, miss_ms: float
-    ) -> None:
+    def observe(self, rank: int | None, k: int, *, held: bool, costs: Costs) -> None:
         """Add a request, and forget the oldest.
 
         Parameters
         ----------
-        outcome : CacheOutcome
-            What happened.
-        lookup_ms, recall : ndarray, (K + 1,) float64
-            f(k) and recall(k) as of then; a larger size counts as the largest described.
-        miss_ms : float
-            L_miss as of then.
+        rank : int, optional
+            Rank of the object that it was for, 0 the most popular, in the estimate *before* the request;
+            None: an object that no cache would have had, or none at all.
+        k : int
+            Size of the cache that was asked.
+        held : bool
+            Whether it held the object.
+        costs : Costs
+            As of then; a larger size counts as the largest described.
         """
+        lookup_ms, recall, miss_ms = costs.lookup_ms, costs.recall, costs.miss_ms
         sizes = np.minimum(self._sizes, len(lookup_ms) - 1)
         missed = np.ones(len(sizes))
-        if outcome.rank is not None:
-            missed -= np.where(outcome.rank < sizes, recall[sizes], 0.0)
+        if rank is not None:
+            missed -= np.where(rank < sizes, recall[sizes], 0.0)
         place = self._seen % len(self._chosen_ms)
         self._costs_ms[place] = lookup_ms[sizes] + missed * miss_ms
-        k = min(outcome.k, len(lookup_ms) - 1)
-        found = float(recall[k]) if outcome.held else 0.0
+        k = min(k, len(lookup_ms) - 1)
+        found = float(recall[k]) if held else 0.0
         self._chosen_ms[place] = float(lookup_ms[k]) + (1.0 - found) * miss_ms
         self._seen += 1
 
@@ -146,6 +127,50 @@ class Regret:
         mean_ms = float(self._chosen_ms[:count].sum() / max(1, count))
         best_ms = float(costs_ms[best])
         return RegretReport(count, mean_ms, int(self._sizes[best]), best_ms, mean_ms - best_ms)
+
+
+class RegretMeter:
+    """Regret of the running edge, for all threads.
+
+    Ranks and costs are those of the last decision, a few requests old: ranking the whole catalogue for each
+    request would cost more than the lookup.
+
+    Parameters
+    ----------
+    k_max : int
+        Largest size that is compared.
+    window : int
+        Requests that are remembered.
+    """
+
+    def __init__(self, k_max: int, window: int) -> None:
+        self._regret = Regret(k_max, window)
+        self._lock = threading.Lock()
+        self._estimate: tuple[Ranking, NDArray[np.intp], Costs] | None = None
+
+    def decided(self, ranking: Ranking, costs: Costs) -> None:
+        """A decision was taken on this estimate."""
+        ranks = np.empty(len(ranking), dtype=np.intp)
+        ranks[ranking.order] = np.arange(len(ranking))
+        with self._lock:
+            self._estimate = (ranking, ranks, costs)
+
+    def observe(self, object_id: str | None, k: int, *, held: bool) -> None:
+        """A request was answered: for which object, with how large a cache, and whether it held that."""
+        with self._lock:
+            if self._estimate is None:
+                return
+            ranking, ranks, costs = self._estimate
+            position = None if object_id is None else ranking.positions.get(object_id)
+            rank = None if position is None else int(ranks[position])
+            if rank is not None and rank >= ranking.seen:
+                rank = None  # nobody had asked for it: no cache would have had it
+            self._regret.observe(rank, k, held=held, costs=costs)
+
+    def report(self) -> RegretReport:
+        """Look back."""
+        with self._lock:
+            return self._regret.report()
 
 
 def _sizes(k_max: int, resolution: int) -> NDArray[np.intp]:

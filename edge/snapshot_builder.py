@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.edge.distribution_estimator import DistributionEstimator
 from nearsight.edge.idle_prefetch import IdlePrefetch
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.request_distribution import DistributionEstimator
 from nearsight.edge.services import EdgeServices
 
 

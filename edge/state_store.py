@@ -24,8 +24,8 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore
 from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
 from nearsight.common.operation.database import DatabaseFormat, corrupt, open_database, translated_errors
-from nearsight.edge.distribution_estimator import PopularityChanges, StoredCount
 from nearsight.edge.profiler import Measured
+from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 
 _SCHEMA = """
 CREATE TABLE operation (                 -- one row: how long edges have worked on this file

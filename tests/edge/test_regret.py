@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.edge.regret import CacheOutcome, Regret
-from support.caching import profile_of_table_3_2
+from nearsight.edge.profiler import Costs
+from nearsight.edge.regret import Regret, RegretMeter
+from support.caching import profile_of_table_3_2, ranking_of
 
 LOOKUP_MS = np.array([0.0, 10.0, 12.0, 15.0, 30.0])
 RECALL = np.array([0.0, 0.9, 0.9, 0.8, 0.8])
@@ -24,8 +25,8 @@ def test_every_size_costs_what_playing_it_back_costs(
 ) -> None:
     regret = Regret(4, window)
     for rank, k, miss_ms in requests:
-        outcome = CacheOutcome(rank, k, held=rank is not None and rank < k)
-        regret.observe(outcome, LOOKUP_MS, RECALL, miss_ms)
+        held = rank is not None and rank < k
+        regret.observe(rank, k, held=held, costs=Costs(LOOKUP_MS, RECALL, miss_ms))
     last = requests[-window:]
 
     def cost_ms(k: int, rank: int | None, miss_ms: float) -> float:
@@ -46,7 +47,7 @@ def test_every_size_costs_what_playing_it_back_costs(
 def test_always_choosing_the_best_size_leaves_no_regret() -> None:
     regret = Regret(4)
     for rank in (0, 1, 0, 1):
-        regret.observe(CacheOutcome(rank, 2, held=True), LOOKUP_MS, RECALL, 200.0)
+        regret.observe(rank, 2, held=True, costs=Costs(LOOKUP_MS, RECALL, 200.0))
     report = regret.report()
     assert (report.best_k, report.regret_ms) == (2, 0.0)
     assert "always k=2" in report.why
@@ -54,15 +55,15 @@ def test_always_choosing_the_best_size_leaves_no_regret() -> None:
 
 def test_an_object_that_belongs_into_the_cache_but_is_not_there_yet_is_regretted() -> None:
     regret = Regret(4)
-    regret.observe(CacheOutcome(0, 1, held=False), LOOKUP_MS, RECALL, 200.0)
+    regret.observe(0, 1, held=False, costs=Costs(LOOKUP_MS, RECALL, 200.0))
     assert regret.report().regret_ms == pytest.approx(0.9 * 200)
-    assert regret.report().share == pytest.approx(180 / 30)
+    assert "+600.0%" in regret.report().why
 
 
 def test_changing_the_size_at_the_right_time_can_beat_every_fixed_one() -> None:
     regret = Regret(4)
     for rank, k in [(None, 0)] * 5 + [(2, 3)] * 5:
-        regret.observe(CacheOutcome(rank, k, held=k > 0), LOOKUP_MS, RECALL, 200.0)
+        regret.observe(rank, k, held=k > 0, costs=Costs(LOOKUP_MS, RECALL, 200.0))
     assert regret.report().regret_ms < 0
 
 
@@ -73,13 +74,13 @@ def test_memory_does_not_grow_with_the_catalogue() -> None:
     assert 40 <= len(regret.sizes) <= 64
     curves = profile_of_table_3_2().curves(10_000)
     for rank in range(300):
-        regret.observe(CacheOutcome(rank, 50, held=rank < 50), curves.lookup_ms, curves.recall, 300.0)
+        regret.observe(rank, 50, held=rank < 50, costs=Costs(curves.lookup_ms, curves.recall, 300.0))
     assert regret.report().requests == 100
 
 
 def test_before_the_first_request_there_is_nothing_to_regret() -> None:
     report = Regret(10).report()
-    assert (report.requests, report.regret_ms, report.share) == (0, 0.0, 0.0)
+    assert (report.requests, report.regret_ms) == (0, 0.0)
     assert report.why == "no request yet"
 
 
@@ -87,3 +88,34 @@ def test_before_the_first_request_there_is_nothing_to_regret() -> None:
 def test_sizes_that_cannot_work_are_refused(wrong: tuple[int, int, int]) -> None:
     with pytest.raises(InvalidArgument):
         Regret(*wrong)
+
+
+# Of the running edge: ranks and costs as of the last decision
+
+COSTS = Costs(np.arange(4.0), np.ones(4), 100.0)
+RANKING = ranking_of(np.array([0.6, 0.3, 0.1]))
+
+
+def test_before_the_first_decision_there_is_nothing_to_compare() -> None:
+    meter = RegretMeter(3, 10)
+    meter.observe("0", 1, held=True)
+    assert meter.report().requests == 0
+
+
+def test_each_size_would_have_had_the_objects_above_it_in_the_ranking() -> None:
+    meter = RegretMeter(3, 10)
+    meter.decided(RANKING, COSTS)
+    meter.observe("1", 1, held=False)
+    report = meter.report()
+    assert (report.best_k, report.best_ms) == (2, 2.0)
+    assert report.mean_ms == pytest.approx(101.0), "a cache of one did not hold the second"
+
+
+def test_an_object_that_nobody_had_asked_for_would_have_been_in_no_cache() -> None:
+    """The prior alone ranks it; models are fetched lazily."""
+    meter = RegretMeter(3, 10)
+    seen_two = ranking_of(np.array([0.6, 0.3, 0.1]), seen=2)
+    meter.decided(seen_two, COSTS)
+    for name in ("2", "unheard of", None):
+        meter.observe(name, 0, held=False)
+    assert (meter.report().best_k, meter.report().best_ms) == (0, 100.0)

@@ -1,15 +1,17 @@
 """The MAP estimate against equation 3.2, and how it forgets."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
 from nearsight.edge.cache_size import CacheSizeOptimizer
-from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 
 
 @given(
@@ -148,3 +150,62 @@ def test_a_bounded_prior_caches_sooner_in_a_large_catalogue() -> None:
         return float(np.mean(costs))
 
     assert mean_cost_ms(100.0) < 0.95 * mean_cost_ms(math.inf)
+
+
+# Shared among threads
+
+
+def estimator_of(*names: str) -> DistributionEstimator:
+    return DistributionEstimator(RequestDistribution(names), ManualClock())
+
+
+def test_no_count_is_lost_between_threads() -> None:
+    estimator = estimator_of("a", "b")
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(lambda: [estimator.count("a") for _ in range(500)])
+    assert estimator.counts() == {"a": 2000.0}
+    assert estimator.asked() == {"a": 2000}
+
+
+def test_objects_that_entered_the_cache_are_newly_asked_for_no_longer() -> None:
+    estimator = estimator_of("a", "b")
+    estimator.count("a")
+    estimator.count("b")
+    estimator.entered(["a", "never asked for"])
+    assert estimator.asked() == {"b": 1}
+
+
+def test_a_changed_catalogue_forgets_what_left() -> None:
+    estimator = estimator_of("a", "b")
+    estimator.count("a")
+    estimator.set_objects(["b", "c"])
+    assert estimator.asked() == {}
+    assert not estimator.count("a")
+    assert estimator.counts() == {}
+
+
+def test_a_replaced_object_counts_as_asked_for() -> None:
+    estimator = estimator_of("a")
+    estimator.readmit(["a", "gone"])
+    assert estimator.asked() == {"a": 2}
+
+
+def test_counts_fade_with_the_clock() -> None:
+    clock = ManualClock()
+    estimator = DistributionEstimator(RequestDistribution(["a"], half_life_s=10.0), clock)
+    estimator.count("a")
+    clock.advance(20.0)
+    assert estimator.counts() == {"a": 0.25}
+
+
+def test_objects_asked_for_last_come_first_and_are_bounded_in_number() -> None:
+    names = tuple(map(str, range(10_002)))
+    estimator = estimator_of(*names)
+    for name in (*names, "5000"):
+        estimator.count(name)
+    recent = estimator.recent()
+    assert recent[:3] == ("5000", "10001", "10000")
+    assert len(recent) == 10_000
+    estimator.set_objects(["5000", "7000"])
+    assert estimator.recent() == ("5000", "7000")

@@ -11,9 +11,13 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import CorruptStore, Overloaded
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.edge import state_store
-from nearsight.edge.distribution_estimator import DistributionEstimator, PopularityChanges, StoredCount
 from nearsight.edge.profiler import Measured
-from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.edge.request_distribution import (
+    DistributionEstimator,
+    PopularityChanges,
+    RequestDistribution,
+    StoredCount,
+)
 from nearsight.edge.state_store import Changes, StateStore
 from support.caching import profile_of_table_3_2
 

@@ -11,13 +11,10 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.edge.cache_change import CacheState
-from nearsight.edge.cache_steps import CacheSteps
-from nearsight.edge.distribution_estimator import DistributionEstimator
-from nearsight.edge.miss_latency import MissLatency
-from nearsight.edge.optimizer import AdaptivePolicy, Optimizer, Situation
-from nearsight.edge.profiler import Profiler
-from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.edge.optimizer import CacheState, Optimizer, Situation
+from nearsight.edge.profiler import MissLatency, Profiler
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
+from nearsight.edge.settings import CacheSettings
 
 OBJECTS = [f"{number:02d}" for number in range(40)]
 MISS_MS = 60.0
@@ -37,7 +34,7 @@ class Edge:
         self.estimator = DistributionEstimator(
             RequestDistribution(OBJECTS, prior=1.0, prior_mass=10.0, half_life_s=3600.0), self.clock
         )
-        self.steps = CacheSteps(Optimizer(AdaptivePolicy(0.01)))
+        self.optimizer = Optimizer(CacheSettings(least_gain=0.01))
         weights = np.arange(1, len(OBJECTS) + 1) ** -1.0
         self.popularity = weights / weights.sum()
         self.cached: frozenset[str] = frozenset()
@@ -77,7 +74,7 @@ class Edge:
             self.profiler.relax(requests)
         ranking = self.estimator.ranking()
         situation = Situation(ranking, self.profiler.costs(len(ranking)), self.estimator.recent())
-        step = self.steps.next(situation, len(OBJECTS), self._state, lambda _: True)
+        step = self.optimizer.next(situation, len(OBJECTS), self._state, lambda _: True)
         if step.build is not None:
             self.builds += 1
             self.filled += not self.cached

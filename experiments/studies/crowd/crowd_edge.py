@@ -2,7 +2,7 @@
 
 Requests come with their time; models arrive a moment after they are wanted, and a snapshot costs no time to
 build. Everything that estimates and decides is the code of the daemon: `DistributionEstimator`,
-`MissLatency`, `Optimizer`, `CacheSteps`.
+`MissLatency`, `Optimizer`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,9 @@ import numpy as np
 from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.expected_latency import ExpectedLatency
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.edge.cache_change import CacheState
-from nearsight.edge.cache_steps import CacheSteps
-from nearsight.edge.distribution_estimator import DistributionEstimator
-from nearsight.edge.miss_latency import MissLatency
-from nearsight.edge.optimizer import Optimizer, Situation, policy_of
-from nearsight.edge.profiler import Costs
-from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.edge.optimizer import CacheState, Optimizer, Situation
+from nearsight.edge.profiler import Costs, MissLatency
+from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.settings import CacheSettings
 from nearsight.experiments.studies.crowd.crowd_requests import Requests
 
@@ -77,7 +73,7 @@ class CrowdEdge:
         self._estimator = DistributionEstimator(distribution, self._clock)
         self._misses = MissLatency(costs.miss_ms, settings.miss_window)
         self._curves = costs.profile.curves(len(object_ids))
-        self._steps = CacheSteps(Optimizer(policy_of(settings)))
+        self._optimizer = Optimizer(settings)
         self._decide_every = settings.optimize_every
         self._costs = costs
         self._rng = rng
@@ -116,7 +112,7 @@ class CrowdEdge:
         self._since_decision = 0
         costs = Costs(self._curves.lookup_ms, self._curves.recall, self._misses.mean_ms)
         situation = Situation(self._estimator.ranking(), costs)
-        step = self._steps.next(
+        step = self._optimizer.next(
             situation, self._costs.k_max, self._state, lambda name: self._held(name, now_s)
         )
         if step.wanted is not None:
