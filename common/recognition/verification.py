@@ -137,7 +137,7 @@ class Verifier:
         if homography is None or mask is None:
             return None
         agreeing = mask.ravel() > 0
-        inliers = min(_places(target[agreeing]), _places(source[agreeing]))
+        inliers = min(distinct_places(target[agreeing]), distinct_places(source[agreeing]))
         if inliers < max(
             settings.min_inliers,
             settings.min_inlier_share * len(query),
@@ -183,10 +183,15 @@ def _homography(
     return found
 
 
-def _places(points: NDArray[np.float32]) -> int:
-    """Number of distinct cells that hold a point."""
+def places(points: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Numbers (N,) of the cells in which points (N, 2) lie; points of one cell count as one place."""
     cells = np.floor(points / _PLACE_PX).astype(np.int64)
-    return len(np.unique(cells[:, 0] * 65536 + cells[:, 1]))
+    return np.asarray(cells[:, 0] * 65536 + cells[:, 1], np.int64)
+
+
+def distinct_places(points: NDArray[np.float32]) -> int:
+    """Number of cells that hold a point."""
+    return len(np.unique(places(points)))
 
 
 def _covers(

@@ -2,12 +2,10 @@
 
 The dissertation updates the model with the features of newly classified images, so that it becomes "more
 sensitive to the current lighting and environment conditions", and shares it. It leaves open what keeps a
-wrong or malicious update from spoiling everybody's model. Here the vouched model is never changed:
-
-- `AdaptedView`: other descriptors for features that the vouched model has. No geometry, nothing new.
-- `learn`: makes one from a recognised photo. `refusal`: checks one, own or shared, feature by feature.
-- `SecondLook`: asks the adapted views only about photos that the vouched models leave unknown, and believes
-  them only if the vouched model confirms (`evidence`). So nobody, whatever he shares, changes an answer that
-  is there without adaptation, and none is added that only adapted descriptors speak for.
-- `AdaptedViews`: which ones are kept, bounded. `Adapter`: all of it behind one lock, for the device.
+wrong or malicious update from spoiling everybody's model. Here the vouched model is never changed. An
+adapted view (`adapted_view`) holds other descriptors for features that the model has: no geometry, nothing
+new. A photo teaches one, and one is checked feature by feature, own or shared (`learning`). Views are asked
+only about photos that the vouched models leave unknown, and believed only if the vouched model confirms
+(`evidence`). So nobody, whatever he shares, changes an answer that is there without adaptation. `adapter` is
+the front door for the device. May import: `common.recognition`, `common.errors` and `protos`.
 """

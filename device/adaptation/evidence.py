@@ -29,15 +29,13 @@ from numpy.typing import NDArray
 
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import Corners, RecognizedObject
-from nearsight.device.adaptation.adapted_view import hamming
-from nearsight.device.adaptation.rules import AdaptationRules
+from nearsight.common.recognition.verification import distinct_places, places
+from nearsight.device.adaptation.adapted_view import AdaptationRules, hamming
 
 CHANCES = {32: 2e-5, 40: 1e-4, 48: 3e-4, 56: 1e-3, 64: 3e-3}
 """Bits, and the least p(b) that is assumed. Measured on 150 pairs of exhibits, 50,000 pairs of features each:
 2e-6, 2e-5, 1.4e-4, 7e-4, 2.4e-3."""
 
-_PLACE_PX = 4
-"""ORB finds one corner on several levels of its pyramid; agreement within such a cell counts once."""
 _SAMPLED_QUERY, _SAMPLED_VIEW = 200, 250
 """Features between which p(b) is measured."""
 _WIDER = (3.0, 2.0, 1.5)
@@ -123,7 +121,7 @@ def _agreement(query: Features, view: Features, homography: Homography, radius_p
     for side in (near_view, near_query):
         _, first = np.unique(side[similar], return_index=True)
         similar = similar[np.sort(first)]
-    _, candidates = np.unique(_cells(view.keypoints[near_view]), return_counts=True)
+    _, candidates = np.unique(places(view.keypoints[near_view]), return_counts=True)
     return _Agreement(near_query[similar], near_view[similar], bits[similar], candidates)
 
 
@@ -181,14 +179,15 @@ def _log10_false_alarms(
     least = 0.0
     for bits, chance in chances.items():
         near = agreement.bits <= bits
-        places = min(
-            _places(query.keypoints[agreement.query[near]]), _places(view.keypoints[agreement.view[near]])
+        agreeing = min(
+            distinct_places(query.keypoints[agreement.query[near]]),
+            distinct_places(view.keypoints[agreement.view[near]]),
         )
         # A place with several candidates agrees by accident more often. The mean over all places bounds the
         # tail from above (Hoeffding 1956), as k is over the mean wherever the tail is small.
         of_place = 1 - (1 - chance) ** agreement.candidates
         mean = float(of_place.mean()) if len(of_place) else 1.0
-        least = min(least, log10_tail(len(of_place), places, mean))
+        least = min(least, log10_tail(len(of_place), agreeing, mean))
     return math.log10(homographies * len(chances)) + least
 
 
@@ -214,13 +213,3 @@ def log10_tail(trials: int, least: int, chance: float) -> float:
     # The terms fall at least as fast as a geometric series with the ratio of the first two.
     ratio = (trials - least) / (least + 1) * chance / (1 - chance)
     return min(0.0, (first - math.log1p(-ratio)) / math.log(10))
-
-
-def _places(points: NDArray[np.float32]) -> int:
-    """Number of distinct cells that hold a point."""
-    return len(np.unique(_cells(points)))
-
-
-def _cells(points: NDArray[np.float32]) -> NDArray[np.int64]:
-    cells = np.floor(points / _PLACE_PX).astype(np.int64)
-    return np.asarray(cells[:, 0] * 65536 + cells[:, 1], np.int64)

@@ -6,9 +6,8 @@ import numpy as np
 
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.device.adaptation.adapted_view import AdaptedView
+from nearsight.device.adaptation.adapted_view import AdaptationRules, AdaptedView
 from nearsight.device.adaptation.learning import learn
-from nearsight.device.adaptation.rules import AdaptationRules
 from support.gallery import SETTINGS, exhibit_model, photo_features
 
 RULES = AdaptationRules()

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.recognition.models import Features, ObjectModel
-from nearsight.device.adaptation.adapted_view import AdaptedView, hamming
-from nearsight.device.adaptation.rules import AdaptationRules
+from nearsight.device.adaptation.adapted_view import AdaptationRules, AdaptedView, hamming
 
 _TRIES = 60
 _NEAR_PX = 4.0

@@ -19,12 +19,9 @@ from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.adaptation.adapted_view import AdaptedView
-from nearsight.device.adaptation.adapted_views import AdaptedViews
-from nearsight.device.adaptation.codec import view_to_bytes
-from nearsight.device.adaptation.learning import learn
-from nearsight.device.adaptation.rules import AdaptationRules
-from nearsight.device.adaptation.second_look import SecondLook
+from nearsight.device.adaptation.adapted_view import AdaptationRules, AdaptedView, view_to_bytes
+from nearsight.device.adaptation.adapter import SecondLook
+from nearsight.device.adaptation.learning import AdaptedViews, learn
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.framework.experiment import Row, RunOptions

@@ -3,9 +3,8 @@
 import random
 from dataclasses import replace
 
-from nearsight.device.adaptation.adapted_views import AdaptedViews
-from nearsight.device.adaptation.codec import view_to_bytes
-from nearsight.device.adaptation.learning import Refusal
+from nearsight.device.adaptation.adapted_view import view_to_bytes
+from nearsight.device.adaptation.learning import AdaptedViews, Refusal
 from support.adaptation import RULES, learned, noisy, plain
 from support.gallery import exhibit_model
 

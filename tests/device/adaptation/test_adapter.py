@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.device.adaptation.adapted_view import view_to_bytes
 from nearsight.device.adaptation.adapter import Adapter
-from nearsight.device.adaptation.codec import view_to_bytes
 from support.adaptation import EAGER, learned, noisy, recognized
 from support.gallery import SETTINGS, exhibit_model, photo_features
 

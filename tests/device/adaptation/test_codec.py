@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument, InvalidMessage
-from nearsight.device.adaptation.adapted_view import AdaptedView
-from nearsight.device.adaptation.codec import view_from_bytes, view_to_bytes
+from nearsight.device.adaptation.adapted_view import AdaptedView, view_from_bytes, view_to_bytes
 from nearsight.protos.peers_pb2 import AdaptedViewMessage
 
 LIMIT = 16 * 1024
