@@ -21,7 +21,7 @@ from nearsight.common.command_line.terminal import fits_terminal, folded, print_
 from nearsight.common.operation.cli import show_answers
 
 if TYPE_CHECKING:
-    from nearsight.device.peers_inquiry import DevicePeers
+    from nearsight.device.peers.report import DevicePeers, PeersReport
 
 app = typer.Typer(add_completion=False)
 
@@ -49,7 +49,7 @@ def peers(
     Exit code 0 if all answered, 4 if not.
     """
     from nearsight.common.rpc.security import client_security
-    from nearsight.device.peers_inquiry import ask_peers
+    from nearsight.device.peers.report import ask_peers
 
     security = client_security(key, server_key)
     show_answers(
@@ -61,10 +61,16 @@ def peers(
     )
 
 
+TABLE_COLUMNS = (
+    *("device", "node", "address", "state", "heard", "here for"),
+    *("keys", "store", "models", "sent", "received", "ping ms"),
+)
+"""Headings of `table_of`."""
+
+
 def _print(answers: Sequence[DevicePeers]) -> None:
     from nearsight.device.peers.presence.identity import shown
     from nearsight.device.peers.report import HOLDS
-    from nearsight.device.peers_inquiry import TABLE_COLUMNS, lines_of, table_of
 
     for answer in answers:
         report = answer.report
@@ -79,10 +85,44 @@ def _print(answers: Sequence[DevicePeers]) -> None:
         if count and fits_terminal(TABLE_COLUMNS, rows):
             print_table(TABLE_COLUMNS, rows, title=title, right=TABLE_COLUMNS[4:])
         else:
-            typer.echo("\n".join([title, *lines_of(report)]))
+            typer.echo("\n".join([title, *map(_lines, rows)]))
         none = [fact for fact, value in report.facts if fact != HOLDS and not re.search("[1-9]", value)]
         for fact, value in report.facts:
             if fact not in none:
                 typer.echo(f"  {fact}: {value}")
         if none:
             typer.echo("  " + folded("none so far: " + ", ".join(none), 4))
+
+
+def table_of(report: PeersReport) -> list[tuple[str, ...]]:
+    """One row per peer, by name: see `TABLE_COLUMNS`."""
+    from nearsight.common.operation.status import format_bytes, format_duration
+    from nearsight.device.peers.presence.identity import shown
+
+    return [
+        (
+            peer.device_id or "?",
+            shown(peer.node_id),
+            peer.endpoint,
+            peer.state,
+            f"{peer.heard_s_ago:.1f} s ago",
+            format_duration(peer.present_s),
+            str(peer.keys),
+            format_bytes(peer.store_bytes),
+            str(peer.models),
+            format_bytes(peer.sent_bytes),
+            format_bytes(peer.received_bytes),
+            f"{peer.round_trip_ms:.1f}",
+        )
+        for peer in sorted(report.peers, key=lambda peer: (peer.device_id, peer.node_id))
+    ]
+
+
+def _lines(row: tuple[str, ...]) -> str:
+    """A row of `table_of` for a terminal that the table does not fit."""
+    name, node, address, state, heard, here, keys, store, models, sent, received, ping_ms = row
+    return (
+        f"  {name}, node {node}, at {address}\n"
+        f"    {state}, heard {heard}, here for {here}, ping {ping_ms} ms\n"
+        f"    holds {keys} keys, {store}, and {models} models; {sent} sent, {received} received"
+    )

@@ -59,8 +59,10 @@ class BackgroundWorker:
                 return
             if name:
                 self._waiting[name] = due_s
-            heapq.heappush(self._jobs, (due_s, next(self._numbers), name, job))
-            self._changed.notify()
+            entry = (due_s, next(self._numbers), name, job)
+            heapq.heappush(self._jobs, entry)
+            if self._jobs[0] is entry:  # else the thread wakes in time anyway
+                self._changed.notify()
 
     def _run(self) -> None:
         while (job := self._next()) is not None:

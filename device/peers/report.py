@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.errors import InvalidMessage
+from nearsight.common.errors import InvalidMessage, NearsightError, NotFound
+from nearsight.common.operation.inquiry import Inquiry, ask_all
+from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.device.peers.presence.discovery import BeaconCounts
-from nearsight.device.peers.presence.identity import NodeId, is_node_id
+from nearsight.device.peers.presence.beacons import BeaconCounts
+from nearsight.device.peers.presence.identity import NodeId, is_node_id, shown
 from nearsight.device.peers.presence.membership import MembershipCounts
+from nearsight.device.peers.presence.peer import Peer
+from nearsight.device.peers.routing.connections import Traffic
 from nearsight.device.peers.store.handover import HandoverCounts
 from nearsight.device.peers.store.local_store import StoreCounts
 from nearsight.device.peers.store.replica_calls import ClientCounts
@@ -55,6 +59,25 @@ class PeerStatus:
     sent_bytes: int
     received_bytes: int
     round_trip_ms: float
+
+    @classmethod
+    def of(cls, peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
+        """A peer now; ``since`` tells how many seconds ago a time was."""
+        said = peer.reply
+        return cls(
+            node_id=peer.node_id,
+            device_id=peer.device_id,
+            endpoint=peer.endpoint,
+            state=peer.state.value,
+            heard_s_ago=since(peer.heard_s),
+            present_s=since(peer.since_s),
+            keys=said.keys if said is not None else 0,
+            store_bytes=said.store_bytes if said is not None else 0,
+            models=said.models if said is not None else 0,
+            sent_bytes=traffic.sent_bytes,
+            received_bytes=traffic.received_bytes,
+            round_trip_ms=1000 * peer.round_trip_s,
+        )
 
 
 _PEER_FIELDS = tuple(field.name for field in fields(PeerStatus))
@@ -117,49 +140,31 @@ class PeerReportsService(Service):
     def __init__(self, report: Callable[[], PeersReport]) -> None:
         self._report = report
 
-    def get_peers(
-        self,
-        request: peers_pb2.GetPeersRequest,  # noqa: ARG002
-        context: CallContext,  # noqa: ARG002
-    ) -> peers_pb2.PeersReport:
-        """What there is to say about peers."""
+    def get_peers(self, request: peers_pb2.GetPeersRequest, context: CallContext) -> peers_pb2.PeersReport:
+        """The report now."""
+        del request, context
         return report_to_proto(self._report())
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCounts:
-    """Everything that a node counts; presence only once it has started."""
+def presence_facts(beacons: BeaconCounts, presence: MembershipCounts) -> list[tuple[str, str]]:
+    """What happened to beacons and peers, for a person, in display order."""
+    return [
+        ("beacons sent", f"{beacons.sent}, {beacons.sent_bytes} bytes, {beacons.send_errors} not sent"),
+        ("beacons heard", f"{beacons.received}, {beacons.received_bytes} bytes"),
+        ("beacons ignored", f"{beacons.malformed} malformed, {beacons.strangers} of strangers"),
+        ("peers", f"{presence.joined} joined, {presence.gone} gone, {presence.moved} moved"),
+        ("pings", f"{presence.pings}, {presence.pings_failed} failed"),
+        ("identity conflicts", f"{presence.conflicts}, {presence.impostors} impostors"),
+        ("over the limit of peers", str(presence.over_limit)),
+        ("slept", str(presence.slept)),
+    ]
 
-    beacons: BeaconCounts | None
-    presence: MembershipCounts | None
-    client: ClientCounts
-    served: ServedCounts
-    handover: HandoverCounts
-    store: StoreCounts
 
-
-def facts_of(counts: NodeCounts, keys: int, store_bytes: int, *, synchronised: bool) -> list[tuple[str, str]]:
-    """The facts."""
-    client, served, handover, store = counts.client, counts.served, counts.handover, counts.store
-    facts = []
-    if counts.beacons is not None:
-        beacons = counts.beacons
-        facts += [
-            ("beacons sent", f"{beacons.sent}, {beacons.sent_bytes} bytes, {beacons.send_errors} not sent"),
-            ("beacons heard", f"{beacons.received}, {beacons.received_bytes} bytes"),
-            ("beacons ignored", f"{beacons.malformed} malformed, {beacons.strangers} of strangers"),
-        ]
-    if counts.presence is not None:
-        presence = counts.presence
-        facts += [
-            ("peers", f"{presence.joined} joined, {presence.gone} gone, {presence.moved} moved"),
-            ("pings", f"{presence.pings}, {presence.pings_failed} failed"),
-            ("identity conflicts", f"{presence.conflicts}, {presence.impostors} impostors"),
-            ("over the limit of peers", str(presence.over_limit)),
-            ("slept", str(presence.slept)),
-        ]
-    facts += [
-        (HOLDS, f"{keys} keys, {store_bytes} bytes, {'complete' if synchronised else 'incomplete for now'}"),
+def store_facts(
+    store: StoreCounts, client: ClientCounts, served: ServedCounts, handover: HandoverCounts
+) -> list[tuple[str, str]]:
+    """What happened to the entries of the store, for a person, in display order."""
+    return [
         ("let go", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
         ("reads", f"{client.reads}, {client.own_reads} answered here, {client.hedged_reads} asked twice"),
         ("writes", str(client.writes)),
@@ -168,4 +173,74 @@ def facts_of(counts: NodeCounts, keys: int, store_bytes: int, *, synchronised: b
         ("handed over", f"{handover.sent} entries, {handover.sent_bytes} bytes, {handover.failed} failures"),
         ("taken over", f"{served.handed_over} entries, {handover.dropped} dropped"),
     ]
-    return facts
+
+
+OFF = "it shares with nobody: recognizer.peers or recognizer.prefetch is not enabled, or it is no device"
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePeers:
+    """What one device said about its peers, or why it said nothing.
+
+    Attributes
+    ----------
+    endpoint : str
+        As asked.
+    report : PeersReport, optional
+        None if there was no answer.
+    error : str
+        Why there was none.
+    """
+
+    endpoint: str
+    report: PeersReport | None = None
+    error: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """The fields; ids as people see them, facts as a mapping."""
+        if self.report is None:
+            return {"endpoint": self.endpoint, "error": self.error}
+        return {
+            "endpoint": self.endpoint,
+            "error": "",
+            "node_id": shown(self.report.node_id),
+            "device_id": self.report.device_id,
+            "peer_endpoint": self.report.endpoint,
+            "peers": [asdict(peer) | {"node_id": shown(peer.node_id)} for peer in self.report.peers],
+            "facts": dict(self.report.facts),
+        }
+
+
+def ask_peers(
+    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
+) -> tuple[DevicePeers, ...]:
+    """Ask all device daemons at the same time; takes ``timeout_s`` at most.
+
+    Parameters
+    ----------
+    endpoints : sequence of str
+        ``tcp://host:port`` each, where applications connect.
+    timeout_s : float
+        How long to wait for an answer.
+    security : ClientSecurity, optional
+        The keys, if the daemons use encryption.
+    """
+    answers = ask_all(endpoints, _INQUIRY, timeout_s=timeout_s, security=security)
+    return tuple(map(_device_peers, endpoints, answers))
+
+
+def _device_peers(endpoint: str, answer: PeersReport | NearsightError) -> DevicePeers:
+    if isinstance(answer, NotFound):
+        return DevicePeers(endpoint, error=OFF)
+    if isinstance(answer, NearsightError):
+        return DevicePeers(endpoint, error=str(answer))
+    return DevicePeers(endpoint, answer)
+
+
+_INQUIRY = Inquiry(
+    "nearsight-peers",
+    peers_pb2.DESCRIPTOR.services_by_name["PeerReports"].methods_by_name["GetPeers"],
+    peers_pb2.GetPeersRequest(),
+    peers_pb2.PeersReport,
+    report_from_proto,
+)

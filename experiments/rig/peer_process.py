@@ -191,7 +191,7 @@ class PeerProcess:
                 self._node.store.put(key, value_of(key, size_bytes)).result()
                 after = time.perf_counter()
             else:
-                value = self._node.store.get_now(key)
+                value = self._node.store.get_blocking(key)
                 after = time.perf_counter()
                 outcome = judged(key, value, size_bytes)
         except NearsightError as error:

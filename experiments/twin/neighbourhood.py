@@ -35,7 +35,7 @@ from nearsight.device.peers.presence.identity import NodeId, random_node_id
 from nearsight.device.peers.routing.kroute import RendezvousRouter
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.kvstore import ItemsRead
-from nearsight.device.peers.store.shared_store import CLAIM_LEASE_S, Claims
+from nearsight.device.peers.store.shared_store import Claims
 from nearsight.device.prefetch_sources import PrefetchSources
 from nearsight.experiments.twin.cost_model import (
     ANSWER_BYTES,
@@ -72,7 +72,7 @@ class TwinNeighbourhood:
     def __init__(self, models: Mapping[str, ObjectModel], settings: PeerSettings) -> None:
         self.models = models
         self.settings = settings
-        self.claims = Claims(CLAIM_LEASE_S)
+        self.claims = Claims()
         self.lists: dict[str, dict[bytes, None]] = {}
         self.peers: dict[NodeId, TwinPeer] = {}
         self._nodes_of: dict[str, tuple[NodeId, ...]] = {}

@@ -14,8 +14,8 @@ from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.report import PeerReportsService, PeersReport, PeerStatus
-from nearsight.device.peers_inquiry import ask_peers, table_of
+from nearsight.device.peers.report import PeerReportsService, PeersReport, PeerStatus, ask_peers
+from nearsight.device.peers_cli import table_of
 
 ANNA = PeerStatus(
     NodeId(0xA11A),

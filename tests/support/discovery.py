@@ -7,9 +7,9 @@ from types import TracebackType
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import Unavailable
-from nearsight.device.peers.presence.beacons import BeaconSocket, Datagram
-from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks, OwnNode
-from nearsight.device.peers.presence.identity import AllowedPeers, NodeId
+from nearsight.device.peers.presence.beacons import BeaconSocket
+from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks
+from nearsight.device.peers.presence.identity import AllowedPeers, Identity, NodeId
 from nearsight.device.peers.presence.peer import Peer, PingReply
 from nearsight.device.peers.settings import PeerSettings
 from support.waiting import wait_until
@@ -39,7 +39,7 @@ class LossySocket(BeaconSocket):
         self._rng = random.Random(seed)
         self.lost = 0
 
-    def receive(self) -> list[Datagram]:
+    def receive(self) -> list[tuple[bytes, str]]:
         datagrams = super().receive()
         kept = [datagram for datagram in datagrams if self._rng.random() >= self._loss]
         self.lost += len(datagrams) - len(kept)
@@ -52,15 +52,16 @@ class Device:
     def __init__(
         self,
         group: "Neighbourhood",
-        own: OwnNode,
+        own: Identity,
+        endpoint: str,
         *,
-        allowed: AllowedPeers | None = None,
         beacons: BeaconSocket | None = None,
         settings: PeerSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._group = group
         self.own = own
+        self.endpoint = endpoint
         self.asked: list[tuple[NodeId | None, str]] = []
         self.changes: list[set[NodeId]] = []
         self.slept = 0
@@ -69,10 +70,12 @@ class Device:
             own,
             settings or group.settings,
             DiscoveryHooks(self._ping, self._changed, self._slept),
-            allowed=allowed,
             clock=clock,
-            beacons=beacons,
+            carrier=beacons,
         )
+
+    def start(self) -> None:
+        self.discovery.start(self.endpoint)
 
     def sees(self) -> set[NodeId]:
         return {peer.node_id for peer in self.discovery.peers()}
@@ -84,7 +87,7 @@ class Device:
         if there is None:
             future.set_exception(Unavailable("nobody there"))
         elif there.answers:
-            there.discovery.introduced(self.own.node_id, self.own.endpoint, self.own.incarnation)
+            there.discovery.introduced(self.own.node_id, self.endpoint, self.own.incarnation)
             future.set_result(PingReply(there.own.node_id, there.own.incarnation))
         return future  # of one that does not answer, the test says when it ends
 
@@ -105,16 +108,25 @@ class Neighbourhood:
         )
         self.devices: list[Device] = []
 
-    def add(self, number: int, *, endpoint: str = "", start: bool = True, **others: object) -> Device:
-        own = OwnNode(NodeId(number), 1000 + number, endpoint or f"tcp://127.0.0.1:{10_000 + number}")
-        device = Device(self, own, **others)  # type: ignore[arg-type]
+    def add(
+        self,
+        number: int,
+        *,
+        endpoint: str = "",
+        start: bool = True,
+        allowed: AllowedPeers | None = None,
+        **others: object,
+    ) -> Device:
+        own = Identity(NodeId(number), 1000 + number, allowed=allowed)
+        endpoint = endpoint or f"tcp://127.0.0.1:{10_000 + number}"
+        device = Device(self, own, endpoint, **others)  # type: ignore[arg-type]
         self.devices.append(device)
         if start:
-            device.discovery.start()
+            device.start()
         return device
 
     def at(self, endpoint: str) -> Device | None:
-        return next((device for device in self.devices if device.own.endpoint == endpoint), None)
+        return next((device for device in self.devices if device.endpoint == endpoint), None)
 
     def remove(self, device: Device, *, farewell: bool = True) -> None:
         self.devices.remove(device)

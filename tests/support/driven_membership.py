@@ -20,7 +20,8 @@ class Driven:
     def __init__(
         self, settings: PeerSettings = SETTINGS, static: tuple[tuple[NodeId | None, str], ...] = ()
     ) -> None:
-        self.membership = Membership(OWN, 10, settings, endpoint=HERE, static=static, rng=random.Random(1))
+        self.membership = Membership(OWN, 10, settings, static=static, rng=random.Random(1))
+        self.membership.listen_at(HERE)
         self.now_s = 100.0
         self.first = self.membership.tick(self.now_s)
 

@@ -153,7 +153,7 @@ class Wire:
 
     def _call(self, node: NodeId, method: MethodDescriptor, request: Message, **rest: Any) -> Future[Reply]:
         if node in self.cut_off:
-            self._links._events.failed(node)
+            self._links._discovery.call_failed(node)
             return _failed(Unavailable("cut"))
         future: Future[Reply] = self._real["call"](node, method, request, **rest)
         if not self.loses(method):
@@ -164,7 +164,7 @@ class Wire:
 
     def _ask(self, node: NodeId, method: MethodDescriptor, request: Message, **rest: Any) -> Reply:
         if node in self.cut_off:
-            self._links._events.failed(node)
+            self._links._discovery.call_failed(node)
             raise Unavailable("cut")
         reply: Reply = self._real["ask"](node, method, request, **rest)
         return reply

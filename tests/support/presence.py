@@ -53,9 +53,9 @@ class SimulatedNetwork:
             own,
             1000 + index,
             self.settings,
-            endpoint=endpoint,
             rng=random.Random(self._rng.random()),
         )
+        membership.listen_at(endpoint)
         device = SimulatedDevice(own, endpoint, 1000 + index, membership)
         self.devices.append(device)
         self._tick(device)

@@ -30,6 +30,7 @@ from nearsight.device.peers.presence.addresses import (
     is_unspecified,
 )
 from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, is_node_id
+from nearsight.device.peers.settings import NO_BROADCAST
 
 MAGIC = b"ns"
 VERSION = 1
@@ -37,11 +38,13 @@ _FORMAT = struct.Struct(">2sBHQ")
 BEACON_BYTES = _FORMAT.size
 UDP_IP_HEADER_BYTES = 28
 """What a datagram over IPv4 adds to its content."""
+BATCH = 64
+"""Datagrams that are read at a time, so that a flood does not keep timers waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beacon:
-    """A sign of life.
+    """A sign of life of the node that it names.
 
     Parameters
     ----------
@@ -83,29 +86,17 @@ def decode_beacon(data: bytes) -> Beacon:
     return Beacon(NodeId(node_id), port)
 
 
-BATCH = 64
-"""Datagrams that are read at a time, so that a flood does not keep timers waiting."""
-
-
-@dataclass(frozen=True, slots=True)
-class Datagram:
-    """What came, and from which address. One byte more than a beacon is enough to see that it is none."""
-
-    data: bytes
-    host: str
-
-
 class BeaconSocket:
-    """Broadcasts in and out. One thread uses it.
+    """One socket that receives all beacons of the network, and broadcasts out. One thread uses it.
 
     Parameters
     ----------
     host : str
-        That the TCP server listens on: the source of the beacons, as that is where peers will look.
+        That the TCP server listens on: the source of the beacons, as peers will look there.
     port : int
         UDP port of all beacons.
     broadcast : str
-        As in the settings.
+        As in the settings; "off": nothing is sent or received.
     """
 
     def __init__(self, host: str, port: int, broadcast: str) -> None:
@@ -114,14 +105,16 @@ class BeaconSocket:
         self._broadcast = broadcast
         self._socket: socket.socket | None = None
 
-    def open(self) -> None:
-        """Begin to listen.
+    def open(self) -> int | None:
+        """Begin to listen; returns the descriptor to poll, None if beacons are off.
 
         Raises
         ------
         AddressInUse
-            If the port cannot be shared with who has it.
+            If another program has the port and does not share it.
         """
+        if self._broadcast == NO_BROADCAST:
+            return None
         # Bound to loopback's broadcast address, it does not even hear other machines.
         address = LOOPBACK_BROADCAST if is_loopback(self._host) and not self._broadcast else ""
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -138,23 +131,21 @@ class BeaconSocket:
                 advice="end the program that uses it, or set another beacon_port on all devices",
             ) from error
         self._socket = receiver
-
-    def fileno(self) -> int:
-        """The descriptor to poll."""
-        return self._socket.fileno() if self._socket is not None else -1
+        return receiver.fileno()
 
     def close(self) -> None:
         """Stop listening."""
         if self._socket is not None:
             self._socket.close()
 
-    def receive(self) -> list[Datagram]:
-        """What has arrived, at most `BATCH` datagrams."""
-        datagrams: list[Datagram] = []
+    def receive(self) -> list[tuple[bytes, str]]:
+        """At most `BATCH` datagrams that have arrived, each with the address of its sender."""
+        datagrams: list[tuple[bytes, str]] = []
         with contextlib.suppress(BlockingIOError):
             while self._socket is not None and len(datagrams) < BATCH:
+                # One byte more than a beacon is enough to see that it is none.
                 data, (host, _) = self._socket.recvfrom(BEACON_BYTES + 1)
-                datagrams.append(Datagram(data, host))
+                datagrams.append((data, host))
         return datagrams
 
     def send(self, data: bytes) -> int:
@@ -203,28 +194,13 @@ class BeaconCounts:
     """Of nodes whose key is not among those allowed, or from other machines where there are no keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeardBeacon:
-    """A beacon that may be of a peer, or be forged."""
-
-    beacon: Beacon
-    host: str
-
-    @property
-    def endpoint(self) -> str:
-        """Where the sender says that it answers."""
-        return f"tcp://{self.host}:{self.beacon.port}"
-
-
 class BeaconExchange:
-    """Says that this device is there, and hears who else is. One thread uses it.
+    """Sends this device's beacons, and receives those that a peer may have sent. One thread uses it.
 
     Parameters
     ----------
-    own : Beacon
-        What this device says.
-    carrier : BeaconSocket or None
-        Carries the beacons; None: there are none.
+    node_id : NodeId
+        This device.
     allowed : AllowedPeers or None
         Whom to share with; None without keys, which is for one machine alone.
 
@@ -234,99 +210,81 @@ class BeaconExchange:
         Beacons so far.
     """
 
-    def __init__(self, own: Beacon, carrier: BeaconSocket | None, allowed: AllowedPeers | None) -> None:
+    def __init__(self, node_id: NodeId, allowed: AllowedPeers | None) -> None:
         self.counts = BeaconCounts()
-        self._own = own
-        self._carrier = carrier
+        self._own = Beacon(node_id, 0)
         self._allowed = allowed
+        self._carrier = BeaconSocket("", 0, NO_BROADCAST)
         self._log = get_logger("peers.beacons")
-        self._silent = False
-        self._deaf = False
+        self._failing: set[str] = set()
 
-    def open(self) -> int | None:
-        """Begin to listen; returns the descriptor to poll, None if there is none.
+    def open(self, carrier: BeaconSocket, port: int) -> int | None:
+        """Begin to send and receive over a socket, for a server on this TCP port.
+
+        Returns
+        -------
+        int or None
+            The descriptor to poll; None if beacons are off.
 
         Raises
         ------
         AddressInUse
-            If the port is taken.
+            If beacons cannot be received.
         """
-        if self._carrier is None:
-            return None
-        self._carrier.open()
-        return self._carrier.fileno()
+        self._carrier = carrier
+        self._own = Beacon(self._own.node_id, port)
+        return carrier.open()
 
     def close(self) -> None:
-        """Stop listening."""
-        if self._carrier is not None:
-            self._carrier.close()
+        """Stop receiving."""
+        self._carrier.close()
 
-    def hear(self) -> list[HeardBeacon]:
-        """Beacons that arrived from those who may be peers, and from others with this device's id."""
-        if self._carrier is None:
-            return []
+    def receive(self) -> list[tuple[Beacon, str]]:
+        """Beacons of those who may be peers, and of others with this device's id, each with its address."""
         try:
             datagrams = self._carrier.receive()
         except OSError as error:
-            if not self._deaf:  # once, not every moment
-                self._log.warning("beacons cannot be received", reason=error.strerror)
-            self._deaf = True
+            self._failed("beacons cannot be received", error)
             return []
-        self._deaf = False
-        return [heard for datagram in datagrams if (heard := self._judge(datagram)) is not None]
+        self._failing.discard("beacons cannot be received")
+        judged = ((self._judge(data, host), host) for data, host in datagrams)
+        return [(beacon, host) for beacon, host in judged if beacon is not None]
 
-    def announce(self) -> None:
-        """Say that this device is there."""
-        if self._allowed is not None:
+    def announce(self, *, leaving: bool = False) -> None:
+        """Say that this device is there, or that it goes away."""
+        if self._allowed is not None and not leaving:
             self._allowed.refresh()
-        self._send(self._own)
-
-    def say_goodbye(self) -> None:
-        """Say that it goes away."""
-        self._send(Beacon(self._own.node_id, 0))
-
-    def _judge(self, datagram: Datagram) -> HeardBeacon | None:
-        try:
-            beacon = decode_beacon(datagram.data)
-        except InvalidMessage:
-            beacon = None
-        if beacon is not None and self._is_own(beacon, datagram.host):
-            self.counts.own += 1
-            return None
-        self.counts.received += 1
-        self.counts.received_bytes += len(datagram.data) + UDP_IP_HEADER_BYTES
-        if beacon is None:
-            self.counts.malformed += 1
-        elif self._may_share_with(beacon.node_id, datagram.host):
-            return HeardBeacon(beacon, datagram.host)
-        else:
-            self.counts.strangers += 1
-        return None
-
-    def _is_own(self, beacon: Beacon, host: str) -> bool:
-        return (
-            beacon.node_id == self._own.node_id
-            and beacon.port in {self._own.port, 0}
-            and is_own_address(host)
-        )
-
-    def _may_share_with(self, node_id: NodeId, host: str) -> bool:
-        if self._allowed is None:
-            return is_loopback(host)
-        return node_id == self._own.node_id or node_id in self._allowed
-
-    def _send(self, beacon: Beacon) -> None:
-        if self._carrier is None:
-            return
-        data = encode_beacon(beacon)
+        data = encode_beacon(Beacon(self._own.node_id, 0) if leaving else self._own)
         try:
             times = self._carrier.send(data)
         except OSError as error:
             self.counts.send_errors += 1
-            if not self._silent:  # once, not every few seconds
-                self._log.warning("beacons cannot be sent", reason=error.strerror)
-            self._silent = True
+            self._failed("beacons cannot be sent", error)
             return
-        self._silent = False
+        self._failing.discard("beacons cannot be sent")
         self.counts.sent += times
         self.counts.sent_bytes += times * (len(data) + UDP_IP_HEADER_BYTES)
+
+    def _failed(self, what: str, error: OSError) -> None:
+        if what not in self._failing:  # once, not every few seconds
+            self._log.warning(what, reason=error.strerror)
+        self._failing.add(what)
+
+    def _judge(self, data: bytes, host: str) -> Beacon | None:
+        try:
+            beacon = decode_beacon(data)
+        except InvalidMessage:
+            beacon = None
+        same_id = beacon is not None and beacon.node_id == self._own.node_id
+        if beacon is not None and same_id and beacon.port in {self._own.port, 0} and is_own_address(host):
+            self.counts.own += 1
+            return None
+        self.counts.received += 1
+        self.counts.received_bytes += len(data) + UDP_IP_HEADER_BYTES
+        if beacon is None:
+            self.counts.malformed += 1
+            return None
+        if is_loopback(host) if self._allowed is None else same_id or beacon.node_id in self._allowed:
+            return beacon
+        self.counts.strangers += 1
+        return None

@@ -1,7 +1,7 @@
 """Presence on the network: beacons out and in, pings over TCP, and the thread that runs `Membership` on them.
 
-One thread owns the membership. Other threads hand it what they noticed of peers (`heard`, `call_failed` and
-so on) and are not kept waiting; what it concludes goes to ``changed`` from that one thread, in order.
+One thread owns the membership. Other threads report what they notice of peers (`heard`, `call_failed` and so
+on) and do not wait; conclusions go to ``changed`` from that one thread, in order.
 """
 
 from __future__ import annotations
@@ -28,19 +28,8 @@ from nearsight.device.peers.presence.addresses import (
     host_and_port,
     is_loopback,
 )
-from nearsight.device.peers.presence.beacons import (
-    Beacon,
-    BeaconCounts,
-    BeaconExchange,
-    BeaconSocket,
-    HeardBeacon,
-)
-from nearsight.device.peers.presence.identity import (
-    AllowedPeers,
-    NodeId,
-    proven_id,
-    shown,
-)
+from nearsight.device.peers.presence.beacons import BeaconCounts, BeaconExchange, BeaconSocket
+from nearsight.device.peers.presence.identity import Identity, NodeId, proven_id, shown
 from nearsight.device.peers.presence.membership import (
     Action,
     Actions,
@@ -56,37 +45,16 @@ from nearsight.device.peers.presence.membership import (
 )
 from nearsight.device.peers.presence.peer import Peer, PingReply
 from nearsight.device.peers.presence.pings import Ping, Pinger
-from nearsight.device.peers.settings import NO_BROADCAST, PeerSettings
-from nearsight.protos.peers_pb2 import DESCRIPTOR, LeaveRequest, LeaveResponse, PingRequest, PingResponse
-
-__all__ = ["BeaconCounts", "Discovery", "DiscoveryHooks", "OwnNode"]
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.protos import peers_pb2
 
 _LONGEST_WAIT_S = 1.0
 """Also how soon a device that slept notices it."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnNode:
-    """This device, as others see it.
-
-    Parameters
-    ----------
-    node_id : NodeId
-        Who it is.
-    incarnation : int
-        Of this start of it.
-    endpoint : str
-        What its server listens on, the port resolved.
-    """
-
-    node_id: NodeId
-    incarnation: int
-    endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
 class DiscoveryHooks:
-    """What `Discovery` asks for and whom it tells. All are called on its own thread: they must be short.
+    """What `Discovery` asks for and whom it tells. All are called on its own thread and must be short.
 
     Parameters
     ----------
@@ -97,8 +65,8 @@ class DiscoveryHooks:
     changed : callable
         Told the live peers whenever one of them came, went, moved or restarted.
     slept : callable
-        Told that this device was not running for a while, or has got another address: what it knew may be
-        stale, and its connections may be dead. Before the peers are pinged, and before ``changed``.
+        Told that this device was not running for a while, or has another address: what it knew may be stale,
+        and its connections may be dead. Called before the peers are pinged, and before ``changed``.
     """
 
     ping: Callable[[NodeId | None, str], Future[PingReply]]
@@ -107,23 +75,21 @@ class DiscoveryHooks:
 
 
 class Discovery:
-    """Finds the peers nearby and keeps watch over them.
+    """Finds the peers nearby and keeps watch over them. Before `start` there are none.
 
     Parameters
     ----------
-    own : OwnNode
-        This device.
+    own : Identity
+        This device, and whom to share with.
     settings : PeerSettings
         Addresses, period, departure time.
     hooks : DiscoveryHooks
         How to ping, and whom to tell.
-    allowed : AllowedPeers or None
-        Whom to share with; None without keys, which is for one machine alone.
     clock : Clock
         The time.
     rng : random.Random or None
         Spreads the beacons; by default seeded by the system.
-    beacons : BeaconSocket or None
+    carrier : BeaconSocket or None
         Carries the beacons; by default UDP as in the settings.
 
     Raises
@@ -134,42 +100,30 @@ class Discovery:
 
     def __init__(
         self,
-        own: OwnNode,
+        own: Identity,
         settings: PeerSettings,
         hooks: DiscoveryHooks,
         *,
-        allowed: AllowedPeers | None = None,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
-        beacons: BeaconSocket | None = None,
+        carrier: BeaconSocket | None = None,
     ) -> None:
-        host, port = host_and_port(own.endpoint)
-        if settings.advertise:
-            port = host_and_port(settings.advertise)[1]
+        self._own = own
         self._settings = settings
         self._hooks = hooks
-        self._allowed = allowed
         self._clock = clock
         self._log = get_logger("peers.discovery")
+        allowed = own.allowed
         static = [
             (allowed.node_named(peer.name) if allowed is not None else None, peer.endpoint)
             for peer in settings.static_peers()
         ]
-        self._membership = Membership(
-            own.node_id,
-            own.incarnation,
-            settings,
-            endpoint=settings.advertise or own.endpoint,
-            static=static,
-            rng=rng or random.Random(),
-        )
-        if beacons is None and settings.broadcast != NO_BROADCAST:
-            beacons = BeaconSocket(host, settings.beacon_port, settings.broadcast)
-        self._beacons = BeaconExchange(Beacon(own.node_id, port), beacons, allowed)
+        rng = rng or random.Random()
+        self._membership = Membership(own.node_id, own.incarnation, settings, static=static, rng=rng)
+        self._carrier = carrier
+        self._beacons = BeaconExchange(own.node_id, allowed)
+        self._addresses = OwnAddresses("")
         self._pinger = Pinger(hooks.ping, self._ping_answered, self._ping_failed, clock)
-        self._can_broadcast = bool(broadcast_targets(host, settings.broadcast))
-        self._addresses = OwnAddresses(host)
-        self._descriptor: int | None = None
         self._events: deque[Callable[[float], Actions]] = deque()
         self._heard: dict[NodeId, float] = {}
         self._lock = threading.RLock()
@@ -178,7 +132,7 @@ class Discovery:
         self._stopping = False
         self._offset_s = 0.0
         self._last = (clock.monotonic(), clock.wall())
-        self._thread = threading.Thread(target=self._run, name="peers-discovery", daemon=True)
+        self._thread = threading.Thread(name="peers-discovery", daemon=True)
 
     @property
     def beacon_counts(self) -> BeaconCounts:
@@ -205,20 +159,35 @@ class Discovery:
         with self._lock:
             return self._now_s() - time_s
 
-    def start(self) -> None:
+    def start(self, endpoint: str) -> None:
         """Begin to look for peers.
+
+        Parameters
+        ----------
+        endpoint : str
+            Where this device's server listens, the port resolved.
 
         Raises
         ------
         AddressInUse
             If beacons cannot be received.
         """
-        self._descriptor = self._beacons.open()
-        if self._descriptor is not None and not self._can_broadcast:
+        settings = self._settings
+        host, port = host_and_port(endpoint)
+        if settings.advertise:
+            port = host_and_port(settings.advertise)[1]
+        self._membership.listen_at(settings.advertise or endpoint)
+        self._addresses = OwnAddresses(host)
+        carrier = self._carrier or BeaconSocket(host, settings.beacon_port, settings.broadcast)
+        descriptor = self._beacons.open(carrier, port)
+        if descriptor is not None and not broadcast_targets(host, settings.broadcast):
             self._log.warning(
                 "beacons need IPv4, nobody will hear of this device",
                 advice="listen on an IPv4 address or on [::], or name static peers and set broadcast = off",
             )
+        self._thread = threading.Thread(
+            target=self._run, args=(descriptor,), name="peers-discovery", daemon=True
+        )
         self._thread.start()
 
     def stop(self, *, farewell: bool = True) -> None:
@@ -237,7 +206,7 @@ class Discovery:
             self._waker.wake()
             self._thread.join()
             if farewell:
-                self._beacons.say_goodbye()
+                self._beacons.announce(leaving=True)
         self._beacons.close()
         self._waker.close()
 
@@ -250,7 +219,7 @@ class Discovery:
             If that is no address that could be asked.
         """
         host, _ = host_and_port(endpoint)
-        if self._allowed is None and not is_loopback(host):
+        if self._own.allowed is None and not is_loopback(host):
             raise InvalidArgument("without keys, peers are on one machine")
         self._notice(lambda now_s: self._membership.introduced(node_id, endpoint, incarnation, now_s))
 
@@ -287,11 +256,11 @@ class Discovery:
         self._events.append(event)
         self._waker.wake()
 
-    def _run(self) -> None:
+    def _run(self, descriptor: int | None) -> None:
         poller = select.poll()
         poller.register(self._waker.fileno(), select.POLLIN)
-        if self._descriptor is not None:
-            poller.register(self._descriptor, select.POLLIN)
+        if descriptor is not None:
+            poller.register(descriptor, select.POLLIN)
         while not self._stopping:
             try:
                 self._turn()
@@ -305,7 +274,7 @@ class Discovery:
     def _turn(self) -> None:
         """Everything that has come up since the last turn."""
         actions: list[Action] = []
-        beacons = self._beacons.hear()
+        beacons = self._beacons.receive()
         with self._lock:
             now_s = self._now_s()
             if self._addresses.changed(now_s):
@@ -315,8 +284,12 @@ class Discovery:
                 actions += self._membership.heard(node_id, at_s, now_s)
             while self._events:
                 actions += self._events.popleft()(now_s)
-            for heard in beacons:
-                actions += self._hear(heard, now_s)
+            for beacon, host in beacons:
+                node_id = beacon.node_id
+                if beacon.leaving:
+                    actions += self._membership.leaving(node_id, now_s)
+                else:
+                    actions += self._membership.beacon(node_id, f"tcp://{host}:{beacon.port}", now_s)
             actions += self._membership.tick(now_s)
             self._turned.notify_all()
         self._carry_out(actions)
@@ -330,12 +303,6 @@ class Discovery:
             self._offset_s += suspended_s
         self._last = (monotonic_s, wall_s)
         return monotonic_s + self._offset_s
-
-    def _hear(self, heard: HeardBeacon, now_s: float) -> Actions:
-        node_id = heard.beacon.node_id
-        if heard.beacon.leaving:
-            return self._membership.leaving(node_id, now_s)
-        return self._membership.beacon(node_id, heard.endpoint, now_s)
 
     def _carry_out(self, actions: list[Action]) -> None:
         # First of all, as answers to pings may come at once.
@@ -355,19 +322,18 @@ class Discovery:
             self._hooks.changed(self.peers())
 
     def _tell(self, action: Action) -> None:
+        log = self._log.info
         match action:
             case Joined(peer):
-                self._log.info(
-                    "peer joined", node=shown(peer.node_id), device=peer.device_id, endpoint=peer.endpoint
-                )
+                log("peer joined", node=shown(peer.node_id), device=peer.device_id, endpoint=peer.endpoint)
             case Gone(peer, why):
-                self._log.info("peer gone", node=shown(peer.node_id), device=peer.device_id, why=why)
+                log("peer gone", node=shown(peer.node_id), device=peer.device_id, why=why)
             case Moved(peer, before):
-                self._log.info("peer moved", node=shown(peer.node_id), before=before, endpoint=peer.endpoint)
+                log("peer moved", node=shown(peer.node_id), before=before, endpoint=peer.endpoint)
             case Slept(gap_s):
-                self._log.info("this device slept", seconds=round(gap_s, 1))
+                log("this device slept", seconds=round(gap_s, 1))
             case Readdressed():
-                self._log.info("this device has another address")
+                log("this device has another address")
             case Conflict(node_id, endpoint):
                 self._log.warning(
                     "two devices have one identity",
@@ -400,24 +366,26 @@ class PresenceEvents:
 
 
 class PeersService(Service):
-    """Presence. Answers on a worker of its own: a device whose store is flooded is still there.
+    """Answers peers that ask who is there, or say that they go away.
+
+    It has a worker of its own, so that a device whose store is flooded still answers pings.
 
     Parameters
     ----------
     describe : callable
         What this node says of itself.
-    events : PresenceEvents
+    discovery : Discovery
         Told of callers.
     """
 
-    descriptor: ClassVar[ServiceDescriptor] = DESCRIPTOR.services_by_name["Peers"]
+    descriptor: ClassVar[ServiceDescriptor] = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
     own_worker: ClassVar[bool] = True
 
-    def __init__(self, describe: Callable[[], PingResponse], events: PresenceEvents) -> None:
+    def __init__(self, describe: Callable[[], peers_pb2.PingResponse], discovery: Discovery) -> None:
         self._describe = describe
-        self._events = events
+        self._discovery = discovery
 
-    def ping(self, request: PingRequest, context: CallContext) -> PingResponse:
+    def ping(self, request: peers_pb2.PingRequest, context: CallContext) -> peers_pb2.PingResponse:
         """Show that this node is there; a caller that names itself and its address becomes known.
 
         Raises
@@ -425,16 +393,15 @@ class PeersService(Service):
         InvalidArgument
             If the caller's address is none that can be connected to.
         Unauthenticated
-            If it claims to be somebody else.
+            If it claims to be another node.
         """
         if request.node_id:
             node = proven_id(request.node_id, context)
             if request.endpoint:
-                host_and_port(request.endpoint)
-                self._events.introduced(node, request.endpoint, request.incarnation)
+                self._discovery.introduced(node, request.endpoint, request.incarnation)
         return self._describe()
 
-    def leave(self, request: LeaveRequest, context: CallContext) -> LeaveResponse:
+    def leave(self, request: peers_pb2.LeaveRequest, context: CallContext) -> peers_pb2.LeaveResponse:
         """A peer goes away."""
-        self._events.left(proven_id(request.node_id, context), request.incarnation)
-        return LeaveResponse()
+        self._discovery.left(proven_id(request.node_id, context), request.incarnation)
+        return peers_pb2.LeaveResponse()

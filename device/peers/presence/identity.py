@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NewType
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated
-from nearsight.common.rpc.security import AllowList
+from nearsight.common.rpc.security import AllowList, read_secret_key
 from nearsight.common.rpc.service import CallContext
+from nearsight.common.rpc.sockets import is_local
+from nearsight.device.peers.settings import PeerSettings
 
 NodeId = NewType("NodeId", int)
 """1 to 2**64 - 1; 0 stands for no node."""
@@ -102,6 +105,55 @@ class AllowedPeers:
     def _read(self) -> None:
         self._names = self._list.names
         self._keys = {node_id_of_key(key): key for key in self._names}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One start of this device, as its peers know it.
+
+    Parameters
+    ----------
+    node_id : NodeId
+        Who it is.
+    incarnation : int
+        Differs from start to start.
+    public_key : str or None
+        The key (Z85) that it can prove; None without keys.
+    allowed : AllowedPeers or None
+        Whom to share with; None without keys, which is for one machine alone.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    public_key: str | None = None
+    allowed: AllowedPeers | None = None
+
+    @classmethod
+    def of(cls, settings: PeerSettings, rng: random.Random) -> Identity:
+        """The identity that the settings describe; without keys a random one.
+
+        Raises
+        ------
+        ConfigurationError
+            If keys are missing or cannot be used.
+        """
+        if settings.allowed is not None and settings.secret_key_file is None:
+            raise ConfigurationError(
+                f"peers.allowed is {str(settings.allowed)!r}, but this device has no key of its own",
+                advice="make one with `nearsight keys generate NAME --dir keys` and set "
+                "peers.secret_key_file, or security.secret_key_file of the device daemon",
+            )
+        if settings.allowed is None and not is_local(settings.listen):
+            raise ConfigurationError(
+                f"peers on other machines can reach {settings.listen}, which needs keys",
+                advice="set peers.allowed to a folder with the *.key files of the devices to share with "
+                "(`nearsight keys allow KEY --dir FOLDER`), or listen on tcp://127.0.0.1:0",
+            )
+        if settings.secret_key_file is None or settings.allowed is None:
+            return cls(random_node_id(rng), int(random_node_id(rng)))
+        public = read_secret_key(settings.secret_key_file).public
+        allowed = AllowedPeers(settings.allowed)
+        return cls(node_id_of_key(public), int(random_node_id(rng)), public, allowed)
 
 
 def proven_id(claimed: int, context: CallContext) -> NodeId:

@@ -115,8 +115,6 @@ class Membership:
         This device.
     incarnation : int
         Of this start of it.
-    endpoint : str
-        Where it answers; empty if that is not one address.
     settings : PeerSettings
         Period, departure time, limits.
     static : sequence of (NodeId or None, str)
@@ -131,7 +129,6 @@ class Membership:
         incarnation: int,
         settings: PeerSettings,
         *,
-        endpoint: str = "",
         static: Sequence[tuple[NodeId | None, str]] = (),
         rng: random.Random,
     ) -> None:
@@ -141,14 +138,19 @@ class Membership:
         self._settings = settings
         self._rng = rng
         self._nodes: dict[NodeId, TrackedPeer] = {}
-        self._own_endpoints = {endpoint} - {""}
-        self._static = {where: who for who, where in static if who != own and where != endpoint}
+        self._own_endpoints: set[str] = set()
+        self._static = {where: who for who, where in static if who != own}
         self._pings = PingRation(settings.period_s)
         self._left: OrderedDict[NodeId, int] = OrderedDict()
         self._last_s: float | None = None
         self._announce_s = float("-inf")
         self._static_s = float("-inf")
         self._actions: list[Action] = []
+
+    def listen_at(self, endpoint: str) -> None:
+        """This device itself answers there."""
+        self._own_endpoints.add(endpoint)
+        self._static.pop(endpoint, None)
 
     def live(self) -> tuple[Peer, ...]:
         """Peers that joined and were not dropped, suspects included, by id."""
@@ -448,8 +450,7 @@ class Membership:
         if reply.incarnation != self.incarnation:
             self._conflict(self.own, ping.endpoint, now_s)
             return
-        self._own_endpoints.add(ping.endpoint)
-        self._static.pop(ping.endpoint, None)
+        self.listen_at(ping.endpoint)
 
     def _conflict(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
         self.counts.conflicts += 1

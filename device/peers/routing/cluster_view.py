@@ -18,6 +18,8 @@ import xxhash
 
 from nearsight.device.peers.presence.identity import NodeId
 
+_MOST_STRANGERS = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -57,38 +59,33 @@ class ClusterView:
 
     Attributes
     ----------
+    view : View
+        Who is there.
     synchronised_view : View or None
-        Who is there, if this node's keys are complete.
+        The same, if this node's keys are complete.
     """
 
     def __init__(self, own: NodeId, view: View) -> None:
-        self._own = own
-        self._lock = threading.Lock()
-        self._view = view
-        self._completed: dict[NodeId, int] = {}
+        self.own = own
+        self.view = view
         self.synchronised_view: View | None = None
+        self._lock = threading.Lock()
+        self._completed: dict[NodeId, int] = {}
         self._refresh()
-
-    @property
-    def view(self) -> View:
-        """Who is there."""
-        return self._view
 
     def update(self, view: View) -> None:
         """Other nodes are there now."""
         with self._lock:
-            before, self._view = self._view, view
-            for node in (
-                before.nodes - view.nodes
-            ):  # those that went; others may be through before they are seen
+            for node in self.view.nodes - view.nodes:
+                # Not those that are not seen yet: they may be through before they are.
                 self._completed.pop(node, None)
+            self.view = view
             self._refresh()
 
     def complete(self, node: NodeId, view_digest: int) -> None:
         """Node ``node`` has offered everything that belongs here, given the view named."""
         with self._lock:
-            if node in self._view.nodes or len(self._completed) < _MOST_STRANGERS:
-                # A node that is not seen yet may well be through before it is.
+            if node in self.view.nodes or len(self._completed) < _MOST_STRANGERS:
                 self._completed[node] = view_digest
             self._refresh()
 
@@ -99,7 +96,7 @@ class ClusterView:
             self._refresh()
 
     def synchronised(self, view_digest: int) -> bool:
-        """Whether this node's keys are complete, for somebody who sees the view named."""
+        """Whether this node's keys are complete, for a node that sees the view named."""
         view = self.synchronised_view
         return view is not None and view.digest == view_digest
 
@@ -109,12 +106,9 @@ class ClusterView:
             return tuple(self._missing())
 
     def _refresh(self) -> None:
-        self.synchronised_view = None if self._missing() else self._view
+        self.synchronised_view = None if self._missing() else self.view
 
     def _missing(self) -> list[NodeId]:
-        digest = self._view.digest
-        others = (node for node in self._view.nodes if node != self._own)
+        digest = self.view.digest
+        others = (node for node in self.view.nodes if node != self.own)
         return [node for node in others if self._completed.get(node) != digest]
-
-
-_MOST_STRANGERS = 4096

@@ -1,20 +1,18 @@
 """Connections to peers: one channel to each, keys checked, bytes counted.
 
-A peer is whoever proves to own the key from which its node id follows; without keys, whoever answers at the
-address. Presence is watched elsewhere, so the connections carry no heartbeats of their own, and a call to a
-peer that is gone fails at once instead of waiting for it. A connection may be dead without anybody being told
-(this device slept, or its address changed); so who asks whether a peer is there connects anew, and that
-connection takes the place of one that failed. Connecting with keys is costly, so the connection over which a
-peer was found is kept for the calls to follow.
+With keys, a peer is the node that proves to own the key from which its id follows; without, the node that
+answers at the address. Presence is watched elsewhere, so connections have no heartbeats, and a call to a peer
+that is gone fails at once. A connection may be dead without notice (this device slept, or its address
+changed); therefore a ping connects anew, and its connection replaces one that failed. Connecting with keys is
+costly, so the connection over which a peer was found is kept for later calls.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
@@ -26,13 +24,13 @@ from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Channel, ChannelSettings, Reply
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.device.peers.presence.identity import NodeId, shown
+from nearsight.device.peers.presence.discovery import Discovery
+from nearsight.device.peers.presence.identity import Identity, NodeId, shown
 from nearsight.device.peers.settings import PeerSettings
 
 HEARD_EVERY_S = 0.5
 """An answer is a sign of life; presence is told so often at most, unless the peer was in doubt."""
 MESSAGE_OVERHEAD_BYTES = 64 * 1024
-KeyOf = Callable[[NodeId], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,55 +41,38 @@ class Traffic:
     received_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LinkEvents:
-    """Who is told what calls reveal about presence.
+class PeerConnection:
+    """The connection to one peer.
 
-    Parameters
+    Attributes
     ----------
-    heard : callable
-        A peer answered.
-    failed : callable
-        A peer could not be reached, or did not answer in time.
+    broken : bool
+        The last call on it failed.
+    slow : bool
+        The peer owes an answer for longer than answers take; another one should be asked as well.
+    told_s : float
+        When presence was last told that the peer answers.
+    traffic : Traffic
+        So far.
     """
 
-    heard: Callable[[NodeId], None]
-    failed: Callable[[NodeId], None]
+    __slots__ = ("_lock", "broken", "channel", "endpoint", "node", "slow", "told_s", "traffic")
 
-
-class PeerConnection:
-    """The connection to one peer."""
-
-    __slots__ = (
-        "_lock",
-        "broken",
-        "channel",
-        "endpoint",
-        "node",
-        "received_bytes",
-        "sent_bytes",
-        "slow",
-        "told_s",
-    )
-
-    def __init__(self, node: NodeId, endpoint: str, channel: Channel) -> None:
+    def __init__(self, node: NodeId, endpoint: str, channel: Channel, traffic: Traffic) -> None:
         self.node = node
         self.endpoint = endpoint
         self.channel = channel
         self.broken = False
-        """The last call on this connection failed."""
         self.slow = False
-        """It owes an answer for longer than answers take; ask somebody else as well."""
         self.told_s = float("-inf")
-        self.sent_bytes = 0
-        self.received_bytes = 0
+        self.traffic = traffic
         self._lock = threading.Lock()
 
     def count(self, sent_bytes: int, received_bytes: int) -> None:
         """Add to the traffic."""
         with self._lock:
-            self.sent_bytes += sent_bytes
-            self.received_bytes += received_bytes
+            before = self.traffic
+            self.traffic = Traffic(before.sent_bytes + sent_bytes, before.received_bytes + received_bytes)
 
 
 class PeerConnections:
@@ -99,26 +80,21 @@ class PeerConnections:
 
     Parameters
     ----------
-    own : NodeId
-        Of this device; how it introduces itself.
+    own : Identity
+        This device, and the keys of its peers.
     settings : PeerSettings
-        Own key, limits, patience.
+        Own key, limits, times.
     clock : Clock
         Time of deadlines.
-    key_of : callable
-        The public key (Z85) of a node, None for strangers; unused without keys.
-    events : LinkEvents
-        Told what calls reveal.
+    discovery : Discovery
+        Told which peers answer, and which could not be reached or did not answer in time.
     """
 
-    def __init__(
-        self, own: NodeId, settings: PeerSettings, clock: Clock, key_of: KeyOf, events: LinkEvents
-    ) -> None:
-        self._name = shown(own)
+    def __init__(self, own: Identity, settings: PeerSettings, clock: Clock, discovery: Discovery) -> None:
+        self._own = own
+        self._secret = settings.secret_key_file
         self._clock = clock
-        self._secret: Path | None = settings.secret_key_file
-        self._key_of = key_of
-        self._events = events
+        self._discovery = discovery
         self._channel_settings = ChannelSettings(
             connect_grace_s=0.0,
             connect_timeout_s=settings.ping_timeout_s,
@@ -129,9 +105,9 @@ class PeerConnections:
         self._lock = threading.Lock()
         self._links: dict[NodeId, PeerConnection] = {}
         self._spare: dict[tuple[NodeId, str], Channel] = {}
-        self._traffic: dict[NodeId, Traffic] = {}
+        self._past: dict[NodeId, Traffic] = {}
         self._closed = False
-        self._log = get_logger("peers.links")
+        self._log = get_logger("peers.connections")
 
     def update(self, peers: Iterable[tuple[NodeId, str]]) -> list[Channel]:
         """Hold connections to these peers, each at its address, and to no others.
@@ -153,7 +129,8 @@ class PeerConnections:
                 if node not in self._links:
                     try:
                         channel = self._spare.pop((node, endpoint), None) or self.open(node, endpoint)
-                        self._links[node] = PeerConnection(node, endpoint, channel)
+                        traffic = self._past.pop(node, Traffic())
+                        self._links[node] = PeerConnection(node, endpoint, channel, traffic)
                     except NearsightError as error:  # its key was taken away since it joined
                         self._log.warning("no connection to a peer", node=shown(node), reason=str(error))
         return [link.channel for link in dropped]
@@ -167,8 +144,8 @@ class PeerConnections:
             If keys are used and this node's is not known.
         """
         security = None
-        if self._secret is not None:
-            key = self._key_of(node) if node is not None else None
+        if self._own.allowed is not None and self._secret is not None:
+            key = self._own.allowed.public_key(node) if node is not None else None
             if key is None:
                 raise Unauthenticated(
                     f"there is no key of the node {shown(node or 0)}",
@@ -177,7 +154,7 @@ class PeerConnections:
             security = ClientSecurity(self._secret, key)
         return Channel(
             endpoint,
-            client_id=self._name,
+            client_id=shown(self._own.node_id),
             settings=self._channel_settings,
             security=security,
             clock=self._clock,
@@ -251,7 +228,7 @@ class PeerConnections:
         if link is not None:
             link.slow = True
             if doubt:
-                self._events.failed(node)
+                self._discovery.call_failed(node)
 
     def doubt_all(self) -> None:
         """This device slept: no connection is known to work."""
@@ -268,10 +245,7 @@ class PeerConnections:
     def traffic(self) -> dict[NodeId, Traffic]:
         """By peer, those that are gone included."""
         with self._lock:
-            found = dict(self._traffic)
-            for node, link in self._links.items():
-                found[node] = _sum(found.get(node), link)
-        return found
+            return self._past | {node: link.traffic for node, link in self._links.items()}
 
     def close(self) -> None:
         """End all connections; calls on them fail."""
@@ -285,9 +259,9 @@ class PeerConnections:
 
     def _drop(self, node: NodeId) -> PeerConnection:
         link = self._links.pop(node)
-        self._traffic[node] = _sum(self._traffic.get(node), link)
-        if len(self._traffic) > _REMEMBERED_PEERS:
-            del self._traffic[next(iter(self._traffic))]
+        self._past[node] = link.traffic
+        if len(self._past) > _REMEMBERED_PEERS:
+            del self._past[next(iter(self._past))]
         return link
 
     def _probed(self, node: NodeId | None, endpoint: str, channel: Channel, done: Future[Reply]) -> None:
@@ -325,12 +299,12 @@ class PeerConnections:
         now_s = self._clock.monotonic()
         if doubted or now_s - link.told_s >= HEARD_EVERY_S:
             link.told_s = now_s
-            self._events.heard(link.node)
+            self._discovery.heard(link.node)
 
     def _failed(self, link: PeerConnection, channel: Channel, error: NearsightError) -> None:
         if link.channel is channel and self._links.get(link.node) is link and says_absent(error):
             link.broken = True
-            self._events.failed(link.node)
+            self._discovery.call_failed(link.node)
 
 
 _REMEMBERED_PEERS = 1024
@@ -349,8 +323,3 @@ def max_message_bytes(settings: PeerSettings) -> int:
 
 def _absent(node: NodeId) -> Unavailable:
     return Unavailable(f"the peer {shown(node)} is not there")
-
-
-def _sum(before: Traffic | None, link: PeerConnection) -> Traffic:
-    before = before or Traffic()
-    return Traffic(before.sent_bytes + link.sent_bytes, before.received_bytes + link.received_bytes)

@@ -17,16 +17,15 @@ from nearsight.common.errors import InternalError, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId, shown
-from nearsight.device.peers.routing.cluster_view import ClusterView, View
-from nearsight.device.peers.routing.connections import PeerConnections
-from nearsight.device.peers.routing.kroute import RendezvousRouter
+from nearsight.device.peers.routing.cluster_view import View
+from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.handover_plan import HandoverPlan, Placement
-from nearsight.device.peers.store.replica_calls import SLOWEST_BYTES_PER_S, WRITE
+from nearsight.device.peers.store.replica_calls import SLOWEST_BYTES_PER_S
+from nearsight.device.peers.store.service import OFFER, WRITE
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.device.peers.store.values import Entry, size_bytes
 from nearsight.protos.peers_pb2 import (
-    DESCRIPTOR,
     DigestMessage,
     OfferRequest,
     OfferResponse,
@@ -34,7 +33,6 @@ from nearsight.protos.peers_pb2 import (
     WriteResponse,
 )
 
-OFFER = DESCRIPTOR.services_by_name["Store"].methods_by_name["Offer"]
 SETTLE_AFTER_S = 0.05
 """Nodes seldom come alone: wait a moment for the next."""
 PAUSE_PER_NODE_S = 0.1
@@ -73,41 +71,28 @@ class HandoverWorker:
 
     Parameters
     ----------
-    own : NodeId
-        This node.
     shared : SharedStore
-        What it holds.
-    cluster : ClusterView
-        Who is there.
-    links : PeerConnections
-        To the others.
+        What this node holds.
+    route : KRoute
+        Who is there, and connections to them.
     settings : PeerSettings
-        Replicas and patience.
+        Replicas and timeouts.
     clock : Clock
         The time.
     """
 
-    def __init__(
-        self,
-        own: NodeId,
-        shared: SharedStore,
-        cluster: ClusterView,
-        links: PeerConnections,
-        settings: PeerSettings,
-        clock: Clock,
-    ) -> None:
-        self._own = own
+    def __init__(self, shared: SharedStore, route: KRoute, settings: PeerSettings, clock: Clock) -> None:
+        self._own = route.own
         self._shared = shared
-        self._cluster = cluster
-        self._links = links
+        self._cluster = route.cluster
+        self._links = route.connections
         self._settings = settings
         self._clock = clock
-        self._router = RendezvousRouter()
         self._log = get_logger("peers.handover")
         self._worker = BackgroundWorker(clock, "peers-handover")
         self._lock = threading.Lock()
         self._misplaced: set[str] = set()
-        self._passed: list[Placement] = [self._placement(cluster.view.nodes)]
+        self._passed: list[Placement] = [self._placement(route.cluster.view.nodes)]
         self._everything = False
         self._tell_all = False
         self._askers: set[NodeId] = set()
@@ -116,7 +101,6 @@ class HandoverWorker:
         self._asked_s: dict[NodeId, float] = {}
         # Only the worker's thread touches these.
         self._before: tuple[Placement, ...] = ()
-        self._view = cluster.view
         self._turn = 0
         self._asks: dict[NodeId, int] = {}
         self.counts = HandoverCounts()
@@ -145,10 +129,10 @@ class HandoverWorker:
         self._soon(pause_s)
         self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
 
-    def misplaced(self, keys: Iterable[str]) -> None:
-        """Entries came from somebody who sees other nodes; they may belong elsewhere too."""
+    def misplaced(self, key: str) -> None:
+        """An entry came from a node that sees other nodes, or belongs elsewhere."""
         with self._lock:
-            self._misplaced.update(keys)
+            self._misplaced.add(key)
         self._soon(MISPLACED_AFTER_S)
 
     def asked(self, node: NodeId) -> None:
@@ -181,7 +165,7 @@ class HandoverWorker:
         self._worker.submit(self._run, name="handover", after_s=after_s)
 
     def _placement(self, nodes: frozenset[NodeId]) -> Placement:
-        return Placement(nodes, self._settings.replicas, self._router)
+        return Placement(nodes, self._settings.replicas)
 
     def _run(self) -> None:
         """Offer what has to be offered now."""

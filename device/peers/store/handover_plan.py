@@ -20,6 +20,7 @@ from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.kroute import RendezvousRouter
 
 _MAX_BEFORE = 8
+_ROUTER = RendezvousRouter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,14 @@ class Placement:
         All that are there; without this device when it leaves.
     count : int
         Replicas of each key.
-    router : RendezvousRouter
-        Ranks the nodes.
     """
 
     nodes: frozenset[NodeId]
     count: int
-    router: RendezvousRouter
 
     def replicas(self, key: str) -> tuple[NodeId, ...]:
         """Who is to hold the key, the first replica first."""
-        return self.router.replicas(key, self.nodes, self.count)
+        return _ROUTER.replicas(key, self.nodes, self.count)
 
 
 class HandoverPlan:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
@@ -113,6 +113,8 @@ class LocalStore:
 
     Attributes
     ----------
+    size_bytes : int
+        Of all entries together.
     plain : dict of str to bytes
         What there is to say of the keys that hold a single value without an end; only to be looked at.
     used : deque of str
@@ -123,14 +125,14 @@ class LocalStore:
 
     def __init__(self, limits: StoreLimits, place: Callable[[str], Place]) -> None:
         self._limits = limits
-        self._place = place
+        self.place = place
         self._outdated = False
         self._held: dict[str, _Held] = {}
         self._by_use: dict[Place, OrderedDict[str, None]] = {place: OrderedDict() for place in Place}
         self._tombstones: OrderedDict[str, None] = OrderedDict()
         self._ended: OrderedDict[str, tuple[Stamp, float]] = OrderedDict()
         self._ends: list[tuple[float, str]] = []
-        self._size_bytes = 0
+        self.size_bytes = 0
         self.plain: dict[str, bytes] = {}
         self.used: deque[str] = deque(maxlen=_REMEMBERED_USES)
         self.counts = StoreCounts()
@@ -140,11 +142,6 @@ class LocalStore:
 
     def __contains__(self, key: str) -> bool:
         return key in self._held
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all entries together."""
-        return self._size_bytes
 
     def keys(self) -> tuple[str, ...]:
         """All keys, those that were deleted included."""
@@ -199,7 +196,7 @@ class LocalStore:
         size = size_bytes(after)
         if size > self._limits.entry_bytes:
             return self._refused(before, Refusal.TOO_LARGE)
-        place = known.place if known is not None and not self._outdated else self._place(entry.key)
+        place = known.place if known is not None and not self._outdated else self.place(entry.key)
         victims = self._room_for(entry.key, place, size, is_tombstone=after.value is None)
         if victims is None or (victims and not displace):
             return self._refused(before, Refusal.FULL)
@@ -241,14 +238,9 @@ class LocalStore:
                 found[key] = held.digest
         return found
 
-    def wanted(self, offered: Mapping[str, int]) -> tuple[str, ...]:
-        """Which of the offered entries, by their digests, this store does not have in this state."""
-        mine = self.digests(offered)
-        return tuple(key for key, theirs in offered.items() if mine.get(key) != theirs)
-
     def place_by(self, place: Callable[[str], Place]) -> None:
         """Other nodes are there now, so that other keys are needed here."""
-        self._place = place
+        self.place = place
         self._outdated = True
 
     def _bounded(self, entry: Entry, now_s: float) -> Entry:
@@ -268,7 +260,7 @@ class LocalStore:
         """Which entries have to go for this one; None if those that may go are not enough."""
         known = self._held.get(key)
         keys = len(self._held) + (known is None) - self._limits.max_keys
-        room = self._size_bytes - (known.size_bytes if known is not None else 0) + size
+        room = self.size_bytes - (known.size_bytes if known is not None else 0) + size
         excess = room - self._limits.memory_bytes
         victims: list[str] = []
         if is_tombstone and key not in self._tombstones:
@@ -302,7 +294,7 @@ class LocalStore:
         self._by_use = {place: OrderedDict() for place in Place}
         for key in in_order:
             held = self._held[key]
-            held.place = self._place(key)
+            held.place = self.place(key)
             self._by_use[held.place][key] = None
 
     def _note_uses(self) -> None:
@@ -321,7 +313,7 @@ class LocalStore:
         if key in self._held:
             self._forget(key)
         self._held[key] = held
-        self._size_bytes += held.size_bytes
+        self.size_bytes += held.size_bytes
         if held.entry.value is None:
             self._tombstones[key] = None
         else:
@@ -345,7 +337,7 @@ class LocalStore:
     def _forget(self, key: str) -> None:
         held = self._held.pop(key)
         self.plain.pop(key, None)
-        self._size_bytes -= held.size_bytes
+        self.size_bytes -= held.size_bytes
         if held.entry.value is None:
             del self._tombstones[key]
         else:
@@ -362,7 +354,7 @@ class LocalStore:
             self._ended.popitem(last=False)
         if entry.cleared != NEVER:
             tombstone = replace(entry, value=None, expires_s=end_s)
-            self._hold(_Held(tombstone, size_bytes(tombstone), self._place(entry.key)))
+            self._hold(_Held(tombstone, size_bytes(tombstone), self.place(entry.key)))
 
 
 def _is_over(entry: Entry, now_s: float) -> bool:

@@ -21,8 +21,8 @@ from concurrent.futures import Future
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unavailable
 from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.store.replica_calls import LEAST_TIMEOUT_S, READ, StoreCalls, unreadable
-from nearsight.device.peers.store.service import NodeAnswer
+from nearsight.device.peers.store.replica_calls import LEAST_TIMEOUT_S, ReplicaCalls, unreadable
+from nearsight.device.peers.store.service import READ, NodeAnswer
 from nearsight.device.peers.store.values import Entry, merged
 from nearsight.protos.peers_pb2 import ReadRequest
 
@@ -32,7 +32,7 @@ class QuorumRead:
 
     Parameters
     ----------
-    client : StoreCalls
+    client : ReplicaCalls
         Reaches the nodes.
     key : str
         What is read.
@@ -45,11 +45,11 @@ class QuorumRead:
         Ends with what the nodes say, or a `NearsightError`.
     """
 
-    def __init__(self, client: StoreCalls, key: str, *, claim: bool) -> None:
+    def __init__(self, client: ReplicaCalls, key: str, *, claim: bool) -> None:
         self._client = client
         self._key = key
         self._claim = claim
-        self._view = client.route.view
+        self._view = client.route.cluster.view
         ranking = client.route.ranking(key, self._view)
         self._first = ranking[0]
         self._read = ReadPlan(ranking, client.settings.replicas, own=client.route.own, claim=claim)
@@ -83,10 +83,10 @@ class QuorumRead:
         else:
             asked_s = client.clock.monotonic()
             try:
-                reply = client.links.ask(node, READ, self._request(), timeout_s=client.patience.s)
+                reply = client.links.ask(node, READ, self._request(), timeout_s=client.first_timeout.seconds)
                 answer = client.answer_of(self._key, reply)
             except DeadlineExceeded:
-                client.patience.exhausted()
+                client.first_timeout.exhausted()
                 client.counts.hedged_reads += 1
                 self.begin()  # the link counts as slow by now: two nodes are asked, the first once more
                 return None
@@ -96,7 +96,7 @@ class QuorumRead:
                 self._failed(node, error)
                 self._watch()
                 return None
-            client.patience.answered(client.clock.monotonic() - asked_s)
+            client.first_timeout.answered(client.clock.monotonic() - asked_s)
         if answer.synchronised and answer.entry is not None:
             return answer
         with self._lock:
@@ -107,25 +107,27 @@ class QuorumRead:
         return None
 
     def _watch_closely(self) -> None:
-        self._look_later(self._client.patience.s, doubt=False)
+        self._look_later(self._client.first_timeout.seconds, doubt=False)
 
     def _watch(self) -> None:
         self._look_later(self._client.settings.hedge_s, doubt=True)
 
-    def _look_later(self, patience_s: float, *, doubt: bool, waited_s: float = 0.0) -> None:
+    def _look_later(self, limit_s: float, *, doubt: bool, waited_s: float = 0.0) -> None:
         if not self._read.done:
-            self._client.look_later(lambda: self._look(patience_s, doubt=doubt), patience_s - waited_s)
+            self._client.timers.submit(
+                lambda: self._look(limit_s, doubt=doubt), after_s=max(0.001, limit_s - waited_s)
+            )
 
-    def _look(self, patience_s: float, *, doubt: bool) -> None:
+    def _look(self, limit_s: float, *, doubt: bool) -> None:
         """Whether nodes were asked that long ago; if not, look again when they will have been."""
         with self._lock:
             now_s = self._client.clock.monotonic()
             waited_s = {node: now_s - asked_s for node, asked_s in self._asked_s.items()}
-        late = [node for node, node_s in waited_s.items() if node_s >= patience_s]
+        late = [node for node, node_s in waited_s.items() if node_s >= limit_s]
         if late:
             self._take_long(late, doubt=doubt)
         else:
-            self._look_later(patience_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
+            self._look_later(limit_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
 
     def _take_long(self, late: Sequence[NodeId], *, doubt: bool) -> None:
         """Nodes have not answered for a while: ask one more."""
@@ -138,7 +140,7 @@ class QuorumRead:
             nodes = nodes or self._read.ask_next()
         for node in late:
             self._client.links.mark_slow(node, doubt=doubt)
-        self._client.patience.exhausted()
+        self._client.first_timeout.exhausted()
         self._client.counts.hedged_reads += 1
         self._go_on(nodes, ended=ended)
         if nodes and doubt:
@@ -168,7 +170,7 @@ class QuorumRead:
         client = self._client
         client.counts.own_reads += 1
         claim = self._claims_here()
-        return client.own.service.answer(self._key, client.route.own, self._view.digest, claim=claim)
+        return client.service.answer(self._key, client.route.own, self._view.digest, claim=claim)
 
     def _came(self, node: NodeId, done: Future[Reply]) -> None:
         try:
@@ -180,7 +182,7 @@ class QuorumRead:
         else:
             asked_s = self._asked_s.get(node)
             if asked_s is not None and not self._hedged:
-                self._client.patience.answered(self._client.clock.monotonic() - asked_s)
+                self._client.first_timeout.answered(self._client.clock.monotonic() - asked_s)
             self._answered(node, answer)
 
     def _answered(self, node: NodeId, answer: NodeAnswer) -> None:

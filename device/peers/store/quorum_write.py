@@ -20,10 +20,10 @@ from nearsight.device.peers.store.replica_calls import (
     BUSY_WAIT_S,
     LEAST_TIMEOUT_S,
     SLOWEST_BYTES_PER_S,
-    WRITE,
-    StoreCalls,
+    ReplicaCalls,
     unreadable,
 )
+from nearsight.device.peers.store.service import WRITE
 from nearsight.device.peers.store.shared_store import refusal_error
 from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import WriteRequest
@@ -37,7 +37,7 @@ class QuorumWrite:
 
     Parameters
     ----------
-    client : StoreCalls
+    client : ReplicaCalls
         Reaches the nodes.
     entry : Entry
         What is written.
@@ -48,15 +48,15 @@ class QuorumWrite:
         Ends with what the nodes know that the writer did not, or a `NearsightError`.
     """
 
-    def __init__(self, client: StoreCalls, entry: Entry) -> None:
+    def __init__(self, client: ReplicaCalls, entry: Entry) -> None:
         self._client = client
         self._entry = entry
-        self._view = client.route.view
+        self._view = client.route.cluster.view
         self._write = WritePlan(client.route.ranking(entry.key, self._view), client.settings.replicas)
-        self._request = WriteRequest(entries=[client.own.shared.encode(entry)], view=self._view.digest)
+        self._request = WriteRequest(entries=[client.shared.encode(entry)], view=self._view.digest)
         self._transfer_s = self._request.ByteSize() / SLOWEST_BYTES_PER_S
-        self._patience_s = client.settings.read_timeout_s + self._transfer_s
-        self._ends_s = client.clock.monotonic() + 2 * self._patience_s
+        self._timeout_s = client.settings.read_timeout_s + self._transfer_s
+        self._ends_s = client.clock.monotonic() + 2 * self._timeout_s
         self._lock = threading.Lock()
         self._newer: list[Entry] = []
         self._repetitions = 0
@@ -68,7 +68,7 @@ class QuorumWrite:
             nodes = self._write.begin()
         self._send(nodes)
         if not self._write.done:
-            self._client.look_later(self._take_long, self._client.settings.hedge_s)
+            self._client.timers.submit(self._take_long, after_s=self._client.settings.hedge_s)
 
     def _take_long(self) -> None:
         with self._lock:
@@ -80,14 +80,14 @@ class QuorumWrite:
         client = self._client
         for node in nodes:
             if node == client.route.own:
-                newer, reason = client.own.service.take(self._entry, self._view.digest)
+                newer, reason = client.service.take(self._entry, self._view.digest)
                 self._taken(node, [newer] if newer is not None else [], reason)
                 continue
             left_s = self._ends_s - client.clock.monotonic()
-            patience_s = self._patience_s
+            timeout_s = self._timeout_s
             if client.links.is_slow(node):  # it owes answers already
-                patience_s = min(patience_s, 2 * client.settings.hedge_s + self._transfer_s)
-            timeout_s = max(LEAST_TIMEOUT_S, min(patience_s, left_s))
+                timeout_s = min(timeout_s, 2 * client.settings.hedge_s + self._transfer_s)
+            timeout_s = max(LEAST_TIMEOUT_S, min(timeout_s, left_s))
             call = client.links.call(node, WRITE, self._request, timeout_s=timeout_s)
             call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
 

@@ -1,12 +1,9 @@
-"""Serves this device's part of the key-value store to its peers.
-
-Everything that comes in is checked, counted and bounded: peers are devices of strangers' making.
-"""
+"""Serves this device's part of the key-value store to its peers: all that comes in is checked and bounded."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +13,7 @@ from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.identity import NodeId, caller_of, proven_id
 from nearsight.device.peers.routing.cluster_view import ClusterView
-from nearsight.device.peers.store.local_store import Refusal
+from nearsight.device.peers.store.local_store import Place, Refusal
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.device.peers.store.values import Entry, check_key
 from nearsight.protos.peers_pb2 import (
@@ -31,6 +28,8 @@ from nearsight.protos.peers_pb2 import (
     WriteResponse,
 )
 
+_STORE = DESCRIPTOR.services_by_name["Store"]
+READ, WRITE, OFFER = (_STORE.methods_by_name[name] for name in ("Read", "Write", "Offer"))
 MOST_KEYS = 64
 """Of one read."""
 MOST_ENTRIES = 1024
@@ -48,7 +47,7 @@ class NodeAnswer:
     synchronised : bool
         The node's keys are complete.
     wait_ms : int
-        Somebody else produces the value, and needs about so long.
+        Another device produces the value, and needs about so long.
     """
 
     entry: Entry | None
@@ -67,25 +66,6 @@ class ServedCounts:
     """Entries that arrived because nodes came or went, and were news."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEvents:
-    """Who is told of what arrives.
-
-    Parameters
-    ----------
-    misplaced : callable
-        Keys came from somebody who sees other nodes; they may belong elsewhere too.
-    asked : callable
-        A node wants everything offered once more.
-    traffic : callable
-        Bytes sent to and received from a node.
-    """
-
-    misplaced: Callable[[Iterable[str]], None]
-    asked: Callable[[NodeId], None]
-    traffic: Callable[[NodeId, int, int], None]
-
-
 class StoreService(Service):
     """The part of the store that this device holds.
 
@@ -95,25 +75,30 @@ class StoreService(Service):
         The entries.
     cluster : ClusterView
         Whether they are complete.
-    belongs : callable
-        Whether this node is a replica of a key.
-    events : StoreEvents
-        Told of what arrives.
+    misplaced : callable
+        Told of a key that came from a node that sees other nodes, or that belongs elsewhere.
+    asked : callable
+        Told of a node that wants everything offered once more.
+    traffic : callable
+        Told of the bytes sent to and received from a node.
     """
 
-    descriptor: ClassVar[ServiceDescriptor] = DESCRIPTOR.services_by_name["Store"]
+    descriptor: ClassVar[ServiceDescriptor] = _STORE
 
     def __init__(
         self,
         shared: SharedStore,
         cluster: ClusterView,
-        belongs: Callable[[str], bool],
-        events: StoreEvents,
+        *,
+        misplaced: Callable[[str], None],
+        asked: Callable[[NodeId], None],
+        traffic: Callable[[NodeId, int, int], None],
     ) -> None:
-        self._shared = shared
+        self.shared = shared
         self._cluster = cluster
-        self._belongs = belongs
-        self._events = events
+        self._misplaced = misplaced
+        self._asked = asked
+        self._traffic = traffic
         self._lock = threading.Lock()
         self.counts = ServedCounts()
 
@@ -121,22 +106,21 @@ class StoreService(Service):
         """What this node says about a key."""
         # Asked before the entry is read: what is complete now is so when it is read.
         synchronised = self._cluster.synchronised(view_digest)
-        entry = self._shared.read(key)
+        entry = self.shared.read(key)
         wait_ms = 0
         if claim and (entry is None or entry.empty):
-            wait_ms = self._shared.claim(key, asker)
-        if entry is None and self._shared.lossy:
+            wait_ms = self.shared.claim(key, asker)
+        if entry is None and self.shared.lossy:
             synchronised = False
         return NodeAnswer(entry, synchronised, wait_ms)
 
     def take(self, entry: Entry, view_digest: int, *, displace: bool = True) -> tuple[Entry | None, str]:
         """Take in an entry; returns what its writer must know, and why it was refused, if it was."""
-        written = self._shared.write(entry, displace=displace)
-        if view_digest != self._cluster.view.digest or not self._belongs(entry.key):
-            self._events.misplaced((entry.key,))
+        newer, refusal = self.shared.write(entry, displace=displace)
+        if view_digest != self._cluster.view.digest or self.shared.entries.place(entry.key) is Place.SPARE:
+            self._misplaced(entry.key)
         # What has ended is as good as written: it would be gone by now.
-        refused = written.refusal is not None and written.refusal is not Refusal.EXPIRED
-        return written.newer, str(written.refusal) if refused else ""
+        return newer, str(refusal) if refusal is not None and refusal is not Refusal.EXPIRED else ""
 
     def read(self, request: ReadRequest, context: CallContext) -> ReadResponse:
         """Read some keys.
@@ -154,12 +138,12 @@ class StoreService(Service):
             answer = self.answer(key, asker, request.view, claim=request.claim)
             response.synchronised = response.synchronised and answer.synchronised
             if answer.entry is not None:
-                response.entries.append(self._shared.encode(answer.entry))
+                response.entries.append(self.shared.encode(answer.entry))
             if answer.wait_ms:
                 response.claims.append(ClaimMessage(key=key, wait_ms=answer.wait_ms))
         with self._lock:
             self.counts.reads += 1
-        self._events.traffic(asker, response.ByteSize(), request.ByteSize())
+        self._traffic(asker, response.ByteSize(), request.ByteSize())
         return response
 
     def write(self, request: WriteRequest, context: CallContext) -> WriteResponse:
@@ -176,7 +160,7 @@ class StoreService(Service):
         response = WriteResponse()
         for message in request.entries:
             try:
-                entry = self._shared.admit(message)
+                entry = self.shared.admit(message)
             except InvalidMessage as error:
                 response.refused.append(RefusalMessage(key=message.key, reason=error.message))
                 continue
@@ -184,11 +168,11 @@ class StoreService(Service):
             if reason:
                 response.refused.append(RefusalMessage(key=entry.key, reason=reason))
             elif newer is not None:
-                response.newer.append(self._shared.encode(newer))
+                response.newer.append(self.shared.encode(newer))
         with self._lock:
             self.counts.writes += 1
             self.counts.refused += len(response.refused)
-        self._events.traffic(caller_of(context), response.ByteSize(), request.ByteSize())
+        self._traffic(caller_of(context), response.ByteSize(), request.ByteSize())
         return response
 
     def offer(self, request: OfferRequest, context: CallContext) -> OfferResponse:
@@ -204,14 +188,14 @@ class StoreService(Service):
         _check_number(len(request.entries), MOST_ENTRIES, "entries")
         node = proven_id(request.node_id, context)
         if request.ask:
-            self._events.asked(node)
+            self._asked(node)
         offered = {message.key: message.digest for message in request.entries}
-        response = OfferResponse(wanted=self._shared.wanted(offered))
+        response = OfferResponse(wanted=self.shared.wanted(offered))
         with self._lock:
             self.counts.handed_over += len(response.wanted)
         if request.complete:
             self._cluster.complete(node, request.view)
-        self._events.traffic(node, response.ByteSize(), request.ByteSize())
+        self._traffic(node, response.ByteSize(), request.ByteSize())
         return response
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.clock import SystemClock
+from nearsight.common.clock import SYSTEM_CLOCK, SystemClock
 from nearsight.common.errors import (
     InvalidArgument,
 )
@@ -20,6 +20,7 @@ from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.store.shared_store import largest_counter
 from nearsight.device.peers.store.values import Entry, Register
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import (
@@ -150,13 +151,13 @@ def test_a_peer_that_stops_answering_costs_one_short_wait_and_is_then_gone() -> 
         missing, key = next(found), next(found)
         bad.presence.silent.set()
         began_s = time.monotonic()
-        assert node.store.get_now(missing) is None
+        assert node.store.get_blocking(missing) is None
         node.store.put(key, b"v").result(S)
         # A wait for the first answer and one for a ping (0.1 s, 0.3 s), no more.
         assert time.monotonic() - began_s < 2.5
-        wait_until(lambda: bad.node_id not in node.route.view.nodes, what="the peer is gone")
+        wait_until(lambda: bad.node_id not in node.route.cluster.view.nodes, what="the peer is gone")
         node.store.put(key, b"later").result(S)
-        assert nodes.nodes[1].store.get_now(key) == b"later"
+        assert nodes.nodes[1].store.get_blocking(key) == b"later"
 
 
 def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing() -> None:
@@ -165,16 +166,16 @@ def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing
         node = nodes.nodes[0]
         key = next(key_with_first(nodes, bad.node_id))
         node.store.put(key, b"v").result(S)
-        for read in (node.store.get_now, lambda key: node.store.get(key).result(S)):
+        for read in (node.store.get_blocking, lambda key: node.store.get(key).result(S)):
             assert read(key) == b"v"
         began_s = time.monotonic()
         for _ in range(5):
-            assert node.store.get_now(key) == b"v"  # it is known to be slow: nobody waits for it any more
+            assert node.store.get_blocking(key) == b"v"  # known to be slow: nobody waits for it
         assert time.monotonic() - began_s < 5 * node.settings.hedge_s
         began_s = time.monotonic()
         node.store.put(key, b"later").result(S)
         assert time.monotonic() - began_s < 1.5
-        assert node.store.get_now(key) == nodes.nodes[1].store.get_now(key) == b"later"
+        assert node.store.get_blocking(key) == nodes.nodes[1].store.get_blocking(key) == b"later"
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -183,14 +184,14 @@ def test_a_lost_frame_costs_as_long_as_answers_take_and_nobody_is_doubted(waits:
     with group_with(bad, hedge_s=4.0, read_timeout_s=8.0) as nodes:
         node = nodes.nodes[0]
         for _ in range(20):
-            node.store._client.patience.answered(0.001)
+            node.store._calls.first_timeout.answered(0.001)
         key = next(key_with_first(nodes, bad.node_id))
         other = nodes.by_id(node.route.nodes_for(key, 2)[1])._shared
         other.write(Entry(key, value=Register(b"v", other.stamp())))
         began_s = time.monotonic()
-        assert (node.store.get_now(key) if waits else node.store.get(key).result(S)) == b"v"
+        assert (node.store.get_blocking(key) if waits else node.store.get(key).result(S)) == b"v"
         assert time.monotonic() - began_s < 2.0
-        assert bad.node_id in node.route.view.nodes
+        assert bad.node_id in node.route.cluster.view.nodes
 
 
 STAMP = StampMessage(counter=1, writer=9)
@@ -246,17 +247,17 @@ def test_a_peer_that_lies_about_keys_is_passed_over_and_nothing_of_it_stays() ->
             key = next(keys)
             node.store.put(key, b"true").result(S)
             store.lie = lie(key)
-            assert node.store.get_now(key) == b"true", name
+            assert node.store.get_blocking(key) == b"true", name
             assert node.store.get(key).result(S) == b"true", name
-        assert node._client.counts.lies == 2 * len(LIES)
+        assert node._calls.counts.lies == 2 * len(LIES)
         bad.presence.silent.set()
         bad.server.stop(0)
         wait_until(
-            lambda: all(bad.node_id not in each.route.view.nodes for each in nodes.nodes),
+            lambda: all(bad.node_id not in each.route.cluster.view.nodes for each in nodes.nodes),
             what="the liar is gone",
         )
         node.store.put(key, b"later").result(S)
-        assert all(each.store.get_now(key) == b"later" for each in nodes.nodes)
+        assert all(each.store.get_blocking(key) == b"later" for each in nodes.nodes)
 
 
 def test_a_peer_that_denies_what_it_should_hold_hides_nothing() -> None:
@@ -268,10 +269,10 @@ def test_a_peer_that_denies_what_it_should_hold_hides_nothing() -> None:
         node.store.put(value, b"v").result(S)
         node.store.append(items, b"item").result(S)
         node.store.merge(counts, {"x": 2}).result(S)
-        assert node.store.get_now(value) == node.store.get(value).result(S) == b"v"
-        assert node.store.items_now(items, claim=True).items == (b"item",)
-        assert node.store.counts_now(counts) == {"x": 2}
-        assert node.store.get_now(next(keys)) is None
+        assert node.store.get_blocking(value) == node.store.get(value).result(S) == b"v"
+        assert node.store.items(items, claim=True).result(S).items == (b"item",)
+        assert node.store.counts(counts).result(S) == {"x": 2}
+        assert node.store.get_blocking(next(keys)) is None
 
 
 def test_a_lie_that_could_be_true_wins_until_the_next_write_and_no_longer() -> None:
@@ -290,11 +291,11 @@ def test_a_lie_that_could_be_true_wins_until_the_next_write_and_no_longer() -> N
             request = WriteRequest(entries=[_register(other, stamp)], view=1)
             assert not Stub(channel, STORE).write(request, timeout_s=S).message.refused
         store.lie = ReadResponse(entries=[_register(key, stamp)], synchronised=True)
-        assert node.store.get_now(key) == b"lie"
+        assert node.store.get_blocking(key) == b"lie"
         store.lie = None
-        wait_until(lambda: nodes.nodes[1].store.get_now(other) == b"lie", what="the lie is handed on")
+        wait_until(lambda: nodes.nodes[1].store.get_blocking(other) == b"lie", what="the lie is handed on")
         nodes.nodes[1].store.put(other, b"true").result(S)
-        assert node.store.get_now(other) == b"true"
+        assert node.store.get_blocking(other) == b"true"
 
 
 def test_nobody_is_made_to_wait_for_long() -> None:
@@ -304,7 +305,7 @@ def test_nobody_is_made_to_wait_for_long() -> None:
         node = nodes.nodes[0]
         key = next(key_with_first(nodes, bad.node_id))
         store.lie = ReadResponse(claims=[ClaimMessage(key=key, wait_ms=2**32 - 1)], synchronised=True)
-        assert node.store.items_now(key, claim=True).wait_ms <= 2000
+        assert node.store.items(key, claim=True).result(S).wait_ms <= 2000
 
 
 def test_a_peer_that_refuses_everything_costs_one_copy_and_no_more() -> None:
@@ -333,7 +334,7 @@ def test_absurd_writes_are_refused_one_by_one_and_do_no_harm() -> None:
         for node in nodes.nodes:
             for key in ("ahead", "over", "fine"):
                 node.store.put(key, b"mine").result(S)
-                assert node.store.get_now(key) == b"mine"
+                assert node.store.get_blocking(key) == b"mine"
         many = [EntryMessage(key=str(number)) for number in range(2000)]
         with pytest.raises(InvalidArgument):
             stub.write(WriteRequest(entries=many), timeout_s=S)
@@ -352,18 +353,18 @@ def test_a_device_whose_counter_is_far_behind_is_not_left_behind() -> None:
             ahead._shared.stamps.counter = 2**40
         ahead.store.put("k", b"v").result(S)
         behind.store.put("k", b"later").result(S)
-        assert ahead.store.get_now("k") == b"later"
+        assert ahead.store.get_blocking("k") == b"later"
 
 
 def test_a_peer_that_goes_to_the_limit_of_stamps_wins_until_the_next_write() -> None:
     with group(3) as nodes, Channel(nodes.nodes[0].endpoint, client_id="stranger") as channel:
         for number in range(20):
-            limit = nodes.nodes[0]._shared._guard._limit()
+            limit = largest_counter(SYSTEM_CLOCK.wall())
             lie = _register("k", StampMessage(counter=limit, writer=2**64 - 1))
             Stub(channel, STORE).write(WriteRequest(entries=[lie]), timeout_s=S)
             for node in nodes.nodes:
                 node.store.put("k", b"%d" % number).result(S)
-                assert {each.store.get_now("k") for each in nodes.nodes} == {b"%d" % number}
+                assert {each.store.get_blocking("k") for each in nodes.nodes} == {b"%d" % number}
 
 
 class _WrongDate(SystemClock):
@@ -385,8 +386,8 @@ def test_devices_with_wrong_dates_share_like_others() -> None:
                 value = f"{number} {node.device_id}".encode()
                 node.store.put(f"k {number}", value).result(S)
                 node.store.merge(f"c {number}", {"x": 1}).result(S)
-                assert {each.store.get_now(f"k {number}") for each in nodes.nodes} == {value}
-            assert {each.store.counts_now(f"c {number}")["x"] for each in nodes.nodes} == {3}
+                assert {each.store.get_blocking(f"k {number}") for each in nodes.nodes} == {value}
+            assert {each.store.counts(f"c {number}").result(S)["x"] for each in nodes.nodes} == {3}
     finally:
         nodes.stop()
 

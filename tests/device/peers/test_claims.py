@@ -1,8 +1,5 @@
 """Devices that miss the same key at once fetch it once."""
 
-import pytest
-
-from nearsight.common.errors import InvalidArgument
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store.shared_store import Claims
 
@@ -30,19 +27,12 @@ def test_if_it_is_not_delivered_in_time_the_next_that_asks_produces_it() -> None
     assert claims.claim("model", A, 5.0) == 5.0
 
 
-def test_asking_without_claiming_takes_nothing() -> None:
-    claims = Claims(lease_s=5.0)
-    assert claims.wait_s("model", B, 0.0) == 0
-    assert claims.claim("model", A, 0.0) == 0
-    assert claims.wait_s("model", B, 1.0) == 4.0
-
-
 def test_nobody_waits_for_what_was_delivered() -> None:
     claims = Claims(lease_s=5.0)
     claims.claim("model", A, 0.0)
     claims.delivered("model")
     claims.delivered("never claimed")
-    assert claims.wait_s("model", B, 1.0) == 0
+    assert claims.claim("model", B, 1.0) == 0
 
 
 def test_the_claims_of_a_node_end_when_it_goes() -> None:
@@ -60,9 +50,3 @@ def test_claims_are_bounded() -> None:
         claims.claim(f"model {number}", A, 0.0)
     assert len(claims) == 3
     assert claims.claim("model 9", B, 0.0) == 5.0
-
-
-@pytest.mark.parametrize(("lease_s", "most"), [(0.0, 5), (float("nan"), 5), (1.0, 0)])
-def test_settings_that_cannot_work_are_refused(lease_s: float, most: int) -> None:
-    with pytest.raises(InvalidArgument):
-        Claims(lease_s, most)

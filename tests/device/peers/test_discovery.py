@@ -18,11 +18,10 @@ from nearsight.device.peers.presence.beacons import (
     UDP_IP_HEADER_BYTES,
     Beacon,
     BeaconSocket,
-    Datagram,
     encode_beacon,
 )
-from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks, OwnNode
-from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, node_id_of_key
+from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks
+from nearsight.device.peers.presence.identity import AllowedPeers, Identity, NodeId, node_id_of_key
 from nearsight.device.peers.settings import PeerSettings
 from support.discovery import LossySocket, Neighbourhood, free_udp_port, shout
 from support.waiting import wait_until
@@ -108,14 +107,11 @@ class ScriptedSocket(BeaconSocket):
     def __init__(self) -> None:
         super().__init__("127.0.0.1", 1, "")
         self._read, self._write = os.pipe2(os.O_NONBLOCK)
-        self._waiting: list[Datagram] = []
+        self._waiting: list[tuple[bytes, str]] = []
         self.broken = False
         self.sent: list[bytes] = []
 
-    def open(self) -> None:
-        pass
-
-    def fileno(self) -> int:
+    def open(self) -> int:
         return self._read
 
     def close(self) -> None:
@@ -123,10 +119,10 @@ class ScriptedSocket(BeaconSocket):
         os.close(self._write)
 
     def say(self, data: bytes, host: str) -> None:
-        self._waiting.append(Datagram(data, host))
+        self._waiting.append((data, host))
         os.write(self._write, b"x")
 
-    def receive(self) -> list[Datagram]:
+    def receive(self) -> list[tuple[bytes, str]]:
         try:
             os.read(self._read, 64)
         except BlockingIOError:
@@ -270,7 +266,7 @@ def test_a_peer_whose_answer_never_comes_holds_nobody_up(group: Neighbourhood) -
     first, second = group.add(2), group.add(3)
     shout(encode_beacon(Beacon(NodeId(1), 10_001)), group.port)
     wait_until(lambda: first.sees() == {NodeId(3)} and second.sees() == {NodeId(2)})
-    wait_until(lambda: (NodeId(1), mute.own.endpoint) in first.asked)
+    wait_until(lambda: (NodeId(1), mute.endpoint) in first.asked)
     assert NodeId(1) not in first.sees()
 
 
@@ -283,7 +279,7 @@ def test_a_ping_that_cannot_even_begin_counts_as_failed(
         raise Unauthenticated("no key")
 
     monkeypatch.setattr(device.discovery, "_hooks", DiscoveryHooks(refuse, lambda _: None))  # type: ignore[arg-type]
-    device.discovery.start()
+    device.start()
     shout(encode_beacon(Beacon(NodeId(2), 7000)), group.port)
     wait_until(lambda: device.discovery.counts.pings_failed >= 1)
     assert device.discovery.known() == ()
@@ -294,7 +290,7 @@ def test_a_callback_that_fails_does_not_end_discovery(
 ) -> None:
     device = group.add(1, start=False)
     monkeypatch.setattr(device, "changes", None)  # appending to it fails
-    device.discovery.start()
+    device.start()
     group.add(2)
     wait_until(lambda: device.sees() == {NodeId(2)})
     group.add(3)
@@ -326,7 +322,7 @@ def test_a_port_that_is_not_shared_is_reported(group: Neighbourhood) -> None:
         selfish.bind(("", group.port))
         device = group.add(1, start=False)
         with pytest.raises(AddressInUse, match=str(group.port)):
-            device.discovery.start()
+            device.start()
 
 
 def test_refreshing_brings_what_peers_say_now(group: Neighbourhood) -> None:
@@ -354,12 +350,12 @@ def test_a_stopped_discovery_leaves_no_thread_and_no_socket() -> None:
     before, threads = open_files(), threading.active_count()
     settings = PeerSettings(beacon_port=free_udp_port())
     discovery = Discovery(
-        OwnNode(NodeId(1), 1, "tcp://127.0.0.1:9999"),
+        Identity(NodeId(1), 1),
         settings,
         DiscoveryHooks(lambda _, __: pytest.fail("nobody to ping"), lambda _: None),
         rng=random.Random(1),
     )
-    discovery.start()
+    discovery.start("tcp://127.0.0.1:9999")
     discovery.stop()
     discovery.stop()
     discovery.heard(NodeId(2))

@@ -18,7 +18,7 @@ from support.peer_nodes import group
 
 def give_a_copy(node: PeerNode, key: str) -> None:
     shared = node._shared
-    assert shared.write(Entry(key, value=Register(b"v", shared.stamp()))).refusal is None
+    assert shared.write(Entry(key, value=Register(b"v", shared.stamp())))[1] is None
 
 
 def compare_all(node: PeerNode) -> None:
@@ -39,7 +39,7 @@ def test_a_copy_that_one_replica_refused_is_kept() -> None:
     with group(3) as nodes:
         a, b, c = nodes.nodes
         key = nodes.key_of(a, b)
-        store = b._shared._store
+        store = b._shared.entries
         store._limits = replace(store._limits, max_keys=0)
         give_a_copy(c, key)
         compare_all(c)
@@ -55,7 +55,7 @@ def test_a_copy_is_kept_if_its_replica_went_meanwhile(monkeypatch: pytest.Monkey
 
         def call_and_lose(*args: Any, **kwargs: Any) -> Future[Reply]:
             answer = call(*args, **kwargs)
-            stays._cluster.update(View.of(stays.node_id, stays.incarnation, ()))
+            stays._cluster.update(View.of(stays.node_id, stays.identity.incarnation, ()))
             return answer
 
         monkeypatch.setattr(stays._links, "call", call_and_lose)

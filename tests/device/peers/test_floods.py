@@ -34,11 +34,11 @@ def test_a_flood_of_puts_is_bounded_and_ends_in_values_or_errors() -> None:
         assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
         assert any(error is None for error in outcomes)
         for each in nodes.nodes:
-            assert len(each._shared) <= 200
-            assert each._shared.size_bytes <= 200_000
+            assert len(each._shared.entries) <= 200
+            assert each._shared.entries.size_bytes <= 200_000
         nodes.settle()
         node.store.put("after", b"v").result(S)
-        assert nodes.nodes[2].store.get_now("after") == b"v"
+        assert nodes.nodes[2].store.get_blocking("after") == b"v"
 
 
 def test_keeping_full_devices_alike_moves_nothing_to_and_fro() -> None:
@@ -46,11 +46,11 @@ def test_keeping_full_devices_alike_moves_nothing_to_and_fro() -> None:
         puts = [nodes.nodes[0].store.put(f"k {number}", bytes(50)) for number in range(400)]
         for put in puts:
             put.exception(S)
-        before = [node._shared.counts.evicted for node in nodes.nodes]
+        before = [node._shared.entries.counts.evicted for node in nodes.nodes]
         for _ in range(4):
             for node in nodes.nodes:
                 node._handover._sweep()
-        assert [node._shared.counts.evicted for node in nodes.nodes] == before
+        assert [node._shared.entries.counts.evicted for node in nodes.nodes] == before
 
 
 def test_what_a_full_device_let_go_is_read_from_the_other_replica() -> None:
@@ -59,9 +59,9 @@ def test_what_a_full_device_let_go_is_read_from_the_other_replica() -> None:
         key = nodes.key_of(a, b)
         c.store.put(key, b"v").result(S)
         a._shared.drop(a._shared.digests([key]))
-        assert a.store.get_now(key) is None  # it never let anything go, as far as it knows
+        assert a.store.get_blocking(key) is None  # it never let anything go, as far as it knows
         a._shared.lossy = True
-        assert a.store.get_now(key) == b"v"
+        assert a.store.get_blocking(key) == b"v"
 
 
 def test_a_device_whose_store_is_flooded_still_says_that_it_is_there() -> None:
@@ -85,4 +85,4 @@ def test_more_calls_than_a_device_can_queue_are_answered_overloaded() -> None:
         errors = [call.exception(2 * S) for call in calls]
         assert all(error is None or isinstance(error, Overloaded) for error in errors)
         assert sum(error is None for error in errors) > 200
-        assert nodes.nodes[0].store.get_now("k") == b"v"
+        assert nodes.nodes[0].store.get_blocking("k") == b"v"

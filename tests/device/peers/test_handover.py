@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.routing.kroute import RendezvousRouter
 from nearsight.device.peers.store.handover_plan import HandoverPlan, Placement
 
-ROUTER = RendezvousRouter()
 OWN = NodeId(1)
 KEYS = tuple(f"model/museum/{number:04}/1" for number in range(200))
 
 
 def among(*nodes: int, count: int = 2) -> Placement:
-    return Placement(frozenset(map(NodeId, nodes)), count, ROUTER)
+    return Placement(frozenset(map(NodeId, nodes)), count)
 
 
 def held_by(node: NodeId, placement: Placement) -> list[str]:
@@ -165,7 +163,7 @@ class Group:
         self.plans = {node: HandoverPlan(node, held, (start,), start) for node, held in self.held.items()}
 
     def placement(self) -> Placement:
-        return Placement(frozenset(self.held), self.count, ROUTER)
+        return Placement(frozenset(self.held), self.count)
 
     def change(self, node: NodeId) -> None:
         """The node joins if it is not there; else it dies."""
@@ -226,7 +224,7 @@ def test_joins_and_clean_exits_in_the_midst_of_hand_overs_lose_nothing(
         if node in group.held:
             if len(group.held) == 1:
                 continue
-            left = Placement(frozenset(group.held) - {node}, 2, ROUTER)
+            left = Placement(frozenset(group.held) - {node}, 2)
             leaving = following(group.plans[node], node, group.held[node], left)
             for receiver in leaving.receivers():
                 group.held[receiver] |= set(leaving.offers(receiver))
@@ -279,7 +277,7 @@ def test_devices_that_see_different_nodes_never_drop_the_last_copies(
         node = rng.choice(everybody)
         if node not in plans or rng.random() < 0.3:
             seen = frozenset({node, *rng.sample(everybody, rng.randint(0, nodes))})
-            plans[node] = HandoverPlan(node, held[node], (), Placement(seen, count, ROUTER))
+            plans[node] = HandoverPlan(node, held[node], (), Placement(seen, count))
         plan = plans[node]
         for receiver in rng.sample(plan.receivers(), rng.randint(0, len(plan.receivers()))):
             offers = [key for key in plan.offers(receiver) if key in held[node]]

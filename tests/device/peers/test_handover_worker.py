@@ -13,6 +13,7 @@ from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.cluster_view import ClusterView, View
 from nearsight.device.peers.routing.connections import PeerConnections
+from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.handover import (
     CALM_AFTER_S,
@@ -53,9 +54,8 @@ class _Device:
         self.links = _Links()
         self.cluster = ClusterView(OWN, View.of(OWN, 1, ()))
         shared = SharedStore(SETTINGS, 1, self.clock)
-        self.worker = HandoverWorker(
-            OWN, shared, self.cluster, cast(PeerConnections, cast(Any, self.links)), SETTINGS, self.clock
-        )
+        route = KRoute(self.cluster, cast(PeerConnections, cast(Any, self.links)))
+        self.worker = HandoverWorker(shared, route, SETTINGS, self.clock)
 
     def see(self, count: int) -> None:
         """So many others are there now, and are told so."""

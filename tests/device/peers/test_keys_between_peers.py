@@ -52,9 +52,9 @@ def test_with_keys_ids_follow_from_them_and_strangers_stay_out(identities: Path)
     try:
         wait_until(lambda: bool(a.peers() and b.peers() and a.synchronised() and b.synchronised()))
         a.store.put("k", b"v").result(S)
-        assert b.store.get_now("k") == b"v"
+        assert b.store.get_blocking("k") == b"v"
         assert [peer.node_id for peer in a.peers()] == [b.node_id]
-        assert stranger.store.get_now("k") is None
+        assert stranger.store.get_blocking("k") is None
         assert not stranger.peers()
     finally:
         for node in (a, b, stranger):
@@ -72,17 +72,17 @@ def test_a_device_that_restarts_under_the_same_id_is_given_everything_again(iden
         for number in range(50):
             b.store.put(f"k {number}", b"v").result(S)
         b.store.merge("c", {"x": 5}).result(S)
-        endpoint, node_id, incarnation = b.endpoint, b.node_id, b.incarnation
+        endpoint, node_id, incarnation = b.endpoint, b.node_id, b.identity.incarnation
         b.stop(0)
         again = with_keys(identities, "b", static).model_copy(update={"listen": endpoint})
         b = PeerNode(again, device_id="b")
         b.start()
-        assert b.node_id == node_id and b.incarnation != incarnation
+        assert b.node_id == node_id and b.identity.incarnation != incarnation
         wait_until(lambda: len(b.held_keys()) == 51 and b.synchronised() and a.synchronised())
         b.store.merge("c", {"x": 1}).result(S)
         a.store.put("k 0", b"later").result(S)
-        assert a.store.counts_now("c") == b.store.counts_now("c") == {"x": 6}
-        assert b.store.get_now("k 0") == b"later"
+        assert a.store.counts("c").result(S) == b.store.counts("c").result(S) == {"x": 6}
+        assert b.store.get_blocking("k 0") == b"later"
     finally:
         a.stop(0)
         b.stop(0)

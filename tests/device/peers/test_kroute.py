@@ -1,4 +1,4 @@
-"""Calls addressed by key."""
+"""Which devices are responsible for a key, and calls to them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.errors import InternalError, InvalidArgument, Unavailable
+from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.protos.health_pb2 import DESCRIPTOR, HealthRequest, HealthResponse
@@ -34,10 +35,6 @@ class _Named(Service):
                 raise InvalidArgument("refused")
             case b"crash":
                 raise ZeroDivisionError
-            case b"later":
-                later: Future[HealthResponse] = Future()
-                later.set_result(HealthResponse(daemon=self._name))
-                return later
         context.response_blobs.append(context.catalogue.encode())
         return HealthResponse(daemon=self._name, version=context.client_id)
 
@@ -54,52 +51,36 @@ def named() -> Iterator[Group]:
         nodes.stop()
 
 
-def test_all_devices_reach_the_same_devices_for_a_key(named: Group) -> None:
+def test_all_devices_name_the_same_devices_for_a_key(named: Group) -> None:
     for number in range(20):
-        key = f"key {number}"
-        answers = {
-            tuple(
-                call.result(S).message.daemon
-                for call in node.route.send(key, CHECK, HealthRequest(), timeout_s=S, replicas=2)
-            )
-            for node in named.nodes
-        }
-        expected = tuple(str(named.nodes.index(node)) for node in named.replicas(key))
-        assert answers == {expected}
+        found = {node.route.nodes_for(f"key {number}", 2) for node in named.nodes}
+        assert len(found) == 1
+        assert len(*found) == 2
 
 
 def test_more_replicas_than_devices_are_all_devices(named: Group) -> None:
-    assert len(named.nodes[0].route.send("k", CHECK, HealthRequest(), timeout_s=S, replicas=9)) == 3
+    assert set(named.nodes[0].route.nodes_for("k", 9)) == {node.node_id for node in named.nodes}
 
 
-@pytest.mark.parametrize("target", [0, 1])
-def test_a_call_to_the_own_device_is_like_any_other(named: Group, target: int) -> None:
-    node, receiver = named.nodes[0], named.nodes[target]
+def test_a_call_reaches_the_device_and_its_errors_come_back(named: Group) -> None:
+    node, receiver = named.nodes[0], named.nodes[1]
 
-    def call(blob: bytes = b"") -> Future[object]:
-        blobs = [blob] if blob else []
-        return node.route.call(  # type: ignore[return-value]
+    def call(*blobs: bytes) -> Reply:
+        future = node.route.call(
             receiver.node_id, CHECK, HealthRequest(), timeout_s=S, blobs=blobs, catalogue="c"
         )
+        return future.result(S)
 
-    reply = call().result(S)
-    assert (reply.message.daemon, reply.message.version) == (str(target), shown(node.node_id))  # type: ignore[attr-defined]
-    assert bytes(reply.blobs[0]) == b"c"  # type: ignore[attr-defined]
-    assert call(b"later").result(S).message.daemon == str(target)  # type: ignore[attr-defined]
+    reply = call()
+    assert (reply.message.daemon, reply.message.version) == ("1", shown(node.node_id))  # type: ignore[attr-defined]
+    assert bytes(reply.blobs[0]) == b"c"
     with pytest.raises(InvalidArgument, match="refused"):
-        call(b"refuse").result(S)
+        call(b"refuse")
     with pytest.raises(InternalError):
-        call(b"crash").result(S)
+        call(b"crash")
 
 
 def test_a_device_that_is_not_there_cannot_be_reached(named: Group) -> None:
     call = named.nodes[0].route.call(NodeId(5), CHECK, HealthRequest(), timeout_s=S)
     with pytest.raises(Unavailable, match="0000000000000005"):
         call.result(S)
-
-
-def test_every_call_takes_one_hop(named: Group) -> None:
-    for number in range(20):
-        for node in named.nodes:
-            (call,) = node.route.send(f"key {number}", CHECK, HealthRequest(), timeout_s=S)
-            assert len(call.result(S).hops) <= 1  # none at all if this device is responsible itself

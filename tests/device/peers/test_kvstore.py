@@ -26,15 +26,15 @@ def test_what_one_device_puts_all_devices_get(three: Group) -> None:
     a, b, c = three.nodes
     a.store.put("put", b"one").result(S)
     b.store.put("put", b"two").result(S)
-    assert [node.store.get_now("put") for node in (a, b, c)] == [b"two"] * 3
+    assert [node.store.get_blocking("put") for node in (a, b, c)] == [b"two"] * 3
     assert c.store.get("put").result(S) == b"two"
 
 
 def test_what_nobody_put_is_not_there(three: Group) -> None:
     for node in three.nodes:
-        assert node.store.get_now("nothing") is None
-        assert node.store.items_now("nothing").items == ()
-        assert node.store.counts_now("nothing") == {}
+        assert node.store.get_blocking("nothing") is None
+        assert node.store.items("nothing").result(S).items == ()
+        assert node.store.counts("nothing").result(S) == {}
 
 
 def test_a_later_put_wins_although_its_device_saw_fewer_writes(three: Group) -> None:
@@ -42,25 +42,25 @@ def test_a_later_put_wins_although_its_device_saw_fewer_writes(three: Group) -> 
     for number in range(20):
         a.store.put("busy", b"%d" % number).result(S)
     b.store.put("busy", b"last").result(S)
-    assert a.store.get_now("busy") == b"last"
+    assert a.store.get_blocking("busy") == b"last"
 
 
 def test_a_list_takes_items_of_all_devices_and_each_once(three: Group) -> None:
     for node in three.nodes:
         node.store.append("list", b"same").result(S)
         node.store.append("list", node.device_id.encode()).result(S)
-    assert set(three.nodes[0].store.items_now("list").items) == {b"same", b"d0", b"d1", b"d2"}
+    assert set(three.nodes[0].store.items("list").result(S).items) == {b"same", b"d0", b"d1", b"d2"}
     three.nodes[1].store.remove("list", b"d0").result(S)
     assert set(three.nodes[2].store.items("list").result(S).items) == {b"same", b"d1", b"d2"}
     three.nodes[0].store.append("list", b"d0").result(S)
-    assert b"d0" in three.nodes[1].store.items_now("list").items
+    assert b"d0" in three.nodes[1].store.items("list").result(S).items
 
 
 def test_counters_add_up_over_devices(three: Group) -> None:
     merges = [node.store.merge("counts", {"x": 1, "y": 2}) for node in three.nodes for _ in range(10)]
     for merge in merges:
         merge.result(S)
-    assert three.nodes[0].store.counts_now("counts") == {"x": 30, "y": 60}
+    assert three.nodes[0].store.counts("counts").result(S) == {"x": 30, "y": 60}
     assert three.nodes[2].store.counts("counts").result(S) == {"x": 30, "y": 60}
 
 
@@ -69,12 +69,12 @@ def test_a_deleted_key_begins_anew(three: Group) -> None:
     a.store.merge("gone", {"x": 5}).result(S)
     b.store.merge("gone", {"x": 5}).result(S)
     c.store.delete("gone").result(S)
-    assert a.store.counts_now("gone") == {}
+    assert a.store.counts("gone").result(S) == {}
     a.store.merge("gone", {"x": 1}).result(S)
-    assert b.store.counts_now("gone") == {"x": 1}
+    assert b.store.counts("gone").result(S) == {"x": 1}
     b.store.put("value", b"v").result(S)
     a.store.delete("value").result(S)
-    assert c.store.get_now("value") is None
+    assert c.store.get_blocking("value") is None
 
 
 def test_values_end(three: Group) -> None:
@@ -82,28 +82,28 @@ def test_values_end(three: Group) -> None:
     three.nodes[0].store.append("short list", b"v", ttl_s=0.1).result(S)
     three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=0.1).result(S)
     for node in three.nodes:
-        wait_until(lambda node=node: node.store.get_now("short") is None)  # type: ignore[misc]
-        wait_until(lambda node=node: not node.store.items_now("short list").items)  # type: ignore[misc]
-        wait_until(lambda node=node: not node.store.counts_now("short counts"))  # type: ignore[misc]
+        wait_until(lambda node=node: node.store.get_blocking("short") is None)  # type: ignore[misc]
+        wait_until(lambda node=node: not node.store.items("short list").result(S).items)  # type: ignore[misc]
+        wait_until(lambda node=node: not node.store.counts("short counts").result(S))  # type: ignore[misc]
     three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=60).result(S)
-    assert three.nodes[1].store.counts_now("short counts") == {"x": 1}
+    assert three.nodes[1].store.counts("short counts").result(S) == {"x": 1}
 
 
 def test_a_put_after_an_entry_ended_counts_although_its_device_saw_fewer_writes(three: Group) -> None:
     a, b, c = three.nodes
     for number in range(30):
         a.store.put("ends", b"%d" % number, ttl_s=0.05).result(S)
-    wait_until(lambda: all(node.store.get_now("ends") is None for node in three.nodes))
+    wait_until(lambda: all(node.store.get_blocking("ends") is None for node in three.nodes))
     with b._shared.lock:
         b._shared.stamps.counter = 1
     b.store.put("ends", b"again").result(S)
-    assert {node.store.get_now("ends") for node in (a, b, c)} == {b"again"}
+    assert {node.store.get_blocking("ends") for node in (a, b, c)} == {b"again"}
 
 
 def test_a_key_of_another_kind_says_so(three: Group) -> None:
     three.nodes[0].store.put("kind", b"v").result(S)
     with pytest.raises(InvalidArgument, match="holds no list"):
-        three.nodes[1].store.items_now("kind")
+        three.nodes[1].store.items("kind").result(S)
     with pytest.raises(InvalidArgument, match="holds no counters"):
         three.nodes[1].store.counts("kind").result(S)
 
@@ -123,7 +123,7 @@ def test_values_over_the_limit_are_refused_with_advice(three: Group) -> None:
         with pytest.raises(InvalidArgument, match=r"limit is 1048576.*value_limit_bytes"):
             future.result(S)
     node.store.put("large", too_large[:-1]).result(S)
-    assert len(three.nodes[1].store.get_now("large") or b"") == node.settings.value_limit_bytes
+    assert len(three.nodes[1].store.get_blocking("large") or b"") == node.settings.value_limit_bytes
 
 
 def test_a_list_that_grows_over_the_limit_is_refused_and_stays_as_it_was() -> None:
@@ -133,17 +133,17 @@ def test_a_list_that_grows_over_the_limit_is_refused_and_stays_as_it_was() -> No
             a.store.append("list", bytes([number]) * 900).result(S)
         with pytest.raises(InvalidArgument, match="larger than devices accept"):
             a.store.append("list", b"x" * 900).result(S)
-        assert len(b.store.items_now("list").items) == 3
+        assert len(b.store.items("list").result(S).items) == 3
 
 
 def test_who_claims_a_missing_list_first_is_to_produce_it(three: Group) -> None:
     a, b, _ = three.nodes
-    assert a.store.items_now("claimed", claim=True).wait_ms == 0
-    assert b.store.items_now("claimed", claim=True).wait_ms > 0
+    assert a.store.items("claimed", claim=True).result(S).wait_ms == 0
     assert b.store.items("claimed", claim=True).result(S).wait_ms > 0
-    assert a.store.items_now("claimed", claim=True).wait_ms == 0
+    assert b.store.items("claimed", claim=True).result(S).wait_ms > 0
+    assert a.store.items("claimed", claim=True).result(S).wait_ms == 0
     a.store.append("claimed", b"here").result(S)
-    assert b.store.items_now("claimed", claim=True).items == (b"here",)
+    assert b.store.items("claimed", claim=True).result(S).items == (b"here",)
 
 
 def test_every_key_is_on_as_many_devices_as_there_are_replicas(three: Group) -> None:
@@ -161,7 +161,7 @@ def test_a_device_alone_keeps_everything_itself() -> None:
         store.put("k", b"v").result(S)
         store.append("l", b"v").result(S)
         store.merge("c", {"x": 1}).result(S)
-        assert (store.get_now("k"), store.items_now("l").items, store.counts_now("c")) == (
+        assert (store.get_blocking("k"), store.items("l").result(S).items, store.counts("c").result(S)) == (
             b"v",
             (b"v",),
             {"x": 1},
@@ -172,7 +172,7 @@ def test_writes_of_one_key_by_all_devices_at_once_all_end_and_one_wins(three: Gr
     puts = [node.store.put("race", node.device_id.encode()) for node in three.nodes for _ in range(20)]
     for put in puts:
         put.result(S)
-    values = {node.store.get_now("race") for node in three.nodes}
+    values = {node.store.get_blocking("race") for node in three.nodes}
     assert len(values) == 1 and values < {b"d0", b"d1", b"d2"}
 
 
@@ -180,11 +180,11 @@ def test_of_those_who_miss_what_everybody_let_go_one_produces_it(three: Group) -
     a, b, c = three.nodes
     a.store.append("let go", b"a").result(S)
     a.store.remove("let go", b"a").result(S)
-    first, second, third = (node.store.items_now("let go", claim=True) for node in (a, b, c))
+    first, second, third = (node.store.items("let go", claim=True).result(S) for node in (a, b, c))
     assert first.wait_ms == 0
     assert second.wait_ms > 0 and third.wait_ms > 0
     a.store.append("let go", b"again").result(S)
-    assert b.store.items_now("let go", claim=True) == ItemsRead((b"again",), 0)
+    assert b.store.items("let go", claim=True).result(S) == ItemsRead((b"again",), 0)
 
 
 def test_a_later_removal_wins_although_its_device_saw_fewer_writes() -> None:
@@ -194,7 +194,7 @@ def test_a_later_removal_wins_although_its_device_saw_fewer_writes() -> None:
         for _ in range(20):
             a.store.append(key, b"item").result(S)
         outsider.store.remove(key, b"item").result(S)
-        assert a.store.items_now(key).items == b.store.items_now(key).items == ()
+        assert a.store.items(key).result(S).items == b.store.items(key).result(S).items == ()
 
 
 def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,27 +204,27 @@ def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pyt
         unreachable: Future[object] = Future()
         unreachable.set_exception(Unavailable("nobody"))
         with monkeypatch.context() as away:
-            away.setattr(counting._client, "write", lambda _: unreachable)
+            away.setattr(counting.store, "_write_entry", lambda _: unreachable)
             with pytest.raises(Unavailable):
                 counting.store.merge("c", {"x": 5}).result(S)
-        wait_until(lambda: other.store.counts_now("c") == {"x": 5}, what="the counts are there")
+        wait_until(lambda: other.store.counts("c").result(S) == {"x": 5}, what="the counts are there")
 
 
 def test_what_was_answered_here_is_answered_here_until_it_changes_or_ends() -> None:
     with group(2, replicas=2) as nodes:
         a, b = nodes.nodes
         a.store.put("k", b"one").result(S)
-        assert [a.store.get_now("k") for _ in range(3)] == [b"one"] * 3
+        assert [a.store.get_blocking("k") for _ in range(3)] == [b"one"] * 3
         b.store.put("k", b"two").result(S)
-        assert a.store.get_now("k") == b"two"
+        assert a.store.get_blocking("k") == b"two"
         b.store.delete("k").result(S)
-        assert a.store.get_now("k") is None
+        assert a.store.get_blocking("k") is None
         b.store.put("k", b"ends", ttl_s=0.05).result(S)
-        assert a.store.get_now("k") in {b"ends", None}
-        wait_until(lambda: a.store.get_now("k") is None)
+        assert a.store.get_blocking("k") in {b"ends", None}
+        wait_until(lambda: a.store.get_blocking("k") is None)
         b.store.append("k", b"item").result(S)
         with pytest.raises(InvalidArgument, match="no single value"):
-            a.store.get_now("k")
+            a.store.get_blocking("k")
 
 
 def test_who_is_no_replica_any_more_does_not_answer_itself() -> None:
@@ -232,11 +232,11 @@ def test_who_is_no_replica_any_more_does_not_answer_itself() -> None:
         a, b = nodes.nodes
         for number in range(20):
             a.store.put(f"k{number}", b"old").result(S)
-            assert a.store.get_now(f"k{number}") == b"old"
+            assert a.store.get_blocking(f"k{number}") == b"old"
         nodes.add()
         nodes.settle()
         elsewhere = [key for key in map("k{}".format, range(20)) if a not in nodes.replicas(key)]
         assert elsewhere
         for key in elsewhere:
             b.store.put(key, b"new").result(S)
-            assert a.store.get_now(key) == b"new"
+            assert a.store.get_blocking(key) == b"new"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.routing.connections import LinkEvents
 from support.peer_nodes import group
 
 S = 5.0
@@ -26,27 +27,27 @@ def test_after_sleep_a_ping_brings_a_new_connection_and_else_keeps_the_one_that_
         a._ping(b.node_id, b.endpoint).result(S)
         assert link.channel is not first
         a.store.put("k", b"v").result(S)
-        assert b.store.get_now("k") == b"v"
+        assert b.store.get_blocking("k") == b"v"
 
 
 def test_traffic_of_a_peer_that_came_back_goes_on_where_it_was() -> None:
     with group(2) as nodes:
         a, b = nodes.nodes
-        before = a.traffic()[b.node_id]
+        before = a._links.traffic()[b.node_id]
         endpoint = a._links._links[b.node_id].endpoint
         for channel in a._links.update([]):
             channel.close()
-        assert a.traffic()[b.node_id].sent_bytes >= before.sent_bytes > 0
+        assert a._links.traffic()[b.node_id].sent_bytes >= before.sent_bytes > 0
         a._links.update([(b.node_id, endpoint)])
         a._ping(b.node_id, b.endpoint).result(S)
-        assert a.traffic()[b.node_id].sent_bytes > before.sent_bytes
+        assert a._links.traffic()[b.node_id].sent_bytes > before.sent_bytes
 
 
 def test_that_a_slow_peer_answered_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[NodeId] = []
     with group(2) as nodes:
         a, b = nodes.nodes
-        monkeypatch.setattr(a._links, "_events", LinkEvents(heard.append, lambda _node: None))
+        monkeypatch.setattr(a._links, "_discovery", SimpleNamespace(heard=heard.append, call_failed=id))
         a.store.put("k", b"v").result(S)
         before = len(heard)
         a._links.mark_slow(b.node_id)

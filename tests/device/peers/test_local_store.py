@@ -79,17 +79,6 @@ class TestMerging:
         assert value_in(store, "a") == b"value"
         assert store.counts.refused == 1
 
-    def test_wanted_is_what_is_missing_or_differs(self) -> None:
-        store, other = LocalStore(WIDE, everywhere_first), LocalStore(WIDE, everywhere_first)
-        for key in ("same", "differs"):
-            store.merge(put(key), 0.0)
-            other.merge(put(key), 0.0)
-        other.merge(put("differs", 2, b"new"), 0.0)
-        other.merge(put("missing"), 0.0)
-        assert store.wanted(other.digests(other.keys())) == ("differs", "missing")
-        store.merge(put("differs", 2, b"new"), 0.0)
-        assert store.wanted(other.digests(["differs"])) == ()
-
     def test_dropping_leaves_no_trace(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a"), 0.0)

@@ -29,7 +29,7 @@ def fill(nodes: Group, count: int = 100) -> dict[str, bytes]:
 
 def assert_readable(nodes: Group, values: dict[str, bytes]) -> None:
     for node in nodes.nodes:
-        lost = [key for key, value in values.items() if node.store.get_now(key) != value]
+        lost = [key for key, value in values.items() if node.store.get_blocking(key) != value]
         assert not lost, f"{node.device_id} cannot read {lost[:5]}"
 
 
@@ -37,7 +37,7 @@ def test_a_device_that_joins_gets_its_keys_and_others_drop_theirs() -> None:
     with group(2) as nodes:
         values = fill(nodes)
         joining = nodes.add()
-        wait_until(lambda: len(joining.route.view.nodes) == 3)
+        wait_until(lambda: len(joining.route.cluster.view.nodes) == 3)
         # Before everything is handed over, too, nothing is missing.
         assert_readable(nodes, values)
         nodes.settle()
@@ -61,7 +61,7 @@ def test_a_device_that_leaves_cleanly_takes_nothing_with_it(replicas: int) -> No
             nodes.leave(nodes.nodes[-1])
             nodes.settle()
             assert_readable(nodes, values)
-            assert nodes.nodes[0].store.counts_now("counts") == {"x": 7}
+            assert nodes.nodes[0].store.counts("counts").result(S) == {"x": 7}
 
 
 def test_what_is_written_to_a_device_while_it_leaves_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_what_is_written_to_a_device_while_it_leaves_is_not_lost(monkeypatch: py
 
         monkeypatch.setattr(leaver, "_say_goodbye", written_to_before)
         nodes.leave(leaver)
-        assert stays.store.get_now(key) == b"v"
+        assert stays.store.get_blocking(key) == b"v"
 
 
 def test_a_device_that_slept_gives_and_is_given_everything_again() -> None:
@@ -107,10 +107,10 @@ def test_nobody_waits_for_a_device_that_is_gone(monkeypatch: pytest.MonkeyPatch)
     with group(3) as nodes:
         answers, fetches, asks = nodes.nodes
         key = nodes.key_of(answers)
-        assert fetches.store.items_now(key, claim=True).wait_ms == 0
-        assert asks.store.items_now(key, claim=True).wait_ms > 0
+        assert fetches.store.items(key, claim=True).result(S).wait_ms == 0
+        assert asks.store.items(key, claim=True).result(S).wait_ms > 0
         nodes.leave(fetches)
-        wait_until(lambda: asks.store.items_now(key, claim=True).wait_ms == 0, what="a claim")
+        wait_until(lambda: asks.store.items(key, claim=True).result(S).wait_ms == 0, what="a claim")
 
 
 def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
@@ -127,10 +127,10 @@ def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
         assert_readable(nodes, values)
         for number in range(10):
             for node in nodes.nodes:
-                assert node.store.counts_now(f"counts {number}") == {
+                assert node.store.counts(f"counts {number}").result(S) == {
                     name: count for name, count in (("x", 6), ("y", 6 * number)) if count
                 }
-                assert len(node.store.items_now(f"list {number}").items) == 6
+                assert len(node.store.items(f"list {number}").result(S).items) == 6
 
 
 def test_writes_go_on_while_a_device_dies() -> None:
@@ -144,7 +144,7 @@ def test_writes_go_on_while_a_device_dies() -> None:
             put.result(S)
         nodes.settle()
         assert_readable(nodes, dict.fromkeys(puts, b"v"))
-        assert others[0].store.counts_now("counts") == {"x": 60}
+        assert others[0].store.counts("counts").result(S) == {"x": 60}
 
 
 def test_two_halves_that_meet_again_merge() -> None:
@@ -164,7 +164,7 @@ def test_two_halves_that_meet_again_merge() -> None:
         right[0].store.put("register", b"right, later").result(S)
         right[0].store.put("value 0", b"changed").result(S)
         left[0].store.delete("value 1").result(S)
-        assert right[0].store.counts_now("counts").get("x", 0) <= 3
+        assert right[0].store.counts("counts").result(S).get("x", 0) <= 3
         for wire in wires:
             wire.mend()
         nodes.settle()
@@ -172,10 +172,10 @@ def test_two_halves_that_meet_again_merge() -> None:
         del values["value 1"]
         assert_readable(nodes, values)
         for node in nodes.nodes:
-            assert node.store.counts_now("counts") == {"x": 5}
-            assert set(node.store.items_now("list").items) == {b"before", b"left", b"right"}
-            assert node.store.get_now("register") == b"right, later"
-            assert node.store.get_now("value 1") is None
+            assert node.store.counts("counts").result(S) == {"x": 5}
+            assert set(node.store.items("list").result(S).items) == {b"before", b"left", b"right"}
+            assert node.store.get_blocking("register") == b"right, later"
+            assert node.store.get_blocking("value 1") is None
 
 
 def test_of_two_halves_that_wrote_the_same_key_the_later_one_wins_however_much_the_other_wrote() -> None:
@@ -190,7 +190,7 @@ def test_of_two_halves_that_wrote_the_same_key_the_later_one_wins_however_much_t
         for wire in wires:
             wire.mend()
         nodes.settle()
-        assert {node.store.get_now("register") for node in nodes.nodes} == {b"later"}
+        assert {node.store.get_blocking("register") for node in nodes.nodes} == {b"later"}
 
 
 def test_what_is_sent_twice_as_answers_get_lost_counts_once() -> None:
@@ -205,9 +205,9 @@ def test_what_is_sent_twice_as_answers_get_lost_counts_once() -> None:
         assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
         node.store.append(key + " list", b"item").result(S)
         nodes.settle()
-        wait_until(lambda: nodes.nodes[1].store.counts_now(key) == {"x": 5})
-        wait_until(lambda: nodes.nodes[2].store.counts_now(key) == {"x": 5})
-        assert nodes.nodes[2].store.items_now(key + " list").items == (b"item",)
+        wait_until(lambda: nodes.nodes[1].store.counts(key).result(S) == {"x": 5})
+        wait_until(lambda: nodes.nodes[2].store.counts(key).result(S) == {"x": 5})
+        assert nodes.nodes[2].store.items(key + " list").result(S).items == (b"item",)
 
 
 def test_a_write_that_could_not_reach_its_nodes_is_repeated_once_they_can_be_reached() -> None:
@@ -220,7 +220,7 @@ def test_a_write_that_could_not_reach_its_nodes_is_repeated_once_they_can_be_rea
         assert not put.done()
         wire.mend()
         put.result(S)
-        assert first.store.get_now(key) == second.store.get_now(key) == b"v"
+        assert first.store.get_blocking(key) == second.store.get_blocking(key) == b"v"
 
 
 def test_a_write_that_reaches_none_of_its_nodes_fails() -> None:
@@ -254,21 +254,27 @@ def test_counts_that_reached_nobody_go_out_later() -> None:
         node.store.merge(key, {"x": 1}).exception(S)
         wire.loses = lambda _: False
         node.store.merge(key, {"x": 1}).result(S)
-        assert nodes.nodes[2].store.counts_now(key) == {"x": 2}
+        assert nodes.nodes[2].store.counts(key).result(S) == {"x": 2}
 
 
 def test_two_devices_that_cannot_reach_each_other_share_through_the_others() -> None:
     with group(5) as nodes:
         a, b = nodes.nodes[:2]
         wires = split([a], [b])
-        wait_until(lambda: b.node_id not in a.route.view.nodes and a.node_id not in b.route.view.nodes)
+        wait_until(
+            lambda: (
+                b.node_id not in a.route.cluster.view.nodes and a.node_id not in b.route.cluster.view.nodes
+            )
+        )
         for attempt in range(2):
             values = {f"value {number}": b"%d %d" % (attempt, number) for number in range(100)}
             for number, (key, value) in enumerate(values.items()):
                 nodes.nodes[number % 5].store.put(key, value).result(S)
             wait_until(
                 lambda values=values: all(  # type: ignore[misc]
-                    node.store.get_now(key) == value for node in nodes.nodes for key, value in values.items()
+                    node.store.get_blocking(key) == value
+                    for node in nodes.nodes
+                    for key, value in values.items()
                 )
             )
         for wire in wires:
@@ -311,7 +317,7 @@ def test_a_device_that_slept_finds_out_who_is_there_and_what_it_missed() -> None
         nodes.settle()
         assert {peer.node_id for peer in sleeper.peers()} < seen
         assert_readable(nodes, values)
-        assert sleeper.store.counts_now("counts") == {"x": 3}
+        assert sleeper.store.counts("counts").result(S) == {"x": 3}
 
 
 def test_a_device_with_another_view_does_not_believe_itself_about_what_is_missing() -> None:
@@ -320,9 +326,9 @@ def test_a_device_with_another_view_does_not_believe_itself_about_what_is_missin
         key = nodes.key_of(b, a)
         a.store.put(key, b"v").result(S)
         b._shared.drop(b._shared.digests([key]))  # as if it had not been handed over yet
-        assert b.store.get_now(key) is None  # it is complete, by its own account
+        assert b.store.get_blocking(key) is None  # it is complete, by its own account
         b._cluster.forget()
-        assert b.store.get_now(key) == b"v"
+        assert b.store.get_blocking(key) == b"v"
         assert b.store.get(key).result(S) == b"v"
 
 
@@ -333,7 +339,7 @@ def test_what_the_first_replica_lost_is_read_from_the_second() -> None:
         c.store.append(key, b"v").result(S)
         b._shared.drop(b._shared.digests([key]))
         assert b.synchronised()
-        assert c.store.items_now(key).items == (b"v",)
+        assert c.store.items(key).result(S).items == (b"v",)
         assert c.store.items(key, claim=True).result(S).items == (b"v",)
 
 
@@ -353,4 +359,4 @@ def test_replicas_that_differ_are_made_alike() -> None:
         a._shared.drop(a._shared.digests([key]))
         for _ in range(4):
             b._handover._sweep()
-        assert a.store.get_now(key) == b"v"
+        assert a.store.get_blocking(key) == b"v"

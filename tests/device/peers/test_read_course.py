@@ -15,13 +15,13 @@ from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.quorum_read import QuorumRead
-from nearsight.device.peers.store.replica_calls import Own, StoreCalls
+from nearsight.device.peers.store.replica_calls import ReplicaCalls
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.protos.peers_pb2 import ReadResponse
 
 FIRST, SECOND, THIRD = NodeId(1), NodeId(2), NodeId(3)
 OWN = NodeId(9)
-PATIENCE_S = 0.02
+TIMEOUT_S = 0.02
 
 
 class Network:
@@ -77,16 +77,18 @@ class Reading:
         self._began_s = clock.monotonic()
         self._timers = Timers(clock)
         self.network = Network()
-        nobody: Any = None
         scripted: Any = self.network
         timers: Any = self._timers
         route: Any = SimpleNamespace(
-            own=OWN, view=SimpleNamespace(digest=0), ranking=lambda *_: (FIRST, SECOND, THIRD)
+            own=OWN,
+            cluster=SimpleNamespace(view=SimpleNamespace(digest=0)),
+            connections=scripted,
+            ranking=lambda *_: (FIRST, SECOND, THIRD),
         )
         settings = PeerSettings(replicas=2, hedge_s=1.0, read_timeout_s=8.0)
-        own = Own(SharedStore(settings, OWN, clock), nobody, nobody)
-        calls = StoreCalls(route, scripted, own, settings, clock, timers, random.Random(1))
-        calls.patience.s = PATIENCE_S
+        service: Any = SimpleNamespace(shared=SharedStore(settings, OWN, clock))
+        calls = ReplicaCalls(route, service, settings, clock, timers, random.Random(1))
+        calls.first_timeout.seconds = TIMEOUT_S
         self._course = QuorumRead(calls, "key", claim=False)
         self._course.begin()
 
@@ -109,17 +111,17 @@ def reading() -> Reading:
 
 
 def test_one_more_is_asked_once_an_answer_takes_longer_than_answers_do(reading: Reading) -> None:
-    reading.at(0.9 * PATIENCE_S)
+    reading.at(0.9 * TIMEOUT_S)
     assert reading.asked == {FIRST}
-    reading.at(1.1 * PATIENCE_S)
+    reading.at(1.1 * TIMEOUT_S)
     assert reading.asked == {FIRST, SECOND}
     assert reading.network.slow == {FIRST}
 
 
 def test_who_was_asked_a_moment_ago_is_not_late_when_the_first_would_be(reading: Reading) -> None:
-    reading.at(0.9 * PATIENCE_S)
+    reading.at(0.9 * TIMEOUT_S)
     reading.network.misses(FIRST)
-    reading.at(1.5 * PATIENCE_S)
+    reading.at(1.5 * TIMEOUT_S)
     assert reading.network.slow == set()
     assert reading.asked == {FIRST, SECOND}
     assert not reading.done
@@ -128,9 +130,9 @@ def test_who_was_asked_a_moment_ago_is_not_late_when_the_first_would_be(reading:
 
 
 def test_who_confirms_is_waited_for_as_long_as_answers_take(reading: Reading) -> None:
-    reading.at(0.9 * PATIENCE_S)
+    reading.at(0.9 * TIMEOUT_S)
     reading.network.misses(FIRST)
-    reading.at(2.0 * PATIENCE_S)
+    reading.at(2.0 * TIMEOUT_S)
     assert reading.network.slow == {SECOND}
     assert reading.done
 

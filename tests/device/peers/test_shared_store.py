@@ -7,6 +7,7 @@ from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.local_store import Place, Refusal
 from nearsight.device.peers.store.shared_store import SharedStore
+from nearsight.device.peers.store.stamps import Stamp
 from nearsight.device.peers.store.values import Entry, ItemList, ListItem, Register
 
 PLACES = {"first": Place.FIRST, "copy": Place.REPLICA}
@@ -24,10 +25,10 @@ def entry(shared: SharedStore, key: str, size: int) -> Entry:
 
 def test_a_copy_that_cannot_be_renewed_is_not_kept_outdated() -> None:
     shared = make()
-    assert shared.write(entry(shared, "copy a", 100)).refusal is None
+    assert shared.write(entry(shared, "copy a", 100))[1] is None
     shared.write(entry(shared, "first a", 9000))
     assert not shared.lossy
-    assert shared.write(entry(shared, "copy a", 3000)).refusal is Refusal.FULL
+    assert shared.write(entry(shared, "copy a", 3000))[1] is Refusal.FULL
     assert shared.read("copy a") is None and shared.lossy
     assert shared.read("first a") is not None
 
@@ -36,11 +37,11 @@ def test_what_is_kept_alike_displaces_nothing_but_renews_what_is_there() -> None
     shared = make()
     shared.write(entry(shared, "first a", 4000))
     shared.write(entry(shared, "first b", 4000))
-    assert shared.write(entry(shared, "first c", 4000), displace=False).refusal is Refusal.FULL
-    assert shared.write(entry(shared, "first b", 5000), displace=False).refusal is None
-    assert shared.write(entry(shared, "first b", 7000), displace=False).refusal is None
+    assert shared.write(entry(shared, "first c", 4000), displace=False)[1] is Refusal.FULL
+    assert shared.write(entry(shared, "first b", 5000), displace=False)[1] is None
+    assert shared.write(entry(shared, "first b", 7000), displace=False)[1] is None
     assert shared.read("first a") is None
-    assert shared.write(entry(shared, "first c", 4000)).refusal is None
+    assert shared.write(entry(shared, "first c", 4000))[1] is None
 
 
 def test_what_changed_since_it_was_handed_over_is_not_dropped() -> None:
@@ -69,3 +70,13 @@ def test_nobody_waits_for_who_delivered_even_if_it_is_gone_again() -> None:
     shared.write(entry(shared, "first a", 10))
     shared.drop(shared.digests(["first a"]))
     assert shared.claim("first a", second) == 0
+
+
+def test_wanted_is_what_is_missing_or_differs() -> None:
+    shared, other = make(), make()
+    for store, keys in ((shared, ("first a", "first b")), (other, ("first a", "first b", "first c"))):
+        for key in keys:
+            store.write(Entry(key, value=Register(b"v", Stamp(1, 1))))
+    other.write(Entry("first b", value=Register(b"new", Stamp(2, 1))))
+    assert set(shared.wanted(other.digests(other.keys()))) == {"first b", "first c"}
+    assert other.wanted(other.digests(other.keys())) == []

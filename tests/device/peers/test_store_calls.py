@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.device.peers.store.replica_calls import Own, StoreCalls
+from nearsight.device.peers.store.replica_calls import ReplicaCalls
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.device.peers.store.stamps import Stamp
 from nearsight.device.peers.store.values import Entry
@@ -30,11 +31,11 @@ def deleted(key: str) -> EntryMessage:
 
 
 @pytest.fixture
-def calls() -> StoreCalls:
-    nobody: Any = None
+def calls() -> ReplicaCalls:
+    nobody: Any = SimpleNamespace(connections=None)
     clock, settings = ManualClock(), PeerSettings()
-    own = Own(SharedStore(settings, 3, clock), nobody, nobody)
-    return StoreCalls(nobody, nobody, own, settings, clock, nobody, random.Random(1))
+    service: Any = SimpleNamespace(shared=SharedStore(settings, 3, clock))
+    return ReplicaCalls(nobody, service, settings, clock, nobody, random.Random(1))
 
 
 def reply(message: ReadResponse | WriteResponse) -> Reply:
@@ -50,7 +51,7 @@ def reply(message: ReadResponse | WriteResponse) -> Reply:
     ],
     ids=["newer", "newer beside", "refused"],
 )
-def test_an_answer_to_a_write_about_another_key_is_a_lie(calls: StoreCalls, answer: WriteResponse) -> None:
+def test_an_answer_to_a_write_about_another_key_is_a_lie(calls: ReplicaCalls, answer: WriteResponse) -> None:
     with pytest.raises(InvalidMessage):
         calls.newer_of("k", reply(answer))
     assert calls.counts.lies == 1
@@ -65,13 +66,13 @@ def test_an_answer_to_a_write_about_another_key_is_a_lie(calls: StoreCalls, answ
     ],
     ids=["entry", "twice", "claim"],
 )
-def test_an_answer_to_a_read_about_another_key_is_a_lie(calls: StoreCalls, answer: ReadResponse) -> None:
+def test_an_answer_to_a_read_about_another_key_is_a_lie(calls: ReplicaCalls, answer: ReadResponse) -> None:
     with pytest.raises(InvalidMessage):
         calls.answer_of("k", reply(answer))
     assert calls.counts.lies == 1
 
 
-def test_what_a_node_knows_better_and_why_it_refused_are_told(calls: StoreCalls) -> None:
+def test_what_a_node_knows_better_and_why_it_refused_are_told(calls: ReplicaCalls) -> None:
     newer, _ = calls.newer_of("k", reply(WriteResponse(newer=[deleted("k")])))
     assert newer == [Entry("k", cleared=Stamp(7, 1), renewed=Stamp(7, 1))]
     refused = WriteResponse(refused=[RefusalMessage(key="k", reason="full")])
