@@ -6,7 +6,6 @@ Both ways take and give the same values, so that `nearsight cloud` and `ingestio
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -28,7 +27,8 @@ from nearsight.cloud.training import (
     SkippedImage,
     check_catalogue_name,
 )
-from nearsight.common.errors import InternalError, NotFound, Overloaded
+from nearsight.common.catalogue.answers import message_of
+from nearsight.common.errors import NotFound, Overloaded
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import catalogue_pb2 as pb
 
@@ -41,36 +41,8 @@ BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
 R = TypeVar("R", bound=Message)
 
 
-class CatalogueAccess(ABC):
-    """A catalogue, wherever it is."""
-
-    @abstractmethod
-    def catalogues(self) -> tuple[CatalogueInfo, ...]:
-        """All catalogues that are in the same place."""
-
-    @abstractmethod
-    def objects(self) -> tuple[StoredObject, ...]:
-        """What is in the catalogue."""
-
-    @abstractmethod
-    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
-        """Train and store; durable on return. May be called from several threads."""
-
-    @abstractmethod
-    def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
-        """Remove objects."""
-
-    @abstractmethod
-    def stored(self) -> Mapping[str, str]:
-        """Content hash by id of what need not be sent again; empty if there is no such catalogue yet."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Return when everything that was put is in service; for the end of a series."""
-
-
-class DatabaseCatalogue(CatalogueAccess):
-    """In a database file, without a daemon: the training is done here.
+class DatabaseCatalogue:
+    """A catalogue in a database file, without a daemon: the training is done here.
 
     A daemon that serves the file notices changes within a second or so.
 
@@ -111,7 +83,7 @@ class DatabaseCatalogue(CatalogueAccess):
         return self._store.objects(self.name)
 
     def put(self, objects: Sequence[NewObject]) -> PutOutcome:
-        """Train here and store."""
+        """Train and store; durable on return. May be called from several threads."""
         outcome = self._trainer.train(objects)
         stored = self._store.put(self.name, outcome.trained) if outcome.trained else PutOutcome()
         return replace(stored, rejected=outcome.rejected, skipped=outcome.skipped)
@@ -121,7 +93,7 @@ class DatabaseCatalogue(CatalogueAccess):
         return self._store.remove(self.name, object_ids)
 
     def stored(self) -> Mapping[str, str]:
-        """Of what was trained with the settings of now."""
+        """Content hash by id of what need not be trained again; empty if there is no such catalogue yet."""
         name, current = self.name, self._trainer.fingerprint
         try:
             objects = self._store.objects(name)
@@ -133,8 +105,8 @@ class DatabaseCatalogue(CatalogueAccess):
         """Nothing to do: what was put is on disk."""
 
 
-class RemoteCatalogue(CatalogueAccess):
-    """Of a running cloud, over the network: the training is done there.
+class RemoteCatalogue:
+    """A catalogue of a running cloud, over the network: the training is done there.
 
     Parameters
     ----------
@@ -177,7 +149,7 @@ class RemoteCatalogue(CatalogueAccess):
         )
 
     def stored(self) -> Mapping[str, str]:
-        """Of what the cloud trained with its settings of now: it sends no other hashes."""
+        """Content hash by id of what need not be sent again; empty if there is no such catalogue yet."""
         try:
             return {item.object_id: item.content_hash for item in self.objects() if item.content_hash}
         except NotFound:
@@ -242,7 +214,9 @@ class RemoteCatalogue(CatalogueAccess):
         self, method: str, request: Message, expected: type[R], blobs: Sequence[bytes | memoryview] = ()
     ) -> R:
         call: Any = getattr(self._stub, method)
-        message = call(request, timeout_s=self._timeout_s, blobs=blobs, catalogue=self._name).message
-        if not isinstance(message, expected):
-            raise InternalError(f"{method} answered with a {type(message).__name__}")
-        return message
+        reply = call(request, timeout_s=self._timeout_s, blobs=blobs, catalogue=self._name)
+        return message_of(reply, expected)
+
+
+CatalogueAccess = DatabaseCatalogue | RemoteCatalogue
+"""A catalogue, wherever it is."""

@@ -114,18 +114,18 @@ def ingest_folder(
     NearsightError
         If the target fails. What was done before stays.
     """
-    found = read_reference_folder(folder)
-    total = len(found.objects) + len(found.without_image)
+    objects, without_image = read_reference_folder(folder)
+    total = len(objects) + len(without_image)
     reason = "listed in objects.csv, but there is no image"
-    missing = [Problem(object_id, None, reason, rejected=True) for object_id in found.without_image]
+    missing = [Problem(object_id, None, reason, rejected=True) for object_id in without_image]
     report = IngestionReport(total, problems=missing)
     batches = _Batches(report, progress)
     stored = target.stored()
     batches.show_progress()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
     try:
-        for batch in _in_batches(found.objects):
-            batches.add(pool.submit(_ingest_batch, batch, target, stored))
+        for batch in _in_batches(objects):
+            batches.all.append(pool.submit(_ingest_batch, batch, target, stored))
             batches.wait_for_room(threads)
         batches.wait_for_room(0)
         batches.show_progress()
@@ -134,7 +134,9 @@ def ingest_folder(
         report.interrupted = True
     finally:
         pool.shutdown(cancel_futures=True)
-    batches.complete()
+    for done in batches.finished():
+        report.include(done)
+        report.problems += done.problems
     return report
 
 
@@ -147,30 +149,21 @@ class _Batches:
     def __init__(self, report: IngestionReport, progress: Progress) -> None:
         self._report = report
         self._progress = progress
-        self._all: list[Future[IngestionReport]] = []
-
-    def add(self, batch: Future[IngestionReport]) -> None:
-        self._all.append(batch)
+        self.all: list[Future[IngestionReport]] = []
 
     def wait_for_room(self, running: int) -> None:
         """Return when at most so many are in work; raise what a batch raised."""
-        while len(pending := [batch for batch in self._all if not batch.done()]) > running:
+        while len(pending := [batch for batch in self.all if not batch.done()]) > running:
             for batch in wait(pending, return_when=FIRST_COMPLETED).done:
                 batch.result()
             self.show_progress()
 
     def show_progress(self) -> None:
-        finished = sum(report.done for report in self._finished())
-        self._progress(self._report.done + finished, self._report.total)
+        done = self._report.done + sum(report.done for report in self.finished())
+        self._progress(done, self._report.total)
 
-    def complete(self) -> None:
-        """Add every batch that ended to the report."""
-        for report in self._finished():
-            self._report.include(report)
-            self._report.problems += report.problems
-
-    def _finished(self) -> list[IngestionReport]:
-        return [batch.result() for batch in self._all if batch.done() and not batch.cancelled()]
+    def finished(self) -> list[IngestionReport]:
+        return [batch.result() for batch in self.all if batch.done() and not batch.cancelled()]
 
 
 def _in_batches(objects: Sequence[ReferenceImages]) -> Iterator[list[ReferenceImages]]:
@@ -273,16 +266,13 @@ class ReferenceImages:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceFolder:
-    """The objects of a folder, by id, and ids that ``objects.csv`` lists without there being an image."""
-
-    objects: tuple[ReferenceImages, ...]
-    without_image: tuple[str, ...]
-
-
-def read_reference_folder(folder: Path) -> ReferenceFolder:
+def read_reference_folder(folder: Path) -> tuple[tuple[ReferenceImages, ...], tuple[str, ...]]:
     """List the objects of a folder without opening an image.
+
+    Returns
+    -------
+    objects, without_image
+        By id; and ids that ``objects.csv`` lists without there being an image.
 
     Raises
     ------
@@ -303,7 +293,7 @@ def read_reference_folder(folder: Path) -> ReferenceFolder:
     table = _child(images, "objects.csv") or _child(above, "objects.csv")
     details = _read_table(table) if table else {}
     objects = tuple(_reference(object_id, paths[object_id], details) for object_id in sorted(paths))
-    return ReferenceFolder(objects, tuple(sorted(details.keys() - paths.keys())))
+    return objects, tuple(sorted(details.keys() - paths.keys()))
 
 
 def _object_paths(images: Path) -> dict[str, tuple[Path, ...]]:
