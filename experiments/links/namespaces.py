@@ -237,15 +237,23 @@ def _wait_until_forwarding(hub: str, ports: int) -> None:
 
 def remove_namespaces(names: Iterable[str]) -> None:
     """Delete namespaces and end whatever runs in them; names that do not exist are passed over."""
-    found = [name for name in names if (NAMESPACES / name).exists()]
-    running = netns.ns_pids() if found else {}
-    for name in found:
-        for pid in running.get(name, ()):
-            if pid != os.getpid():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):  # another process removes it, too
+    places = set()
+    for name in names:
+        with contextlib.suppress(OSError):  # it does not exist, or another process removes it, too
+            places.add(_place(NAMESPACES / name))
             netns.remove(name)
+    if not places:
+        return
+    # Only now: no further process can enter.
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if process.name != str(os.getpid()) and _place(process / "ns/net") in places:
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def _place(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 class NamespaceNetwork:

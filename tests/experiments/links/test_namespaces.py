@@ -125,10 +125,13 @@ def test_a_network_that_failed_leaves_nothing_behind() -> None:
 
 
 def test_processes_that_were_left_on_a_host_are_ended() -> None:
+    command = [sys.executable, "-S", "-c", "input('in\\n')"]
     with NamespaceNetwork(1) as network:
         left = subprocess.Popen(
-            [*network.nodes[0].prefix, sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+            [*network.nodes[0].prefix, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
+        assert left.stdout is not None
+        assert left.stdout.readline() == b"in\n"
     assert left.wait(10) < 0
     left.communicate()
 

@@ -48,6 +48,7 @@ class EchoServer:
         self.ended += 1
 
     def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self.listener.close()
         for connection in self.connections:
             connection.close()
