@@ -2,12 +2,16 @@
 
 All follows from the scenario. A second run in the same folder uses what is there: the museum goes on where it
 stopped, the ingestion passes over objects that have not changed, photos that exist are kept.
+
+The offline analysis (dissertation, 3.3.1) is a small profile of this machine for the edge. The command
+`nearsight profile` measures the same on a whole data set in minutes; here a part of the museum must do.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -16,21 +20,28 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.common.recognition.object_recognizer import pin_threads
-from nearsight.experiments.demo.profile import profile_machine
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.demo.scenario import Scenario
 from nearsight.experiments.museum.generation import generate_museum, query_name, render_photos
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
-from nearsight.experiments.rig.teaching import teach_catalogue
-from nearsight.experiments.rig.tiers import Trace
+from nearsight.experiments.profiling import measuring
+from nearsight.experiments.rig.tiers import teach_catalogue
+from nearsight.experiments.rig.walks import Trace, write_traces
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import mix_in_unknown
-from nearsight.experiments.traces.requests import PhotoRequest, photo_requests, write_requests_csv
+from nearsight.experiments.traces.requests import PhotoRequest, photo_requests
 from nearsight.experiments.traces.visits import Visit, write_visits_csv
 
 Progress = Callable[[int, int], None]
 Stage = Callable[[str], Callable[[int, int], None]]
 FIRST_VISIT_PHOTO = 100
 """Photos of the visitors are numbered from here, apart from those of the museum's own queries."""
+
+_PROFILED_OBJECTS = 40
+_SUBSETS = 2
+"""Too few for cross-validation: f, recall and precision become straight lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +110,8 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     requests = plan_photos(visits, scenario)
     paths = [request.image_path for planned in requests.values() for request in planned]
     _take_photos(museum, settings, paths, workers, stage("visitors take photos"))
-    return Material(museum, database, profile, _write_traces(folder / "traces", requests, scenario))
+    traces = write_traces(folder / "traces", requests, np.random.default_rng([scenario.seed, 3]))
+    return Material(museum, database, profile, traces)
 
 
 def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[PhotoRequest, ...]]:
@@ -160,14 +172,43 @@ def _photograph(museum: Path, seed: int, difficulty: float, index: int, numbers:
         part.replace(path)
 
 
-def _write_traces(
-    folder: Path, requests: Mapping[str, Sequence[PhotoRequest]], scenario: Scenario
-) -> tuple[Trace, ...]:
-    """One file per visitor; each device has its own moment within the second, as people do."""
-    rng = np.random.default_rng([scenario.seed, 3])
-    traces = []
-    for visitor, planned in requests.items():
-        path = folder / f"{visitor}.csv"
-        write_requests_csv(path, planned)
-        traces.append(Trace(visitor, path, len(planned), float(rng.random())))
-    return tuple(traces)
+def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None]) -> Path:
+    """Measure f(k), recall(k) and precision(k) on the first exhibits of a museum; returns the profile's path.
+
+    Parameters
+    ----------
+    museum : Path
+        A generated museum with at least one photo of each exhibit.
+    seed : int
+        Of the random subsets.
+    progress : callable
+        Told the steps done and their total.
+    """
+    pin_threads()
+    settings = RecognitionSettings()
+    dataset = _part_of(load_dataset(museum), _PROFILED_OBJECTS)
+    largest = len(dataset.references)
+    sizes = tuple(sorted({1, max(1, largest // 2), largest}))
+    plan = measuring.ProfilingPlan(sizes, _SUBSETS, relevant=10, noise=10, seed=seed)
+    total = len(dataset.references) + len(dataset.queries) + plan.steps
+    done = 0
+
+    def advance(steps: int) -> None:
+        nonlocal done
+        done += steps
+        progress(done, total)
+
+    data = measuring.prepare(dataset, settings, advance)
+    rows = measuring.measure(data, plan, settings, advance)
+    path = museum / "profile.json"
+    measuring.fit_profile(rows, data, settings, time.time()).save(path)
+    return path
+
+
+def _part_of(dataset: Dataset, count: int) -> Dataset:
+    """The first objects, their photos, and some photos of what is not in the catalogue."""
+    references = dataset.references[:count]
+    ids = {reference.object_id for reference in references}
+    known = [query for query in dataset.queries if query.object_id in ids]
+    unknown = [query for query in dataset.queries if query.object_id is None]
+    return Dataset(dataset.name, references, (*known, *unknown[:count]))

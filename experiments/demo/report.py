@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.experiments.demo.scenario import EDGE_CACHE, ONLY_CLOUD, Scenario
-from nearsight.experiments.rig.metrics import LATE_MS, accounting_errors, summarise
-from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.rows import LATE_MS, RequestRow, accounting_errors, summarise
 
 
 @dataclass(frozen=True, slots=True)

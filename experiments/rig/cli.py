@@ -129,7 +129,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
 
 
 def _print_replay(rows: tuple[RequestRow, ...], as_json: bool) -> None:
-    from nearsight.experiments.rig.metrics import summarise
+    from nearsight.experiments.rig.rows import summarise
 
     metrics = asdict(summarise(rows))
     if as_json:

@@ -1,4 +1,4 @@
-"""A crowd of replaying devices: all start at a word, each reports every request, and the account is kept."""
+"""Replaying devices, a process each: all start at a word, report every request, and leave an account."""
 
 from __future__ import annotations
 
@@ -6,17 +6,117 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from nearsight.common.errors import Unavailable
-from nearsight.experiments.rig.processes import ManagedProcess
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+from nearsight.experiments.rig.tiers import CATALOGUE, assignments, empty_config
+from nearsight.experiments.rig.walks import Trace
 
 QUIET_S = 15.0
 """Beyond the deadline of a request: if no device reports anything for this long, something hangs."""
-
 CHECK_PERIOD_S = 0.5
 """How often to look whether all daemons are alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """How devices replay.
+
+    Attributes
+    ----------
+    photos : str
+        Folder that the paths of the traces start from.
+    label : str
+        Goes into the rows as the configuration.
+    timeout_s : float
+        Deadline of each request [s].
+    settings : mapping of str to object
+        Of the device, as after ``--set``; the endpoints of its tiers among them.
+    catalogue : str
+        Of the objects.
+    """
+
+    photos: str
+    label: str
+    timeout_s: float
+    settings: Mapping[str, object]
+    catalogue: str = CATALOGUE
+
+    def arguments(self, visitor: str, trace: str, phase_s: float, config: str, out: str) -> list[str]:
+        """The command of one device, which waits for a line on its standard input.
+
+        Parameters
+        ----------
+        visitor : str
+            Whose trace it replays.
+        trace : str
+            File with that trace.
+        phase_s : float
+            Its offset within the second [s].
+        config : str
+            An empty configuration file.
+        out : str
+            Where it leaves its rows (``OUT.csv``) and its account of fetched models (``OUT-models.json``).
+        """
+        return [
+            *("-m", "nearsight", "replay", trace, "--photos", self.photos),
+            *("--catalogue", self.catalogue, "--visitor", visitor, "--label", self.label),
+            *("--timeout", str(self.timeout_s), "--start-after", f"{phase_s:.3f}", "--config", config),
+            *assignments(self.settings),
+            *("--out", f"{out}.csv", "--account", f"{out}-models.json", "--events", "--wait-for-input"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Devices that were started.
+
+    Attributes
+    ----------
+    processes : tuple of ManagedProcess
+        One per trace.
+    folder : Path
+        Where they leave their rows.
+    traces : tuple of Trace
+        What they replay.
+    """
+
+    processes: tuple[ManagedProcess, ...]
+    folder: Path
+    traces: tuple[Trace, ...]
+
+    @classmethod
+    def started(cls, group: ProcessGroup, traces: Iterable[Trace], plan: DevicePlan) -> Devices:
+        """Start a device for each trace."""
+        traces, config = tuple(traces), empty_config(group)
+        processes = tuple(
+            group.start(
+                one.visitor,
+                plan.arguments(
+                    one.visitor, str(one.path), one.phase_s, config, str(group.folder / one.visitor)
+                ),
+                capture=True,
+            )
+            for one in traces
+        )
+        return cls(processes, group.folder, traces)
+
+    def rows(self) -> tuple[RequestRow, ...]:
+        """What they left, once they have ended."""
+        paths = (self.folder / f"{trace.visitor}.csv" for trace in self.traces)
+        return tuple(row for path in paths for row in read_request_rows(path))
+
+    def models(self) -> Mapping[str, int]:
+        """Models that all of them fetched together, and from where; see `CooperationAccount`."""
+        total: Counter[str] = Counter()
+        for trace in self.traces:
+            total.update(json.loads((self.folder / f"{trace.visitor}-models.json").read_text()))
+        return total
 
 
 @dataclass(slots=True)
@@ -28,7 +128,7 @@ class Tally:
     failed: int = 0
     latencies_ms: list[float] = field(default_factory=list)
 
-    def add(self, event: dict[str, object]) -> None:
+    def add(self, event: Mapping[str, object]) -> None:
         """Count the event of one completed request."""
         self.done += 1
         tier = str(event.get("answered_by") or "")
@@ -46,7 +146,7 @@ OnTally = Callable[[Tally], None]
 
 def replay_devices(
     devices: Sequence[ManagedProcess],
-    daemons: Iterable[ManagedProcess],
+    daemons: Sequence[ManagedProcess],
     *,
     timeout_s: float,
     on_tally: OnTally = lambda _tally: None,
@@ -56,8 +156,8 @@ def replay_devices(
     Parameters
     ----------
     devices : sequence of ManagedProcess
-        Ready, from `start_device`.
-    daemons : iterable of ManagedProcess
+        Ready.
+    daemons : sequence of ManagedProcess
         Must live as long.
     timeout_s : float
         Deadline of a request [s].
@@ -74,7 +174,6 @@ def replay_devices(
     SetupError, Unavailable
         If a process dies, or nothing happens any more.
     """
-    watched = tuple(daemons)
     events: queue.Queue[dict[str, object] | None] = queue.Queue()
     for device in devices:
         threading.Thread(target=_read_events, args=(device, events), daemon=True).start()
@@ -84,7 +183,7 @@ def replay_devices(
     last_s = checked_s = time.monotonic()
     while running:
         if time.monotonic() - checked_s > CHECK_PERIOD_S:
-            _check_alive(watched)
+            _check_alive(daemons)
             checked_s = time.monotonic()
         try:
             event = events.get(timeout=CHECK_PERIOD_S)
@@ -104,7 +203,7 @@ def replay_devices(
             on_tally(tally)
     for device in devices:
         device.wait(timeout_s=10.0)
-    _check_alive(watched)
+    _check_alive(daemons)
     return cpu_s
 
 

@@ -1,31 +1,33 @@
 """Edges side by side as processes: one cloud, one link to it, and a device of this process before each edge.
 
 All edges stand behind the same link. They fetch nothing ahead and do not ask the cloud for news, so that what
-they do follows from what they are asked.
+they do follows from what they are asked. `CacheBench` compares sizes of caches. All its edges are asked about
+the same photos, one request at a time and a few photos before it is the next one's turn. A machine that is
+busy for a while slows all of them alike, and differences between sizes are not those between photos.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
 from typing import Self
 
+from nearsight.common.rpc.envelope import Hop
+from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
-from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.rig.processes import ProcessGroup
-from nearsight.experiments.rig.tiers import (
-    CATALOGUE,
-    child_environment,
-    endpoint_of,
-    start_daemon,
-    start_open_link,
-)
-from nearsight.experiments.rig.warming import admit, report_requests, wait_all_settled
+from nearsight.experiments.rig.replay import NO_HOP
+from nearsight.experiments.rig.tiers import CATALOGUE, deployed, endpoint_of
+from nearsight.experiments.rig.warming import wait_settled
 
+ADAPTIVE = "adaptive"
 _COMMON = {"poll_s": "3600", "prefetch.objects": "0"}
+_TIMEOUT_S = 20.0
 
 
 class EdgeBench:
@@ -64,22 +66,21 @@ class EdgeBench:
         network: LinkShape,
         seed: int,
     ) -> None:
-        self._group = ProcessGroup(folder, child_environment())
-        self._database = database
-        self._settings = edges
+        settings = {name: {**_COMMON, **own} for name, own in edges.items()}
+        self._tiers = deployed(folder, database=database, edges=settings, network=network, seed=seed)
         self._device = device
-        self._network = network
-        self._seed = seed
         self._open = ExitStack()
         self.edges: dict[str, str] = {}
         self.devices: dict[str, Recognizer] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
-            undo.enter_context(self._group)
-            self._start()
-            for device in self.devices.values():
+            self._running = undo.enter_context(self._tiers)
+            for name, daemon in self._running.edges.items():
+                self.edges[name] = endpoint_of(daemon)
+                device = Recognizer(self.edges[name], None, CATALOGUE, settings=self._device)
                 undo.callback(device.close)
+                self.devices[name] = device
             self._open = undo.pop_all()
         return self
 
@@ -88,24 +89,8 @@ class EdgeBench:
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
-    def _start(self) -> None:
-        cloud = start_daemon(self._group, "cloud", {"database": str(self._database)})
-        self._link = start_open_link(self._group, endpoint_of(cloud), self._network, seed=self._seed)
-        daemons = {
-            name: start_daemon(
-                self._group,
-                "edge",
-                {"cloud": self._link.endpoint, **_COMMON, **settings},
-                name=f"edge-{name}",
-            )
-            for name, settings in self._settings.items()
-        }
-        for name, daemon in daemons.items():
-            self.edges[name] = endpoint_of(daemon)
-            self.devices[name] = Recognizer(self.edges[name], None, CATALOGUE, settings=self._device)
-
-    def teach(
-        self, requests: Sequence[tuple[str, str]], objects: Mapping[str, int | None], *, timeout_s: float
+    def warm_up(
+        self, requests: Sequence[tuple[str, str]], objects: Mapping[str, int], *, timeout_s: float
     ) -> None:
         """Tell every edge what was asked for before; wait until it holds the objects that are said, if any.
 
@@ -114,12 +99,119 @@ class EdgeBench:
         SetupError
             If an edge does not come to hold them.
         """
-        for edge in self.edges.values():
-            admit(edge, with_models=True, catalogue=CATALOGUE)
-            report_requests(edge, requests, catalogue=CATALOGUE)
-        expected = {edge: objects.get(name) for name, edge in self.edges.items()}
-        wait_all_settled(expected, timeout_s=timeout_s)
+        expected = {name: objects.get(name) for name in self.edges}
+        self._running.warm_up(requests, expected, with_models=True, timeout_s=timeout_s)
 
     def reshape(self, shape: LinkShape) -> None:
         """Another network between the edges and the cloud."""
-        self._link.reshape(shape)
+        self._running.link.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One photo, and what it shows."""
+
+    object_id: str
+    rank: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one edge made of one photo.
+
+    Attributes
+    ----------
+    size : str
+        Which edge: its cache size, or "adaptive".
+    latency_ms : float
+        At the device [ms].
+    recognition : Recognition
+        The answer with the times of the tiers.
+    """
+
+    size: str
+    latency_ms: float
+    recognition: Recognition
+
+    def hop(self, tier: str) -> Hop:
+        """What a tier spent; zeros if it took no part."""
+        return next((hop for hop in self.recognition.hops if hop.tier == tier), NO_HOP)
+
+
+class CacheBench(EdgeBench):
+    """An edge per cache size.
+
+    Parameters
+    ----------
+    folder, database, network, seed
+        As of `EdgeBench`.
+    objects : int
+        How many the catalogue has: a cache of this size is one of everything.
+    sizes : sequence of str
+        "0", "5", …, "adaptive".
+    edge_settings : mapping of str to str
+        Of all edges, as after ``--set``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        database: Path,
+        objects: int,
+        sizes: Sequence[str],
+        edge_settings: Mapping[str, str],
+        network: LinkShape,
+        seed: int,
+    ) -> None:
+        super().__init__(
+            folder,
+            database=database,
+            edges={size: {**edge_settings, **policy_settings(size, objects)} for size in sizes},
+            device=RecognizerSettings(timeout_s=_TIMEOUT_S, prefetch=PrefetchSettings(enabled=False)),
+            network=network,
+            seed=seed,
+        )
+
+    def fill(self, requests: Sequence[tuple[str, str]]) -> None:
+        """Tell every edge what was asked for before; static caches are full of the most frequent then."""
+        full = {size: int(size) for size in self.edges if size != ADAPTIVE}
+        self.warm_up(requests, full, timeout_s=120.0)
+
+    def settle(self, asks: Sequence[Ask]) -> None:
+        """Let the adaptive edge see the network: a few requests, and the time to act on them."""
+        for ask in asks:
+            self._ask(ADAPTIVE, ask)
+        wait_settled(self.edges[ADAPTIVE], timeout_s=15.0)
+
+    def ask_all(self, asks: Sequence[Ask], turn: int) -> list[tuple[Ask, Answer]]:
+        """Show photos to every edge, all to one before the next; ``turn`` changes the order of the edges.
+
+        An edge that was asked a moment ago finds its index in the processor's caches.
+        """
+        sizes = tuple(self.edges)
+        turn %= len(sizes)
+        order = (*sizes[turn:], *sizes[:turn])
+        return [(ask, self._ask(size, ask)) for size in order for ask in asks]
+
+    def cached(self) -> dict[str, int]:
+        """Objects in each cache now."""
+        return {size: wait_settled(edge, quiet_s=0.0, timeout_s=0.0) for size, edge in self.edges.items()}
+
+    def _ask(self, size: str, ask: Ask) -> Answer:
+        photo = ask.path.read_bytes()
+        started_s = perf_counter()
+        recognition = self.devices[size].recognize_blocking(photo)
+        return Answer(size, (perf_counter() - started_s) * 1e3, recognition)
+
+
+def policy_settings(size: str, objects: int) -> dict[str, str]:
+    """The settings of an edge whose cache has this size, in a catalogue of so many objects."""
+    if size == ADAPTIVE:
+        return {}
+    if size == "0":
+        return {"cache.policy": "none"}
+    if int(size) >= objects:
+        return {"cache.policy": "everything"}
+    return {"cache.policy": "lfu", "cache.fixed_size": size}

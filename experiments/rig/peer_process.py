@@ -35,7 +35,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -48,7 +48,6 @@ from nearsight.common.operation.daemon import write_announcement
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import shown
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.experiments.rig.wire import read_wire
 from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
 
 if TYPE_CHECKING:
@@ -61,6 +60,9 @@ IN_FLIGHT = 32
 """Calls that ``fill`` and ``check`` keep open at once."""
 _JOIN_TIMEOUT_S = 60.0
 _EXIT_GRACE_S = 10.0
+_LOOPBACK = "lo"
+_RECEIVED_BYTES, _RECEIVED_PACKETS, _SENT_BYTES, _SENT_PACKETS, _SENT_DROPPED = 0, 1, 8, 9, 11
+"""Columns of the kernel's counters of an interface."""
 
 Command = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -240,7 +242,7 @@ class PeerProcess:
         beacons = self._node.beacon_counters
         return {
             "at_s": time.monotonic(),
-            "wire": read_wire().to_json(),
+            "wire": asdict(read_wire()),
             "kademlia": {"datagrams": sent[0], "bytes": sent[1]},
             "beacons": {
                 "sent": beacons.sent,
@@ -257,6 +259,51 @@ class PeerProcess:
         if self._kademlia is None:
             raise InvalidArgument("this process has no Kademlia node", advice="start it with --kademlia")
         return self._kademlia
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The kernel's counters of all interfaces but loopback: Ethernet frames without preamble and checksum.
+
+    In a network namespace of its own a process sees only its own traffic. All zero without interfaces.
+
+    Attributes
+    ----------
+    sent_packets, sent_bytes, received_packets, received_bytes : int
+        Since the interfaces exist.
+    dropped_packets : int
+        Not sent, as a queue was full.
+    """
+
+    sent_packets: int = 0
+    sent_bytes: int = 0
+    received_packets: int = 0
+    received_bytes: int = 0
+    dropped_packets: int = 0
+
+
+def read_wire(path: Path = Path("/proc/self/net/dev")) -> Wire:
+    """The counters now; zeros where the system has no such file."""
+    try:
+        lines = path.read_text().splitlines()[2:]
+    except OSError:
+        return Wire()
+    rows = [
+        [int(number) for number in numbers.split()]
+        for name, _, numbers in (line.partition(":") for line in lines)
+        if name.strip() != _LOOPBACK
+    ]
+
+    def total(column: int) -> int:
+        return sum(row[column] for row in rows)
+
+    return Wire(
+        sent_packets=total(_SENT_PACKETS),
+        sent_bytes=total(_SENT_BYTES),
+        received_packets=total(_RECEIVED_PACKETS),
+        received_bytes=total(_RECEIVED_BYTES),
+        dropped_packets=total(_SENT_DROPPED),
+    )
 
 
 def judged(key: str, value: bytes | None, size_bytes: int) -> str:

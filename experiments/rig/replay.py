@@ -100,7 +100,7 @@ class Ledger:
         outcome = entry.outcome
         found = outcome if isinstance(outcome, Recognition) else None
         hops = {hop.tier: hop for hop in found.hops} if found else {}
-        edge, cloud = hops.get("edge", _NO_HOP), hops.get("cloud", _NO_HOP)
+        edge, cloud = hops.get("edge", NO_HOP), hops.get("cloud", NO_HOP)
         return RequestRow(
             configuration=self._configuration,
             visitor=self._visitor,
@@ -123,7 +123,7 @@ class Ledger:
         )
 
 
-_NO_HOP = Hop(tier="", queue_ms=0.0, compute_ms=0.0, next_tier_ms=0.0, received_bytes=0, sent_bytes=0)
+NO_HOP = Hop(tier="", queue_ms=0.0, compute_ms=0.0, next_tier_ms=0.0, received_bytes=0, sent_bytes=0)
 
 
 def _name(outcome: Outcome | None) -> str:

@@ -18,9 +18,8 @@ from nearsight.common.operation.daemon import write_announcement
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.settings import DeviceSettings
 from nearsight.experiments.datasets.loading import load_dataset
-from nearsight.experiments.rig.metrics import accounting_errors
 from nearsight.experiments.rig.replay import Ledger, replay
-from nearsight.experiments.rig.rows import RequestRow, write_rows
+from nearsight.experiments.rig.rows import RequestRow, accounting_errors, write_rows
 from nearsight.experiments.traces.plan import (
     PlannedPhoto,
     delayed,

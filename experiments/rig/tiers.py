@@ -1,4 +1,4 @@
-"""Cloud, shaped links, edges and devices as processes: what the demo and the experiments put together.
+"""Cloud, shaped link and edges as processes: the tiers before which demo, figures and benches put devices.
 
 Ports are picked by the kernel and announced by the daemons. The person's own settings (file, environment) do
 not reach these daemons: they get all settings on their command lines.
@@ -10,30 +10,75 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from nearsight.cloud.access import DatabaseCatalogue
+from nearsight.cloud.ingestion import ingest_folder
+from nearsight.cloud.settings import CloudSettings
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import ObjectTrainer
 from nearsight.common.errors import InternalError, Unavailable
+from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.shaper import shaper_arguments, write_json
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.warming import admit, report_requests, wait_all_settled
 
 CATALOGUE = "museum"
+ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
+"""Of all daemons: one thread per library call."""
 START_TIMEOUT_S = 90.0
 _COUNT_TIMEOUT_S, _COUNT_POLL_S = 15.0, 0.05
-_ANY_PORT = "tcp://127.0.0.1:0"
+_METRICS_TIMEOUT_S = 10.0
+_SENT_BYTES = "nearsight_sent_bytes"
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What one device sends: a trace in the dissertation's form, and its offset within the second [s]."""
+def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment of all daemons: `ENVIRONMENT`, and none of the person's settings."""
+    source = os.environ if environment is None else environment
+    kept = {name: value for name, value in source.items() if not name.upper().startswith("NEARSIGHT_")}
+    return {**kept, **ENVIRONMENT}
 
-    visitor: str
-    path: Path
-    photos: int
-    phase_s: float
+
+def assignments(settings: Mapping[str, object]) -> list[str]:
+    """Settings as arguments of a daemon."""
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def empty_config(group: ProcessGroup) -> str:
+    """A configuration file for the processes of a group, instead of the person's own."""
+    path = group.folder / "nearsight.toml"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("# empty: these processes get all settings on their command lines\n")
+    return str(path)
+
+
+def endpoint_of(daemon: ManagedProcess) -> str:
+    """Wait until a daemon serves; where it does.
+
+    Raises
+    ------
+    SetupError
+        If it does not start; with the last lines of its log.
+    """
+    endpoint = daemon.wait_ready(START_TIMEOUT_S).get("endpoint")
+    if not isinstance(endpoint, str) or not endpoint:
+        raise InternalError(f"{daemon.name} announced no endpoint")
+    return endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +103,17 @@ class RunningLink:
     shape_path: Path
     stats_path: Path
 
+    @classmethod
+    def started(cls, group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
+        """Start a link before a server, and wait until it has calibrated itself."""
+        stats, control = group.folder / "link-counters.json", group.folder / "link-shape.json"
+        arguments = shaper_arguments(server, shape, seed=seed, stats=stats, control=control)
+        process = group.start("link", arguments)
+        calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
+        if not isinstance(calibration, dict):
+            raise InternalError("the link did not say how it was calibrated")
+        return cls(process, endpoint_of(process), calibration, control, stats)
+
     def reshape(self, shape: LinkShape) -> None:
         """Give the link another shape from now on, without breaking connections."""
         write_json(self.shape_path, asdict(shape))
@@ -80,142 +136,185 @@ class RunningLink:
         counters = json.loads(self.stats_path.read_text())
         return int(counters["up"]["bytes"]), int(counters["down"]["bytes"])
 
-    def stop(self) -> dict[str, object]:
+    def stop(self) -> dict[str, Any]:
         """Stop the link and return its final counters and calibration."""
         self.process.stop()
-        counters: dict[str, object] = json.loads(self.stats_path.read_text())
+        counters: dict[str, Any] = json.loads(self.stats_path.read_text())
         return {"calibration": self.calibration, **counters}
 
 
-def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment of all daemons: one thread per library call, none of the person's settings."""
-    source = os.environ if environment is None else environment
-    kept = {name: value for name, value in source.items() if not name.upper().startswith("NEARSIGHT_")}
-    return {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-
-
-def start_daemon(
-    group: ProcessGroup, tier: str, settings: Mapping[str, str], *, name: str = ""
-) -> ManagedProcess:
-    """Start ``nearsight TIER`` on a port that the kernel picks; does not wait until it serves.
-
-    Parameters
-    ----------
-    group : ProcessGroup
-        Ends it.
-    tier : str
-        "cloud" or "edge".
-    settings : mapping of str to str
-        As after ``--set``.
-    name : str
-        Of the process among those of the group; default: the tier.
-    """
-    return group.start(
-        name or tier,
-        [
-            *("-m", "nearsight", tier, "--config", str(_empty_config(group))),
-            *_assignments({"server.listen": _ANY_PORT, "metrics_listen": "", **settings}),
-        ],
-    )
-
-
-def start_link(group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
-    """Start a shaped link before a server, and wait until it has calibrated itself."""
-    stats = group.folder / "link-counters.json"
-    control = group.folder / "link-shape.json"
-    process = group.start("link", shaper_arguments(server, shape, seed=seed, stats=stats, control=control))
-    calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
-    if not isinstance(calibration, dict):
-        raise InternalError("the link did not say how it was calibrated")
-    return RunningLink(process, endpoint_of(process), calibration, control, stats)
-
-
-def start_open_link(group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
-    """The same, but it holds nothing up before `RunningLink.reshape`, so that tiers start and warm quickly.
-
-    What its own overhead is, it learns with the shape that it will have: nothing can be taken off no delay.
-    """
-    link = start_link(group, server, shape, seed=seed)
-    link.reshape(UNSHAPED)
-    return link
-
-
 @dataclass(frozen=True, slots=True)
-class DevicePlan:
-    """How devices replay.
+class Deployment:
+    """A running cloud, the link to it, and edges behind the link.
 
     Attributes
     ----------
-    edge, cloud : str
-        Endpoints; empty if there is no such tier.
-    photos : Path
-        Folder that the paths of the traces start from.
-    label : str
-        Goes into the rows as the configuration.
-    timeout_s : float
-        Deadline of each request [s].
-    settings : mapping of str to str
-        Of the device, as after ``--set``.
+    group : ProcessGroup
+        Their processes.
+    cloud : ManagedProcess
+        The cloud.
+    link : RunningLink
+        The link to it; its endpoint is the cloud for everybody else.
+    edges : mapping of str to ManagedProcess
+        By name.
     """
 
-    edge: str
-    cloud: str
-    photos: Path
-    label: str
-    timeout_s: float
-    settings: Mapping[str, str]
+    group: ProcessGroup
+    cloud: ManagedProcess
+    link: RunningLink
+    edges: Mapping[str, ManagedProcess]
+
+    @property
+    def daemons(self) -> Sequence[ManagedProcess]:
+        """All, the link included."""
+        return (self.cloud, self.link.process, *self.edges.values())
+
+    def tiers(self, edge: str) -> dict[str, str]:
+        """A device's settings for the edge of this name, if there is such an edge, and the cloud."""
+        near = {"edge.endpoint": endpoint_of(self.edges[edge])} if edge in self.edges else {}
+        return {**near, "cloud.endpoint": self.link.endpoint}
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far, by the name of the process."""
+        return {daemon.name: daemon.cpu_s() for daemon in self.daemons}
+
+    def warm_up(
+        self,
+        requests: Sequence[tuple[str, str]],
+        objects: Mapping[str, int | None],
+        *,
+        with_models: bool = False,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Tell edges what visitors looked at before, and wait until their caches are settled.
+
+        Parameters
+        ----------
+        requests : sequence of (device, object id)
+            In the order of time.
+        objects : mapping of str to int or None
+            Which edges, and the objects that each must hold in the end; None: whatever it chooses.
+        with_models : bool
+            Let them fetch all object models first; see `admit`.
+        timeout_s : float
+            For each.
+
+        Raises
+        ------
+        SetupError
+            If an edge does not come to hold its objects.
+        """
+        expected = {endpoint_of(self.edges[name]): count for name, count in objects.items()}
+        for edge in expected:
+            admit(edge, with_models=with_models, catalogue=CATALOGUE)
+            report_requests(edge, requests, catalogue=CATALOGUE)
+        wait_all_settled(expected, timeout_s=timeout_s)
 
 
-def start_device(group: ProcessGroup, trace: Trace, plan: DevicePlan) -> ManagedProcess:
-    """Start one device: a replay of its visitor's trace, which waits for a line on its standard input."""
-    tiers = [
-        part for name in ("edge", "cloud") if (found := getattr(plan, name)) for part in (f"--{name}", found)
-    ]
-    return group.start(
-        trace.visitor,
-        [
-            *("-m", "nearsight", "replay", str(trace.path), "--photos", str(plan.photos), *tiers),
-            *("--catalogue", CATALOGUE, "--visitor", trace.visitor, "--label", plan.label),
-            *("--timeout", str(plan.timeout_s), "--start-after", f"{trace.phase_s:.3f}"),
-            *("--config", str(_empty_config(group)), *_assignments(plan.settings)),
-            *("--out", str(rows_path(group, trace)), "--events", "--wait-for-input"),
-            *("--account", str(account_path(group, trace))),
-        ],
-        capture=True,
-    )
+@contextmanager
+def deployed(
+    folder: Path,
+    *,
+    database: Path,
+    edges: Mapping[str, Mapping[str, str]],
+    network: LinkShape,
+    seed: int,
+    opened: bool = True,
+) -> Iterator[Deployment]:
+    """Start cloud, link and edges, for a ``with`` block.
 
-
-def rows_path(group: ProcessGroup, trace: Trace) -> Path:
-    """Where a device leaves its rows."""
-    return group.folder / f"{trace.visitor}.csv"
-
-
-def account_path(group: ProcessGroup, trace: Trace) -> Path:
-    """Where a device leaves its account of the models that it fetched."""
-    return group.folder / f"{trace.visitor}-models.json"
-
-
-def endpoint_of(daemon: ManagedProcess) -> str:
-    """Wait until a daemon serves; where it does.
+    Parameters
+    ----------
+    folder : Path
+        For logs.
+    database : Path
+        The cloud's catalogue.
+    edges : mapping of str to mapping
+        Settings of each edge by its name, as after ``--set``; the process of edge NAME is "edge-NAME", that
+        of the edge without a name "edge".
+    network : LinkShape
+        To the cloud.
+    seed : int
+        Of the link.
+    opened : bool
+        The link holds nothing up before `RunningLink.reshape`, so that tiers start and warm up quickly. It
+        is calibrated with its shape all the same: from no delay no overhead can be taken off.
 
     Raises
     ------
     SetupError
-        If it does not start; with the last lines of its log.
+        If a daemon does not start; with the last lines of its log.
     """
-    endpoint = daemon.wait_ready(START_TIMEOUT_S).get("endpoint")
-    if not isinstance(endpoint, str) or not endpoint:
-        raise InternalError(f"{daemon.name} announced no endpoint")
-    return endpoint
+    with ExitStack() as stack:
+        group = stack.enter_context(ProcessGroup(folder, child_environment()))
+        cloud = _start_daemon(group, "cloud", "cloud", {"database": str(database)})
+        link = RunningLink.started(group, endpoint_of(cloud), network, seed=seed)
+        if opened:
+            link.reshape(UNSHAPED)
+        started = {
+            name: _start_daemon(
+                group, "edge", f"edge-{name}".rstrip("-"), {"cloud": link.endpoint, **settings}
+            )
+            for name, settings in edges.items()
+        }
+        yield Deployment(group, cloud, link, started)
 
 
-def _empty_config(group: ProcessGroup) -> Path:
-    path = group.folder / "nearsight.toml"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("# empty: these processes get all settings on their command lines\n")
-    return path
+def _start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, str]) -> ManagedProcess:
+    given = {"server.listen": "tcp://127.0.0.1:0", "metrics_listen": "", **settings}
+    return group.start(name, ["-m", "nearsight", tier, "--config", empty_config(group), *assignments(given)])
 
 
-def _assignments(settings: Mapping[str, str]) -> list[str]:
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+def served_bytes(metrics: str) -> dict[str, int]:
+    """Bytes of a daemon's responses since its start, by ``Service.Method``.
+
+    Parameters
+    ----------
+    metrics : str
+        ``host:port``, as the daemon announced; empty if it serves none.
+
+    Raises
+    ------
+    Unavailable
+        If it does not answer.
+    """
+    if not metrics:
+        return {}
+    try:
+        # Without a proxy, whatever the person's environment says: it is a daemon of this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://{metrics}/metrics", timeout=_METRICS_TIMEOUT_S) as answer:
+            text = answer.read().decode()
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise Unavailable(f"no metrics from {metrics}: {error}") from error
+    return {
+        f"{sample.labels['service'].rpartition('.')[2]}.{sample.labels['method']}": int(sample.value)
+        for family in text_string_to_metric_families(text)
+        if family.name == _SENT_BYTES
+        for sample in family.samples
+        if sample.name == f"{_SENT_BYTES}_total"
+    }
+
+
+def teach_catalogue(
+    museum: Path, database: Path, *, threads: int, progress: Callable[[int, int], None]
+) -> None:
+    """Learn all exhibits of a museum, as ``nearsight cloud ingest`` does; known ones are passed over.
+
+    Raises
+    ------
+    InternalError
+        If an exhibit could not be learnt.
+    """
+    pin_threads()
+    settings = CloudSettings(database=database)
+    with CatalogueStore(database, create=True) as store:
+        catalogue = DatabaseCatalogue(store, CATALOGUE, ObjectTrainer(settings.recognition))
+        report = ingest_folder(museum, catalogue, threads=threads, progress=progress)
+    if report.interrupted:
+        raise KeyboardInterrupt
+    if report.rejected:
+        raise InternalError(
+            f"{len(report.rejected)} of {report.total} exhibits could not be learnt; "
+            f"{report.problems[0].object_id}: {report.problems[0].reason}"
+        )

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.rig.tiers import Trace
 from nearsight.experiments.traces.plan import mix_in_unknown
 from nearsight.experiments.traces.requests import (
     PhotoRequest,
@@ -21,6 +20,16 @@ from nearsight.experiments.traces.visits import Visit
 
 TRAINING_SHARE = 0.8
 """As in the dissertation's evaluation of its Markov model (6.2.5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one device sends: a trace in the dissertation's form, and its offset within the second [s]."""
+
+    visitor: str
+    path: Path
+    photos: int
+    phase_s: float
 
 
 @dataclass(frozen=True, slots=True)

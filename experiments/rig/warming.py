@@ -2,23 +2,32 @@
 
 The edge is told over its own Prediction service, as by devices that recognised these objects themselves; so
 nothing is recognised, and thousands of requests take a second.
+
+``python -m nearsight.experiments.rig.warming`` does so on the edge's own node: the machine that commands a
+testbed may not reach the edge at all, as one in a namespace.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from nearsight.common.catalogue.answers import listing_of
-from nearsight.common.errors import SetupError
+from nearsight.common.errors import NearsightError, SetupError
 from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.security import ClientSecurity
+from nearsight.experiments.traces.visits import read_visits_csv
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, ListObjectsRequest
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest
@@ -265,3 +274,28 @@ def _facts(edge: str, security: ClientSecurity | None = None) -> Mapping[str, st
     if status.error:
         raise SetupError(f"the edge at {edge} does not answer: {status.error}")
     return dict(status.details)
+
+
+def main(
+    *,
+    edge: Annotated[str, typer.Option(help="endpoint of the edge")],
+    visits: Annotated[Path, typer.Option(help="earlier visitors; their exhibits are object ids")],
+    catalogue: Annotated[str, typer.Option(help="of the objects")] = "museum",
+    key: Annotated[Path | None, typer.Option(help="secret key, if the edge uses encryption")] = None,
+    server_key: Annotated[str, typer.Option(help="the edge's public key")] = "",
+) -> None:
+    """Tell an edge what earlier visitors looked at, and wait until its cache has settled."""
+    security = ClientSecurity(key, server_key) if key else None
+    try:
+        admit(edge, catalogue=catalogue, security=security)
+        looks = ((visit.visitor, visit.exhibit) for visit in read_visits_csv(visits))
+        count = report_requests(edge, looks, catalogue=catalogue, security=security)
+        objects = wait_settled(edge, security=security)
+    except NearsightError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the entry point of a command
+        raise typer.Exit(error.exit_code) from error
+    print(f"{count} earlier looks, {objects} objects in the cache")  # noqa: T201 - for its log
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -29,7 +29,7 @@ _DATE = "315532800"
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _IMPORTS = (
     "import cv2, faiss, zmq; import nearsight.experiments.rig.replay_device; "
-    "import nearsight.experiments.links.shaper, nearsight.experiments.rig.warm_up_process; "
+    "import nearsight.experiments.links.shaper, nearsight.experiments.rig.warming; "
     "print(nearsight.__version__)"
 )
 

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 
 from nearsight.common.errors import InternalError, PeerError, SetupError, Unavailable
 from nearsight.experiments.framework.environment import describe_environment
-from nearsight.experiments.rig.metrics import accounting_errors
 from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.replay_device import ReplayOptions, make_plan
-from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+from nearsight.experiments.rig.rows import RequestRow, accounting_errors, read_request_rows
 from nearsight.experiments.testbed.all_nodes import Nodes
 from nearsight.experiments.testbed.building import (
     CLOUD,
@@ -37,7 +36,7 @@ READY_TIMEOUT_S = 60.0
 WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
 """Beyond the last deadline: how long a device may take to write its rows."""
-_WARM_UP = "nearsight.experiments.rig.warm_up_process"
+_WARM_UP = "nearsight.experiments.rig.warming"
 _NOT_KEPT = (
     "nothing of this part is kept, and the same command goes on with it; logs are in the testbed's folder"
 )

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from nearsight.experiments.links.calibration import TARGET_ERROR, TARGET_RTT_ERROR_MS
-from nearsight.experiments.rig.metrics import (
+from nearsight.experiments.rig.rows import (
     LATE_MS,
     Metrics,
     latency_percentiles,
     latency_split,
+    read_request_rows,
     summarise,
 )
-from nearsight.experiments.rig.rows import read_request_rows
 from nearsight.experiments.testbed.campaign import Cell
 
 ROWS, FACTS = "requests.csv", "cell.json"

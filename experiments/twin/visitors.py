@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearsight.experiments.rig.tiers import Trace
-from nearsight.experiments.rig.walks import Crowd, Following, follow
+from nearsight.experiments.rig.walks import Crowd, Following, Trace, follow
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import PlannedPhoto, delayed, plan_from_requests
 from nearsight.experiments.twin.photos import PhotoSource, TwinPhoto

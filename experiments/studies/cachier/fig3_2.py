@@ -34,9 +34,9 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.framework.numbers import median_and_range, median_in_words
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.rig.cache_bench import ADAPTIVE, Answer, Ask, CacheBench
+from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.rig.teaching import teach_catalogue
+from nearsight.experiments.rig.tiers import teach_catalogue
 from nearsight.experiments.studies.cachier.edge_profile import EdgeProfiles, ProfileAmount
 from nearsight.experiments.studies.cachier.museums import MUSEUM, SMOKE_MUSEUM, dataset_of, museum_folder
 from nearsight.experiments.studies.cachier.zipf import systematic_ranks, zipf_shares
@@ -168,7 +168,7 @@ class Figure(Experiment):
                 seed=options.seed,
             ) as bench,
         ):
-            bench.warm(crowd.reports(plan.earlier, rng))
+            bench.fill(crowd.reports(plan.earlier, rng))
             rows: list[Row] = []
             for network in plan.networks:
                 bench.reshape(NETWORKS[network])

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from nearsight.experiments.framework.drawing import Picture, caption, legend_below, new_picture
 from nearsight.experiments.framework.experiment import Results
 from nearsight.experiments.links.link import in_words
-from nearsight.experiments.rig.cache_bench import ADAPTIVE
+from nearsight.experiments.rig.edge_bench import ADAPTIVE
 from nearsight.experiments.studies.cachier.fig3_2 import BACKENDS, LSH, NETWORKS, OURS, PAPER
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from nearsight.experiments.framework.numbers import median_and_range, median_in_
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import EdgeBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.rig.teaching import teach_catalogue
+from nearsight.experiments.rig.tiers import teach_catalogue
 from nearsight.experiments.rig.warming import cached_objects
 from nearsight.experiments.studies.cachier.edge_profile import EdgeProfiles, ProfileAmount
 from nearsight.experiments.studies.cachier.fig3_2 import LSH, PIPELINES
@@ -150,7 +150,7 @@ class Figure(Experiment):
             seed=options.seed,
         )
         with termination_as_interrupt(), bench:
-            bench.teach(earlier, {}, timeout_s=30.0)
+            bench.warm_up(earlier, {}, timeout_s=30.0)
             bench.reshape(NETWORK)
             return [
                 {"method": method, "rate": rate, "repetition": number, **row}

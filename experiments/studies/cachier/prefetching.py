@@ -34,9 +34,9 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.framework.numbers import median_and_range
 from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.rig.replay_session import Session, Tiers
 from nearsight.experiments.rig.rows import RequestRow
-from nearsight.experiments.rig.teaching import teach_catalogue
+from nearsight.experiments.rig.session import Session, Tiers
+from nearsight.experiments.rig.tiers import teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.studies.cachier.edge_profile import ProfileAmount
 from nearsight.experiments.studies.cachier.museums import MUSEUM, SMOKE_MUSEUM, dataset_of, museum_folder

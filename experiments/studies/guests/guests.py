@@ -34,8 +34,8 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words
 from nearsight.experiments.links.link import TABLE_6_3
-from nearsight.experiments.rig.replay_session import Played, Session, Tiers
-from nearsight.experiments.rig.teaching import teach_catalogue
+from nearsight.experiments.rig.session import Played, Session, Tiers
+from nearsight.experiments.rig.tiers import teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.studies.cachier.edge_profile import EdgeProfiles, ProfileAmount
 from nearsight.experiments.studies.cachier.fig3_2 import LSH, OURS, PIPELINES

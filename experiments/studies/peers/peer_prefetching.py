@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.peer_group import free_udp_port
-from nearsight.experiments.rig.replay_session import Played, Session, Tiers
 from nearsight.experiments.rig.rows import RequestRow
-from nearsight.experiments.rig.teaching import teach_catalogue
+from nearsight.experiments.rig.session import Played, Session, Tiers
+from nearsight.experiments.rig.tiers import teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
 from nearsight.experiments.studies.cachier.prefetching import (

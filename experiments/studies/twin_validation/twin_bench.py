@@ -15,10 +15,9 @@ import numpy as np
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.links.link import TABLE_6_3, LinkShape
 from nearsight.experiments.rig.conditions import Conditions, Watch
-from nearsight.experiments.rig.replay_session import Session, Tiers
 from nearsight.experiments.rig.rows import RequestRow
-from nearsight.experiments.rig.teaching import teach_catalogue
-from nearsight.experiments.rig.tiers import CATALOGUE
+from nearsight.experiments.rig.session import Session, Tiers
+from nearsight.experiments.rig.tiers import CATALOGUE, teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.studies.cachier.edge_profile import measure_edge
 from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder

@@ -15,16 +15,13 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.device.recognizer import Recognizer
-from nearsight.experiments.demo.deployment import Deployment, deploy
 from nearsight.experiments.demo.material import prepare
-from nearsight.experiments.demo.run import DemoResult, run_demo
+from nearsight.experiments.demo.run import DemoResult, edges_of, run_demo
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.rig.metrics import accounting_errors, summarise
-from nearsight.experiments.rig.processes import ProcessGroup
 from nearsight.experiments.rig.replay import Ledger, replay
-from nearsight.experiments.rig.rows import RequestRow, read_request_rows
-from nearsight.experiments.rig.tiers import CATALOGUE, child_environment
+from nearsight.experiments.rig.rows import RequestRow, accounting_errors, read_request_rows, summarise
+from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed, endpoint_of
 from nearsight.experiments.traces.plan import PlannedPhoto, load_photos, plan_from_requests
 
 TINY = Scenario(
@@ -117,15 +114,22 @@ def test_a_second_run_uses_the_museum_that_is_there(played: Played) -> None:
 def tiers(played: Played, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Cloud, link and edge of a configuration of their own."""
     museum = played.result.museum
-    with ProcessGroup(tmp_path_factory.mktemp("tiers"), child_environment()) as group:
-        yield deploy(group, EDGE_CACHE, TINY, database=museum / "cloud.db", profile=museum / "profile.json")
+    with deployed(
+        tmp_path_factory.mktemp("tiers"),
+        database=museum / "cloud.db",
+        edges=edges_of(EDGE_CACHE, museum / "profile.json"),
+        network=TINY.link,
+        seed=TINY.seed,
+        opened=False,
+    ) as running:
+        yield running
 
 
 def test_the_replay_command_plays_visits_against_running_daemons(
     played: Played, tiers: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     visits = str(played.folder / "traces" / "visits.csv")
-    given = ["--photos", str(played.result.museum), "--cloud", tiers.cloud, "--seconds", "2"]
+    given = ["--photos", str(played.result.museum), "--cloud", tiers.link.endpoint, "--seconds", "2"]
     config = tmp_path / "empty.toml"
     config.touch()
     out = tmp_path / "rows.csv"
@@ -163,7 +167,7 @@ def test_a_replay_that_nobody_answers_says_so(
 def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
     played: Played, tiers: Deployment
 ) -> None:
-    museum = played.result.museum
+    museum, edge = played.result.museum, tiers.edges[""]
     traces = sorted((played.folder / "traces").glob("visitor-*.csv"))
     photos = [photo for trace in traces for photo in plan_from_requests(trace, museum)]
     plan = [
@@ -173,12 +177,12 @@ def test_every_request_has_one_outcome_when_the_edge_is_killed_in_mid_replay(
 
     def kill_edge_after_six(row: RequestRow) -> None:
         if row.number == 6:
-            tiers.daemons["edge"].send_signal(signal.SIGKILL)
+            edge.send_signal(signal.SIGKILL)
 
-    with Recognizer(tiers.edge, tiers.cloud, CATALOGUE, device_id="v") as recognizer:
+    with Recognizer(endpoint_of(edge), tiers.link.endpoint, CATALOGUE, device_id="v") as recognizer:
         ledger = Ledger("edge-cache", "v", kill_edge_after_six)
         rows = replay(plan, load_photos(plan), recognizer, ledger, timeout_s=5.0)
-    assert tiers.daemons["edge"].exit_code == -signal.SIGKILL
+    assert edge.exit_code == -signal.SIGKILL
     assert len(rows) == 24
     assert accounting_errors(rows) == []
     assert all(row.is_answered for row in rows[-6:]), "the cloud takes over"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from nearsight.experiments.demo.material import plan_photos
 from nearsight.experiments.demo.scenario import FULL
-from nearsight.experiments.rig.tiers import child_environment
 from nearsight.experiments.traces.visits import Visit
 
 VISITS = (
@@ -42,10 +41,3 @@ def test_photos_show_the_exhibit_or_something_that_is_not_in_the_catalogue() -> 
 def test_the_seed_alone_decides() -> None:
     assert plan_photos(VISITS, FULL) == plan_photos(VISITS, FULL)
     assert plan_photos(VISITS, FULL) != plan_photos(VISITS, replace(FULL, seed=2))
-
-
-def test_daemons_do_not_see_the_persons_own_settings() -> None:
-    environment = child_environment({"NEARSIGHT_EDGE__CLOUD": "tcp://elsewhere:1", "HOME": "/home/me"})
-    assert "NEARSIGHT_EDGE__CLOUD" not in environment
-    assert environment["HOME"] == "/home/me"
-    assert environment["OMP_NUM_THREADS"] == "1"

@@ -25,7 +25,7 @@ def test_a_missing_library_is_named_with_the_way_to_install_it() -> None:
         "nearsight.experiments.rig.replay_device",
         "nearsight.experiments.datasets.evaluation",
         "nearsight.experiments.links.shaper",
-        "nearsight.experiments.rig.warm_up_process",
+        "nearsight.experiments.rig.warming",
     ],
 )
 def test_evaluate_and_what_runs_on_nodes_of_a_testbed_need_no_extra_library(module: str) -> None:

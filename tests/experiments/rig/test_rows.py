@@ -1,8 +1,9 @@
-"""Request rows as CSV."""
+"""Request rows as CSV, and metrics as pure functions of them."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.experiments.rig.rows import COLUMNS, RequestRow, read_request_rows, write_rows
+from nearsight.experiments.rig.rows import (
+    COLUMNS,
+    RequestRow,
+    accounting_errors,
+    precision,
+    read_request_rows,
+    recall,
+    summarise,
+    write_rows,
+)
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=10)
 times = st.floats(-1e6, 1e6).map(lambda value: round(value, 4))
@@ -50,3 +60,76 @@ def test_a_broken_number_names_its_line(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text(text)
     with pytest.raises(InvalidArgument, match="line 2: latency_ms is 'fast'"):
         read_request_rows(tmp_path / "r.csv")
+
+
+ROW = RequestRow(
+    configuration="edge-cache",
+    visitor="v1",
+    number=0,
+    time_s=0.0,
+    late_ms=0.1,
+    expected="a",
+    answered="a",
+    outcome="recognized",
+    outcomes=1,
+    answered_by="edge",
+    latency_ms=10.0,
+)
+WRONG = replace(ROW, answered="b")
+MISSED = replace(ROW, answered="", outcome="unknown", answered_by="cloud")
+FOREIGN = replace(ROW, expected="", answered="", outcome="unknown", answered_by="cloud")
+FALSE_ALARM = replace(FOREIGN, answered="b", outcome="recognized")
+FAILED = replace(ROW, answered="", outcome="DeadlineExceeded", answered_by="", latency_ms=5000.0)
+LOST = replace(FAILED, outcome="lost", outcomes=0, latency_ms=math.nan)
+
+
+def test_recall_counts_correct_answers_among_photos_of_known_objects() -> None:
+    assert recall([ROW, ROW, WRONG, MISSED, FOREIGN, FALSE_ALARM]) == pytest.approx(2 / 4)
+
+
+def test_a_failed_or_lost_request_lowers_recall() -> None:
+    assert recall([ROW, FAILED]) == pytest.approx(1 / 2)
+    assert recall([ROW, LOST]) == pytest.approx(1 / 2)
+
+
+def test_precision_counts_correct_answers_among_those_that_name_an_object() -> None:
+    assert precision([ROW, ROW, WRONG, MISSED, FOREIGN, FALSE_ALARM, FAILED]) == pytest.approx(2 / 4)
+
+
+def test_unknown_for_a_foreign_object_changes_neither() -> None:
+    assert (recall([ROW, FOREIGN]), precision([ROW, FOREIGN])) == (1.0, 1.0)
+
+
+def test_ratios_of_nothing_are_none() -> None:
+    assert recall([FOREIGN]) is None
+    assert precision([MISSED, FAILED]) is None
+    assert summarise([]).latency_ms == {}
+
+
+def test_percentiles_are_those_of_answered_requests() -> None:
+    rows = [replace(ROW, latency_ms=float(ms)) for ms in range(1, 101)]
+    summary = summarise([*rows, FAILED, LOST])
+    assert summary.latency_ms == pytest.approx({"p50": 50.5, "p95": 95.05, "p99": 99.01})
+    assert (summary.requests, summary.answered) == (102, 100)
+
+
+def test_tiers_wrong_answers_and_outcomes_are_counted() -> None:
+    summary = summarise([ROW, WRONG, MISSED, FAILED, FALSE_ALARM])
+    assert summary.answered_by == {"cloud": 2, "edge": 2}
+    assert summary.wrong == 2
+    assert summary.outcomes == {"DeadlineExceeded": 1, "recognized": 3, "unknown": 1}
+
+
+def test_an_error_is_an_outcome_but_no_answer() -> None:
+    assert not FAILED.is_answered
+    assert accounting_errors([ROW, FAILED]) == []
+
+
+@pytest.mark.parametrize("outcomes", [0, 2])
+def test_the_account_names_requests_without_exactly_one_outcome(outcomes: int) -> None:
+    (error,) = accounting_errors([ROW, replace(ROW, number=7, outcomes=outcomes)])
+    assert error == f"request 7 of v1 (edge-cache) got {outcomes} outcomes"
+
+
+def test_two_outcomes_are_no_answer() -> None:
+    assert summarise([replace(ROW, outcomes=2)]).answered == 0

@@ -12,8 +12,7 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
-from nearsight.experiments.rig.metrics import summarise
-from nearsight.experiments.rig.rows import read_request_rows
+from nearsight.experiments.rig.rows import read_request_rows, summarise
 from nearsight.experiments.testbed import campaign_run, replaying
 from nearsight.experiments.testbed.campaign import cells
 from nearsight.experiments.testbed.campaign_run import check, missing, run_cell

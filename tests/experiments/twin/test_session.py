@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from nearsight.experiments.links.link import TABLE_6_3, LinkShape
-from nearsight.experiments.rig.metrics import accounting_errors
-from nearsight.experiments.rig.rows import read_request_rows, write_rows
+from nearsight.experiments.rig.rows import accounting_errors, read_request_rows, write_rows
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cost_model import CostModel, Costs, Scatter

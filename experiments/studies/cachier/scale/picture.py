@@ -16,7 +16,7 @@ from nearsight.experiments.framework.drawing import (
     plain_logarithmic,
 )
 from nearsight.experiments.links.link import in_words
-from nearsight.experiments.rig.metrics import LATE_MS
+from nearsight.experiments.rig.rows import LATE_MS
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, NAMES
 from nearsight.experiments.studies.cachier.scale.operating_point import (
     CLASSES,

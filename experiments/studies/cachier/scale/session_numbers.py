@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from nearsight.experiments.framework.experiment import Row
-from nearsight.experiments.rig.metrics import precision, recall
-from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.rows import RequestRow, precision, recall
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 
 TIERS = ("device", "edge", "cloud")

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.peer_group import free_udp_port
-from nearsight.experiments.rig.replay_session import Session, Tiers
-from nearsight.experiments.rig.teaching import teach_catalogue
-from nearsight.experiments.rig.tiers import CATALOGUE
+from nearsight.experiments.rig.session import Session, Tiers
+from nearsight.experiments.rig.tiers import CATALOGUE, teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
 from nearsight.experiments.studies.cachier.scale.machines import Machines, machines_of

@@ -10,7 +10,7 @@ import pytest
 from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.framework.registry import find_experiment
-from nearsight.experiments.rig.cache_bench import policy_settings
+from nearsight.experiments.rig.edge_bench import policy_settings
 from nearsight.experiments.studies.cachier.fig3_2 import (
     ADAPTIVE,
     BACKENDS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.rig.replay_session import Played
 from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.session import Played
 from nearsight.experiments.rig.warming import GuestCount
 from nearsight.experiments.studies.cachier.fig3_2 import LSH, OURS
 from nearsight.experiments.studies.guests.guests import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nearsight.experiments.rig.wire import Wire, read_wire
+from nearsight.experiments.rig.peer_process import Wire, read_wire
 
 DEV = """Inter-| Receive | Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier

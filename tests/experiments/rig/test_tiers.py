@@ -1,4 +1,4 @@
-"""What a daemon answered with, read from its metrics."""
+"""What daemons get from their starter, and what they answered with, read from their metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from nearsight.common.errors import StatusCode, Unavailable
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.experiments.rig.served_bytes import served_bytes, since
+from nearsight.experiments.rig.tiers import child_environment, served_bytes
 
 
 def test_bytes_are_counted_by_method() -> None:
@@ -21,9 +21,16 @@ def test_bytes_are_counted_by_method() -> None:
     finally:
         metrics.stop_http()
     assert before == {"Catalogue.GetObjectModels": 40_000}
-    assert since(before, after) == {"Catalogue.GetObjectModels": 2, "Recognition.Recognize": 300}
+    assert after == {"Catalogue.GetObjectModels": 40_002, "Recognition.Recognize": 300}
 
 
 def test_a_daemon_that_is_gone_is_an_error() -> None:
     with pytest.raises(Unavailable, match="no metrics"):
         served_bytes("127.0.0.1:1")
+
+
+def test_daemons_do_not_see_the_persons_own_settings() -> None:
+    environment = child_environment({"NEARSIGHT_EDGE__CLOUD": "tcp://elsewhere:1", "HOME": "/home/me"})
+    assert "NEARSIGHT_EDGE__CLOUD" not in environment
+    assert environment["HOME"] == "/home/me"
+    assert environment["OMP_NUM_THREADS"] == "1"

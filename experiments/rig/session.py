@@ -1,0 +1,187 @@
+"""Visitors with devices before cloud, link and edge: the same photos for one configuration after the other.
+
+All processes are started anew for each configuration. Edges are warmed up over a link without limits until
+their caches are settled. Then devices start, and time counts from the moment when all of them are ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.rig.devices import DevicePlan, Devices, replay_devices
+from nearsight.experiments.rig.processes import ProcessGroup, termination_as_interrupt
+from nearsight.experiments.rig.rows import RequestRow
+from nearsight.experiments.rig.tiers import (
+    Deployment,
+    child_environment,
+    deployed,
+    endpoint_of,
+    served_bytes,
+)
+from nearsight.experiments.rig.walks import Trace
+from nearsight.experiments.rig.warming import GuestCount, guest_count
+
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """One configuration.
+
+    Attributes
+    ----------
+    edge : mapping of str to str, optional
+        Settings of the edge, as after ``--set``; None: devices ask the cloud themselves.
+    device : mapping of str to str
+        Settings of the devices.
+    taught : bool
+        Whether the edge has heard of earlier visitors.
+    """
+
+    edge: Mapping[str, str] | None
+    device: Mapping[str, str] = field(default_factory=dict)
+    taught: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What one configuration gave.
+
+    Attributes
+    ----------
+    rows : tuple of RequestRow
+        Of all devices.
+    guests : GuestCount or None
+        The edge's account of its guests; None without an edge.
+    edge_sent : mapping of str to int
+        Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics.
+    models : mapping of str to int
+        Models that all devices fetched together, and from where; see `CooperationAccount`.
+    cpu_s : mapping of str to float
+        CPU seconds of "cloud" and "edge" during the replay; the cloud's are for all configurations that were
+        run side by side.
+    up_bytes, down_bytes : int
+        That the link passed during the replay, for all of them; 0 unless the session counts them.
+    link : mapping
+        Calibration of the link to the cloud: what was asked, what was measured, and the errors.
+    """
+
+    rows: tuple[RequestRow, ...]
+    guests: GuestCount | None
+    edge_sent: Mapping[str, int] = field(default_factory=dict)
+    models: Mapping[str, int] = field(default_factory=dict)
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
+    up_bytes: int = 0
+    down_bytes: int = 0
+    link: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """So far: bytes of edges' responses by ``Service.Method``, bytes that passed the link, CPU seconds."""
+
+    served: Mapping[str, Mapping[str, int]]
+    passed: tuple[int, int]
+    cpu_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is the same for all configurations.
+
+    Attributes
+    ----------
+    folder : Path
+        For logs.
+    database : Path
+        The cloud's catalogue.
+    traces : tuple of Trace
+        One per device.
+    transitions : tuple of (visitor, object)
+        What an edge that is taught has heard of before.
+    network : LinkShape
+        To the cloud.
+    seed : int
+        Of the link.
+    counts_bytes : bool
+        Whether what passes the link is counted, which takes two seconds.
+    """
+
+    folder: Path
+    database: Path
+    traces: tuple[Trace, ...]
+    transitions: tuple[tuple[str, str], ...]
+    network: LinkShape
+    seed: int
+    counts_bytes: bool = False
+
+    def play(self, configurations: Mapping[str, Tiers]) -> dict[str, Played]:
+        """Run configurations, from the start of their daemons to their end.
+
+        Several are run side by side: sooner done, but they disturb each other.
+        """
+        edges = {name: tiers.edge for name, tiers in configurations.items() if tiers.edge is not None}
+        with termination_as_interrupt(), ExitStack() as stack:
+            running = stack.enter_context(
+                deployed(
+                    self.folder / "tiers",
+                    database=self.database,
+                    edges=edges,
+                    network=self.network,
+                    seed=self.seed,
+                )
+            )
+            running.warm_up(self.transitions, {name: None for name in edges if configurations[name].taught})
+            # Only now: while processes start, an edge builds several times as long, and devices would find it
+            # without some of the objects that it has chosen.
+            devices = self._start_devices(stack, running, configurations)
+            processes = [process for crowd in devices.values() for process in crowd.processes]
+            for process in processes:
+                process.wait_ready()
+            running.link.reshape(self.network)
+            served, passed = self._bytes(running)
+            # Computing times are read right before and after, as counting bytes takes its time.
+            before = _Spent(served, passed, running.cpu_s())
+            replay_devices(processes, running.daemons, timeout_s=_TIMEOUT_S)
+            cpu_s = running.cpu_s()
+            after = _Spent(*self._bytes(running), cpu_s)
+            return {name: _played(name, running, crowd, before, after) for name, crowd in devices.items()}
+
+    def _start_devices(
+        self, stack: ExitStack, running: Deployment, configurations: Mapping[str, Tiers]
+    ) -> dict[str, Devices]:
+        devices = {}
+        for name, tiers in configurations.items():
+            group = stack.enter_context(ProcessGroup(self.folder / name, child_environment()))
+            settings = {**running.tiers(name), **tiers.device}
+            devices[name] = Devices.started(group, self.traces, DevicePlan(".", name, _TIMEOUT_S, settings))
+        return devices
+
+    def _bytes(self, running: Deployment) -> tuple[dict[str, dict[str, int]], tuple[int, int]]:
+        served = {
+            name: served_bytes(str(edge.wait_ready().get("metrics") or ""))
+            for name, edge in running.edges.items()
+        }
+        return served, running.link.passed_bytes() if self.counts_bytes else (0, 0)
+
+
+def _played(name: str, running: Deployment, devices: Devices, before: _Spent, after: _Spent) -> Played:
+    edge = running.edges.get(name)
+    tiers = {"cloud": running.cloud, **({"edge": edge} if edge is not None else {})}
+    sent = after.served.get(name, {})
+    up_bytes, down_bytes = (now - then for now, then in zip(after.passed, before.passed, strict=True))
+    return Played(
+        rows=devices.rows(),
+        guests=guest_count(endpoint_of(edge)) if edge is not None else None,
+        edge_sent={method: count - before.served[name].get(method, 0) for method, count in sent.items()},
+        models=devices.models(),
+        cpu_s={tier: after.cpu_s[one.name] - before.cpu_s[one.name] for tier, one in tiers.items()},
+        up_bytes=up_bytes,
+        down_bytes=down_bytes,
+        link=running.link.calibration,
+    )
