@@ -73,39 +73,30 @@ def run_daemon(
     NearsightError
         If the daemon cannot start.
     """
+    from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415  imports OpenCV, FAISS
+
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon=name)
-    _pin_threads()
-    metrics = DaemonMetrics(name)
+    pin_threads()  # requests run in parallel, not their parts
+    log, metrics = get_logger("daemon"), DaemonMetrics(name)
     with _log_thread_crashes(metrics), _stop_signal() as wait_for_signal:
         metrics_address = metrics.start_http(settings.metrics_listen)
         try:
-            _serve(name, settings, build(metrics), metrics_address, announce, wait_for_signal)
+            daemon = build(metrics)
+            daemon.start()
+            try:
+                if announce is not None:
+                    write_announcement(announce, name, daemon.endpoint, metrics_address)
+                log.info("ready", endpoint=daemon.endpoint, metrics=metrics_address or "off", pid=os.getpid())
+                received = wait_for_signal()
+                log.info("stopping", signal=received.name, grace_s=settings.stop_grace_s)
+            finally:
+                with _stop_deadline(settings.stop_grace_s + STOP_MARGIN_S):
+                    daemon.stop(settings.stop_grace_s)
+                if announce is not None:
+                    announce.unlink(missing_ok=True)
+            log.info("stopped")
         finally:
             metrics.stop_http()
-
-
-def _serve(
-    name: str,
-    settings: DaemonSettings,
-    daemon: Daemon,
-    metrics_address: str,
-    announce: Path | None,
-    wait_for_signal: Callable[[], signal.Signals],
-) -> None:
-    log = get_logger("daemon")
-    daemon.start()
-    try:
-        if announce is not None:
-            write_announcement(announce, name, daemon.endpoint, metrics_address)
-        log.info("ready", endpoint=daemon.endpoint, metrics=metrics_address or "off", pid=os.getpid())
-        received = wait_for_signal()
-        log.info("stopping", signal=received.name, grace_s=settings.stop_grace_s)
-    finally:
-        with _stop_deadline(settings.stop_grace_s + STOP_MARGIN_S):
-            daemon.stop(settings.stop_grace_s)
-        if announce is not None:
-            announce.unlink(missing_ok=True)
-    log.info("stopped")
 
 
 def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> None:
@@ -126,13 +117,6 @@ def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> 
             f"cannot announce in {path}: {error.strerror}",
             advice="give --announce a file in a writable folder",
         ) from error
-
-
-def _pin_threads() -> None:
-    """One thread per call into OpenCV, FAISS and BLAS: requests run in parallel, not their parts."""
-    from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415  imports OpenCV, FAISS
-
-    pin_threads()
 
 
 @contextmanager

@@ -9,14 +9,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from nearsight.common.errors import (
     ConfigurationError,
     CorruptStore,
-    NearsightError,
     NotFound,
     Overloaded,
     Unavailable,
@@ -88,7 +87,8 @@ def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.
     """
     _check_place(path, form, create=create)
     with translated_errors(path, form):
-        if _holds_data(path):
+        # SQLite creates a file of 0 bytes before its first commit: whoever died there left nothing to lose.
+        if path.exists() and path.stat().st_size > 0:
             _examine(path, form)
         connection = _connect(path, form)
         try:
@@ -146,11 +146,6 @@ def _check_place(path: Path, form: DatabaseFormat, *, create: bool) -> None:
         raise ConfigurationError(f"there is no folder {path.parent}", advice=f"mkdir -p {path.parent}")
 
 
-def _holds_data(path: Path) -> bool:
-    # SQLite creates a file of 0 bytes before its first commit: whoever died there left nothing to lose.
-    return path.exists() and path.stat().st_size > 0
-
-
 def _connect(path: Path, form: DatabaseFormat, mode: str = "rwc") -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
@@ -170,28 +165,17 @@ def _examine(path: Path, form: DatabaseFormat) -> None:
         raise ConfigurationError(
             f"cannot read {path}: {error.strerror}", advice="check its permissions"
         ) from error
+    other = "nothing was changed: name another file"
     if not header.startswith(b"SQLite format 3\0"):
-        raise corrupt(path, form, "it is not a database", advice="nothing was changed: name another file")
+        raise corrupt(path, form, "it is not a database", advice=other)
     if int.from_bytes(header[68:72], "big") != form.application_id:
-        raise corrupt(
-            path, form, "it belongs to another application", advice="nothing was changed: name another file"
-        )
+        raise corrupt(path, form, "it belongs to another application", advice=other)
     if path.with_name(path.name + "-journal").exists():
-        _finish_creation(path, form)
-    connection = _connect(path, form, mode="ro")
-    try:
+        # SQLite undoes the set-up that was cut off: a rollback journal exists only during that.
+        with closing(_connect(path, form, mode="rw")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    with closing(_connect(path, form, mode="ro")) as connection:
         _examine_content(path, form, connection)
-    finally:
-        connection.close()
-
-
-def _finish_creation(path: Path, form: DatabaseFormat) -> None:
-    """Let SQLite undo the set-up that was cut off: a rollback journal exists only during that."""
-    connection = _connect(path, form, mode="rw")
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    finally:
-        connection.close()
 
 
 def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Connection) -> None:
@@ -215,10 +199,7 @@ def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Conne
 
 def corrupt(path: Path, form: DatabaseFormat, reason: str, advice: str = "") -> CorruptStore:
     """The error for a file that cannot be used; ``advice`` if it is not simply damaged."""
-    return CorruptStore(
-        f"cannot use the database {path}: {reason}",
-        advice=advice or form.recover_advice,
-    )
+    return CorruptStore(f"cannot use the database {path}: {reason}", advice=advice or form.recover_advice)
 
 
 @contextmanager
@@ -227,20 +208,17 @@ def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        known = _as_ours(path, form, error)
-        if known is None:
-            raise
-        raise known from error
-
-
-def _as_ours(path: Path, form: DatabaseFormat, error: sqlite3.DatabaseError) -> NearsightError | None:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the primary code
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return corrupt(path, form, str(error))
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return Overloaded(f"{path} is being written by another process", advice="try again when it is done")
-    if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}:
-        return Unavailable(f"cannot write {path}: {error}", advice="check the disk and its free space")
-    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-        return ConfigurationError(f"cannot open {path}: {error}", advice="check the path and its permissions")
-    return None
+        # The low byte is the primary code.
+        match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                raise corrupt(path, form, str(error)) from error
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                text, advice = f"{path} is being written by another process", "try again when it is done"
+                raise Overloaded(text, advice=advice) from error
+            case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
+                text, advice = f"cannot write {path}: {error}", "check the disk and its free space"
+                raise Unavailable(text, advice=advice) from error
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+                text, advice = f"cannot open {path}: {error}", "check the path and its permissions"
+                raise ConfigurationError(text, advice=advice) from error
+        raise

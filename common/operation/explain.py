@@ -8,18 +8,26 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.errors import NearsightError
 from nearsight.common.object_cache.codec import explanation_from_proto, explanation_to_proto
-from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
-from nearsight.common.operation.inquiry import Inquiry, ask_all
+from nearsight.common.object_cache.expected_latency import Explanation
+from nearsight.common.operation.inquiry import ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import explanation_pb2
 from nearsight.protos.explanation_pb2 import ExplainRequest, ExplainResponse
 
-CLIENT_ID = "nearsight-explain"
-
-_DESCRIPTOR: ServiceDescriptor = explanation_pb2.DESCRIPTOR.services_by_name["Explanation"]
+TABLE_COLUMNS = (
+    "",
+    "k",
+    "features",
+    "lookup ms",
+    "recall",
+    "P(cached)",
+    "miss ms",
+    "expected ms",
+    "costs more",
+)
+"""Headings of `table_of`."""
 
 
 class ExplanationService(Service):
@@ -31,7 +39,7 @@ class ExplanationService(Service):
         The last decision of each catalogue, those that were taken.
     """
 
-    descriptor: ClassVar[ServiceDescriptor] = _DESCRIPTOR
+    descriptor: ClassVar[ServiceDescriptor] = explanation_pb2.DESCRIPTOR.services_by_name["Explanation"]
 
     def __init__(self, explanations: Callable[[], Sequence[Explanation]]) -> None:
         self._explanations = explanations
@@ -69,68 +77,40 @@ class DaemonExplanations:
 def ask_explanations(
     endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
 ) -> tuple[DaemonExplanations, ...]:
-    """Ask all daemons at the same time; takes ``timeout_s`` at most.
+    """Ask all daemons to explain themselves; see `ask_all`."""
 
-    Parameters
-    ----------
-    endpoints : sequence of str
-        ``tcp://host:port`` each.
-    timeout_s : float
-        How long to wait for an answer.
-    security : ClientSecurity, optional
-        The keys, if the daemons use encryption.
-    """
-    answers = ask_all(endpoints, _INQUIRY, timeout_s=timeout_s, security=security)
-    return tuple(
-        DaemonExplanations(endpoint, error=str(answer))
-        if isinstance(answer, NearsightError)
-        else DaemonExplanations(endpoint, answer)
-        for endpoint, answer in zip(endpoints, answers, strict=True)
+    def read(endpoint: str, response: ExplainResponse) -> DaemonExplanations:
+        return DaemonExplanations(endpoint, tuple(map(explanation_from_proto, response.decisions)))
+
+    return ask_all(
+        endpoints,
+        ExplanationService.descriptor.methods_by_name["Explain"],
+        ExplainRequest(),
+        read,
+        lambda endpoint, error: DaemonExplanations(endpoint, error=str(error)),
+        timeout_s=timeout_s,
+        security=security,
     )
-
-
-def _decisions(response: ExplainResponse) -> tuple[Explanation, ...]:
-    return tuple(explanation_from_proto(one) for one in response.decisions)
-
-
-_INQUIRY = Inquiry(
-    CLIENT_ID, _DESCRIPTOR.methods_by_name["Explain"], ExplainRequest(), ExplainResponse, _decisions
-)
 
 
 def table_of(explanation: Explanation) -> list[tuple[str, ...]]:
     """One row per point, by size and features, the chosen one marked: see `TABLE_COLUMNS`."""
+    chosen = explanation.chosen
     points = sorted(
-        [(one, False) for one in explanation.alternatives] + [(explanation.chosen, True)],
+        [(terms, False) for terms in explanation.alternatives] + [(chosen, True)],
         key=lambda point: (point[0].features, point[0].k),
     )
-    return [_row(one, chosen=chosen, than_ms=explanation.chosen.expected_ms) for one, chosen in points]
-
-
-TABLE_COLUMNS = (
-    "",
-    "k",
-    "features",
-    "lookup ms",
-    "recall",
-    "P(cached)",
-    "miss ms",
-    "expected ms",
-    "costs more",
-)
-"""Headings of `table_of`."""
-
-
-def _row(terms: LatencyTerms, *, chosen: bool, than_ms: float) -> tuple[str, ...]:
-    more_ms = terms.expected_ms - than_ms
-    return (
-        "chosen" if chosen else "",
-        str(terms.k),
-        str(terms.features or "-"),
-        f"{terms.lookup_ms:.2f}",
-        f"{terms.recall:.3f}",
-        f"{terms.cached_probability:.3f}",
-        f"{terms.miss_ms:.1f}",
-        f"{terms.expected_ms:.2f}",
-        "" if chosen else f"{more_ms:+.2f} ms",
-    )
+    return [
+        (
+            "chosen" if is_chosen else "",
+            str(terms.k),
+            str(terms.features or "-"),
+            f"{terms.lookup_ms:.2f}",
+            f"{terms.recall:.3f}",
+            f"{terms.cached_probability:.3f}",
+            f"{terms.miss_ms:.1f}",
+            f"{terms.expected_ms:.2f}",
+            "" if is_chosen else f"{terms.expected_ms - chosen.expected_ms:+.2f} ms",
+        )
+        for terms, is_chosen in points
+    ]

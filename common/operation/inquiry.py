@@ -5,89 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.errors import InvalidMessage, NearsightError
+from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.client import Channel, Reply
 from nearsight.common.rpc.security import ClientSecurity
 
-M = TypeVar("M", bound=Message)
+CLIENT_ID = "nearsight-inquiry"
 A = TypeVar("A")
-
-
-@dataclass(frozen=True, slots=True)
-class Inquiry(Generic[M, A]):
-    """What is asked, and what an answer means.
-
-    Attributes
-    ----------
-    client_id : str
-        Who asks.
-    method : MethodDescriptor
-        The rpc.
-    request : Message
-        Its request.
-    response : type of Message
-        Its response.
-    read : callable
-        Makes a value of a response; may raise `NearsightError`.
-    """
-
-    client_id: str
-    method: MethodDescriptor
-    request: Message
-    response: type[M]
-    read: Callable[[M], A]
 
 
 def ask_all(
     endpoints: Sequence[str],
-    inquiry: Inquiry[M, A],
+    method: MethodDescriptor,
+    request: Message,
+    read: Callable[[str, Any], A],
+    failed: Callable[[str, NearsightError], A],
     *,
     timeout_s: float,
     security: ClientSecurity | None = None,
-) -> tuple[A | NearsightError, ...]:
+) -> tuple[A, ...]:
     """Ask all daemons at the same time; takes ``timeout_s`` at most.
 
     Parameters
     ----------
     endpoints : sequence of str
         ``tcp://host:port`` each.
-    inquiry : Inquiry
-        The question.
+    method : MethodDescriptor
+        The rpc.
+    request : Message
+        Its request.
+    read, failed : callable
+        Make a value of an endpoint and its response, or of an endpoint and why it gave none. ``read`` may
+        raise `NearsightError` itself.
     timeout_s : float
         How long to wait for an answer.
     security : ClientSecurity, optional
         The keys, if the daemons use encryption.
-
-    Returns
-    -------
-    tuple
-        One answer per endpoint, or why there was none.
     """
-    with ExitStack() as open_channels:
-        pending = []
+
+    def value_of(endpoint: str, reply: Future[Reply]) -> A:
+        try:
+            return read(endpoint, reply.result().message)
+        except NearsightError as error:
+            return failed(endpoint, error)
+
+    with ExitStack() as stack:
+        replies = []
         for endpoint in endpoints:
-            channel = open_channels.enter_context(
-                Channel(endpoint, client_id=inquiry.client_id, security=security)
-            )
-            pending.append(channel.call(inquiry.method, inquiry.request, timeout_s=timeout_s))
-        answers: list[A | NearsightError] = []
-        for endpoint, reply in zip(endpoints, pending, strict=True):
-            answer = _answer(endpoint, reply, inquiry)
-            answers.append(answer)
-        return tuple(answers)
-
-
-def _answer(endpoint: str, reply: Future[Reply], inquiry: Inquiry[M, A]) -> A | NearsightError:
-    try:
-        message = reply.result().message
-        if not isinstance(message, inquiry.response):
-            raise InvalidMessage(f"{endpoint} answered with a {message.DESCRIPTOR.name}")
-        return inquiry.read(message)
-    except NearsightError as error:
-        return error
+            channel = stack.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=security))
+            replies.append(channel.call(method, request, timeout_s=timeout_s))
+        return tuple(map(value_of, endpoints, replies))

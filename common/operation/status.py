@@ -1,119 +1,21 @@
-"""How daemons are, asked over the same calls that serve requests."""
+"""How daemons are: the health service that every daemon has, and asking several daemons for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import NearsightError
-from nearsight.common.operation.inquiry import Inquiry, ask_all
+from nearsight.common.operation.inquiry import ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import health_pb2
 from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
 
-CLIENT_ID = "nearsight-status"
 _UNITS = ("B", "kB", "MB", "GB")
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonStatus:
-    """What one daemon said about itself, or why it said nothing.
-
-    Parameters
-    ----------
-    endpoint : str
-        As asked.
-    ready : bool
-        Whether it answers requests now.
-    daemon, version : str
-        Empty if there was no answer.
-    uptime_s : float
-        Seconds since its start.
-    details : tuple of pairs
-        Facts for a person, in display order.
-    error : str
-        Why there was no answer; empty if there was one.
-    """
-
-    endpoint: str
-    ready: bool = False
-    daemon: str = ""
-    version: str = ""
-    uptime_s: float = 0.0
-    details: tuple[tuple[str, str], ...] = ()
-    error: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        """The fields, with the details as a mapping."""
-        return asdict(self) | {"details": dict(self.details)}
-
-
-def ask_status(
-    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
-) -> tuple[DaemonStatus, ...]:
-    """Ask all daemons at the same time; takes ``timeout_s`` at most.
-
-    Parameters
-    ----------
-    endpoints : sequence of str
-        ``tcp://host:port`` each.
-    timeout_s : float
-        How long to wait for an answer.
-    security : ClientSecurity, optional
-        The keys, if the daemons use encryption.
-    """
-    answers = ask_all(endpoints, _INQUIRY, timeout_s=timeout_s, security=security)
-    return tuple(
-        DaemonStatus(endpoint, error=str(answer))
-        if isinstance(answer, NearsightError)
-        else replace(answer, endpoint=endpoint)
-        for endpoint, answer in zip(endpoints, answers, strict=True)
-    )
-
-
-def _status(health: HealthResponse) -> DaemonStatus:
-    return DaemonStatus(
-        "",
-        ready=health.ready,
-        daemon=health.daemon,
-        version=health.version,
-        uptime_s=health.uptime_s,
-        details=tuple((detail.name, detail.value) for detail in health.details),
-    )
-
-
-_INQUIRY = Inquiry(
-    CLIENT_ID,
-    health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name["Check"],
-    HealthRequest(),
-    HealthResponse,
-    _status,
-)
-
-
-def format_duration(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{int(seconds)} s"
-
-
-def format_bytes(count: int) -> str:
-    """``812 B``, ``3.4 kB``, ``12.0 MB``."""
-    value = float(count)
-    for unit in _UNITS[:-1]:
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} {_UNITS[-1]}"
 
 
 class HealthService(Service):
@@ -152,12 +54,86 @@ class HealthService(Service):
         self._clock = clock
         self._started_s = clock.monotonic()
 
-    def check(self, request: health_pb2.HealthRequest, context: CallContext) -> health_pb2.HealthResponse:  # noqa: ARG002
+    def check(self, request: HealthRequest, context: CallContext) -> HealthResponse:
         """The state of the daemon."""
-        return health_pb2.HealthResponse(
+        del request, context
+        return HealthResponse(
             daemon=self._daemon,
             version=self._version,
             ready=self._ready(),
             uptime_s=self._clock.monotonic() - self._started_s,
             details=[health_pb2.Detail(name=name, value=value) for name, value in self._details()],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """What one daemon said about itself, or why it said nothing.
+
+    Parameters
+    ----------
+    endpoint : str
+        As asked.
+    ready : bool
+        Whether it answers requests now.
+    daemon, version : str
+        Empty if there was no answer.
+    uptime_s : float
+        Seconds since its start.
+    details : tuple of pairs
+        Facts for a person, in display order.
+    error : str
+        Why there was no answer; empty if there was one.
+    """
+
+    endpoint: str
+    ready: bool = False
+    daemon: str = ""
+    version: str = ""
+    uptime_s: float = 0.0
+    details: tuple[tuple[str, str], ...] = ()
+    error: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """The fields, with the details as a mapping."""
+        return asdict(self) | {"details": dict(self.details)}
+
+
+def ask_status(
+    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
+) -> tuple[DaemonStatus, ...]:
+    """Ask all daemons how they are; see `ask_all`."""
+
+    def read(endpoint: str, health: HealthResponse) -> DaemonStatus:
+        details = tuple((detail.name, detail.value) for detail in health.details)
+        return DaemonStatus(endpoint, health.ready, health.daemon, health.version, health.uptime_s, details)
+
+    return ask_all(
+        endpoints,
+        HealthService.descriptor.methods_by_name["Check"],
+        HealthRequest(),
+        read,
+        lambda endpoint, error: DaemonStatus(endpoint, error=str(error)),
+        timeout_s=timeout_s,
+        security=security,
+    )
+
+
+def format_duration(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{int(seconds)} s"
+
+
+def format_bytes(count: int) -> str:
+    """``812 B``, ``3.4 kB``, ``12.0 MB``."""
+    value = float(count)
+    for unit in _UNITS[:-1]:
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} {_UNITS[-1]}"

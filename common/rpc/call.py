@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
-from typing import Generic, Protocol, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -18,7 +19,6 @@ from nearsight.common.rpc.pending_calls import PendingCall
 from nearsight.protos import rpc_pb2
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class CallNames(TypedDict, total=False):
@@ -64,16 +64,6 @@ class Reply:
     hops: tuple[Hop, ...]
     sent_bytes: int
     received_bytes: int
-
-
-class Outcome(Protocol[T_contra]):
-    """What takes the outcome of a call, once: a ``Future`` or a `Waiter`."""
-
-    def set_result(self, result: T_contra, /) -> None:
-        """The call succeeded."""
-
-    def set_exception(self, exception: BaseException | None, /) -> None:
-        """The call failed."""
 
 
 class Waiter(Generic[T]):
@@ -153,7 +143,7 @@ class Outgoing(PendingCall):
         Larger requests are refused.
     deadline_s : float
         When it ends in any case.
-    outcome : Outcome
+    outcome : Future or Waiter
         Takes the reply or the error.
 
     Raises
@@ -171,7 +161,7 @@ class Outgoing(PendingCall):
         names: CallNames,
         limit_bytes: int,
         deadline_s: float,
-        outcome: Outcome[Reply],
+        outcome: Future[Reply] | Waiter[Reply],
     ) -> None:
         super().__init__(0, deadline_s, remote.idempotent)
         if type(request) is not remote.request_class:

@@ -23,13 +23,13 @@ from google.protobuf.message import Message
 from nearsight.common.clock import SYSTEM_CLOCK, Clock, clamp_s
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.call import CallNames, Outcome, Outgoing, Reply, Waiter, remote_method
+from nearsight.common.rpc.call import CallNames, Outgoing, Reply, Waiter, remote_method
 from nearsight.common.rpc.envelope import Hop, Response, decode_response, salvage_request_id
 from nearsight.common.rpc.pending_calls import Action, Connect, PendingCalls, Send
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import python_name
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import Change, ConnectionEvent, Transport, ZmqTransport
+from nearsight.common.rpc.transport import Change, ConnectionEvent, Transport
 
 __all__ = ["Channel", "ChannelSettings", "Hop", "Reply", "Stub"]
 
@@ -56,7 +56,7 @@ class Channel:
     clock : Clock
         Time of deadlines.
     transport : Transport or None
-        Carries the frames; by default ZeroMQ to ``endpoint``.
+        Carries the frames; by default to ``endpoint``. Tests give one without sockets.
     rng : random.Random or None
         Jitter of retries; by default seeded by the system.
 
@@ -82,7 +82,7 @@ class Channel:
         self._settings = settings or ChannelSettings()
         self._clock = clock
         self._log = get_logger("rpc.channel")
-        self._transport: Transport = transport or ZmqTransport(endpoint, self._settings, security)
+        self._transport = transport or Transport(endpoint, self._settings, security)
         self._lock = threading.Lock()
         self._pending: PendingCalls[Outgoing] = PendingCalls(endpoint, self._settings, rng or random.Random())
         self._last_id = 0
@@ -167,7 +167,7 @@ class Channel:
         request: Message,
         names: CallNames,
         timeout_s: float,
-        outcome: Outcome[Reply],
+        outcome: Future[Reply] | Waiter[Reply],
         *,
         waits: bool,
     ) -> bool:

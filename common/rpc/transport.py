@@ -1,6 +1,6 @@
-"""What carries the frames of a channel: the interface, and ZeroMQ behind it.
+"""Carries the frames of a channel over ZeroMQ: connections one after the other, and the wait for them.
 
-A ZeroMQ socket serves a single connection and is then thrown away. What is still on its way when a connection
+A socket serves a single connection and is then thrown away. What is still on its way when a connection
 ends can so never be taken for an answer on the next one, and nothing is sent to a server that is not there.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import zmq
@@ -64,48 +63,10 @@ class ConnectionEvent:
     error: NearsightError | None = None
 
 
-class Transport(Protocol):
-    """Carries frames to one server; all but waits and wakes is called under the channel's lock."""
+class Transport:
+    """Carries frames to one server: a DEALER socket that connects once, and its monitor.
 
-    def connect(self) -> None:
-        """Begin one attempt to connect, in place of the connection that there was."""
-
-    def disconnect(self) -> None:
-        """Drop the connection, if any."""
-
-    def changes(self) -> list[ConnectionEvent]:
-        """What happened to the connection, up to the change that ended it."""
-
-    def send(self, frames: Sequence[Buffer]) -> bool:
-        """Send a message; False if there is no room or no connection now."""
-
-    def receive(self, limit: int) -> list[list[Buffer]]:
-        """The messages that have arrived, about ``limit`` at most; fewer than that means all."""
-
-    def has_arrivals(self) -> bool:
-        """Whether a message waits that no wait will report, because sending consumed its signal."""
-
-    def wait(self, timeout_s: float, *, arrivals: bool) -> None:
-        """Wait for changes, `wake` and, unless a caller drives, arrivals; one thread does."""
-
-    def wake(self) -> None:
-        """Interrupt `wait`; any thread may."""
-
-    def can_drive(self) -> bool:
-        """Whether a caller may wait for arrivals on the connection that there is."""
-
-    def drive(self, timeout_s: float) -> bool:
-        """Wait for arrivals, in a caller; False if it was interrupted. One caller does at a time."""
-
-    def wake_driver(self) -> None:
-        """Interrupt `drive`; any thread may."""
-
-    def close(self) -> None:
-        """Give everything back."""
-
-
-class ZmqTransport:
-    """The `Transport` to a server elsewhere: a DEALER socket that connects once, and its monitor.
+    All but waits and wakes is called under the channel's lock.
 
     Parameters
     ----------
@@ -172,11 +133,11 @@ class ZmqTransport:
         return True
 
     def has_arrivals(self) -> bool:
-        """Whether a message waits; sending may have consumed the signal of its arrival."""
+        """Whether a message waits that no wait will report, because sending consumed its signal."""
         return self._socket is not None and has_message(self._socket)
 
     def receive(self, limit: int) -> list[list[Buffer]]:
-        """The messages that have arrived, ``limit`` at most; fewer than that means all."""
+        """The messages that have arrived, about ``limit`` at most; fewer than that means all."""
         messages: list[list[Buffer]] = []
         while self._socket is not None and len(messages) < limit:
             received = receive_message(self._socket)
@@ -197,22 +158,22 @@ class ZmqTransport:
         return found
 
     def wait(self, timeout_s: float, *, arrivals: bool) -> None:
-        """Wait for changes, `wake` and, if asked to, arrivals."""
+        """Wait for changes, `wake` and, unless a caller drives, arrivals; one thread does."""
         poller = self._all if arrivals else self._changes_only
         for fileno, _ in poller.poll(timeout_s * 1000.0 + 0.5):
             if fileno == self._waker.fileno():
                 self._waker.clear()
 
     def wake(self) -> None:
-        """Interrupt `wait`."""
+        """Interrupt `wait`; any thread may."""
         self._waker.wake()
 
     def can_drive(self) -> bool:
-        """Whether there is a connection to wait on."""
+        """Whether a caller may wait for arrivals on the connection that there is."""
         return self._driver is not None
 
     def drive(self, timeout_s: float) -> bool:
-        """Wait for arrivals; False if `wake_driver` interrupted it or the connection is gone."""
+        """Wait for arrivals, in one caller; False if `wake_driver` interrupts or the connection is gone."""
         poller = self._driver
         if poller is None:
             return False
@@ -225,7 +186,7 @@ class ZmqTransport:
         return True
 
     def wake_driver(self) -> None:
-        """Interrupt `drive`."""
+        """Interrupt `drive`; any thread may."""
         self._driver_waker.wake()
 
     def close(self) -> None:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.errors import InvalidMessage, NearsightError, NotFound
-from nearsight.common.operation.inquiry import Inquiry, ask_all
+from nearsight.common.errors import InvalidMessage, NotFound
+from nearsight.common.operation.inquiry import ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.beacons import BeaconCounts
@@ -214,33 +214,15 @@ class DevicePeers:
 def ask_peers(
     endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
 ) -> tuple[DevicePeers, ...]:
-    """Ask all device daemons at the same time; takes ``timeout_s`` at most.
-
-    Parameters
-    ----------
-    endpoints : sequence of str
-        ``tcp://host:port`` each, where applications connect.
-    timeout_s : float
-        How long to wait for an answer.
-    security : ClientSecurity, optional
-        The keys, if the daemons use encryption.
-    """
-    answers = ask_all(endpoints, _INQUIRY, timeout_s=timeout_s, security=security)
-    return tuple(map(_device_peers, endpoints, answers))
-
-
-def _device_peers(endpoint: str, answer: PeersReport | NearsightError) -> DevicePeers:
-    if isinstance(answer, NotFound):
-        return DevicePeers(endpoint, error=OFF)
-    if isinstance(answer, NearsightError):
-        return DevicePeers(endpoint, error=str(answer))
-    return DevicePeers(endpoint, answer)
-
-
-_INQUIRY = Inquiry(
-    "nearsight-peers",
-    peers_pb2.DESCRIPTOR.services_by_name["PeerReports"].methods_by_name["GetPeers"],
-    peers_pb2.GetPeersRequest(),
-    peers_pb2.PeersReport,
-    report_from_proto,
-)
+    """Ask all device daemons, at the endpoints where applications connect; see `ask_all`."""
+    return ask_all(
+        endpoints,
+        peers_pb2.DESCRIPTOR.services_by_name["PeerReports"].methods_by_name["GetPeers"],
+        peers_pb2.GetPeersRequest(),
+        lambda endpoint, response: DevicePeers(endpoint, report_from_proto(response)),
+        lambda endpoint, error: DevicePeers(
+            endpoint, error=OFF if isinstance(error, NotFound) else str(error)
+        ),
+        timeout_s=timeout_s,
+        security=security,
+    )

@@ -14,12 +14,12 @@ from google.protobuf.descriptor import ServiceDescriptor
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.envelope import Buffer, Response, decode_response
-from nearsight.common.rpc.inprocess import in_process_channel
 from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ChannelSettings, ServerSettings
 from nearsight.protos import echo_pb2, recognition_pb2, rpc_pb2
+from support.inprocess import in_process_channel
 
 ECHO = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
 RECOGNITION = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.clock import ManualClock
 from nearsight.common.operation.status import HealthService, ask_status, format_bytes, format_duration
+from nearsight.common.rpc.client import Stub
 from nearsight.common.rpc.security import ServerSecurity, allow_client, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.protos import health_pb2
+from support.inprocess import in_process_channel
+from support.rpc import ECHO, Gate, ScriptedEcho, serving
+from support.rpc import text as echo_text
 
 
 @contextmanager
@@ -98,3 +104,35 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 )
 def test_bytes_are_short(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+def test_health_tells_what_a_daemon_is_and_does() -> None:
+    clock = ManualClock()
+    health = HealthService(
+        "edge", "1.2", lambda: False, lambda: [("objects", "44"), ("k", "12")], clock=clock
+    )
+    clock.advance(5.0)
+    with serving(health) as server, in_process_channel(server, client_id="test") as channel:
+        answer = (
+            Stub(channel, HealthService.descriptor).check(health_pb2.HealthRequest(), timeout_s=5).message
+        )
+    assert (answer.daemon, answer.version, answer.ready, answer.uptime_s) == ("edge", "1.2", False, 5.0)
+    assert [(d.name, d.value) for d in answer.details] == [("objects", "44"), ("k", "12")]
+
+
+def test_health_is_answered_while_every_worker_is_busy_and_the_queue_full() -> None:
+    gate = Gate()
+    health = HealthService("cloud", "1", lambda: True)
+    with (
+        serving(ScriptedEcho(gate), health, workers=1, queue_limit=1, listen="tcp://127.0.0.1:0") as server,
+        in_process_channel(server, client_id="test") as channel,
+    ):
+        echo = Stub(channel, ECHO).echo
+        busy = [echo.future(echo_text(), timeout_s=20)]
+        assert gate.entered.acquire(timeout=10)
+        busy.append(echo.future(echo_text(), timeout_s=20))
+        stub = Stub(channel, HealthService.descriptor)
+        assert stub.check(health_pb2.HealthRequest(), timeout_s=5).message.ready
+        gate.open.set()
+        for future in busy:
+            future.result(10)

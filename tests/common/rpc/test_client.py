@@ -14,10 +14,10 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.common.rpc.inprocess import INPROC, InProcessTransport
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.transport import ConnectionEvent
 from nearsight.protos import echo_pb2, rpc_pb2
+from support.inprocess import INPROC, InProcessTransport
 from support.rpc import ECHO, Gate, ScriptedEcho, echo_stub, serving, text
 from support.waiting import wait_until
 

@@ -1,7 +1,7 @@
 """Joins the real client to the real server in one process, without sockets.
 
 Frames go through the same encoding, decoding, queues, workers and deadlines as on a network; only ZeroMQ is
-left out. For tests, and for a device that serves its own process.
+left out.
 """
 
 from __future__ import annotations
@@ -16,19 +16,13 @@ from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import Change, ConnectionEvent
+from nearsight.common.rpc.transport import Change, ConnectionEvent, Transport
 
 INPROC = "inproc://in-process"
 
 
-class InProcessTransport:
-    """The `Transport` to a server of this process.
-
-    Parameters
-    ----------
-    server : RpcServer
-        Started; any address, ``inproc://name`` for none at all.
-    """
+class InProcessTransport(Transport):
+    """The transport to a server of this process, which is started, with any address."""
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
@@ -40,7 +34,6 @@ class InProcessTransport:
         self._connected = False
 
     def connect(self) -> None:
-        """Connect; succeeds while the server serves."""
         self._epoch += 1
         self._connected = self._server.serving
         error = None if self._connected else Unavailable("the server is not serving")
@@ -48,7 +41,6 @@ class InProcessTransport:
             self._changes.append(ConnectionEvent(Change.REFUSED if error else Change.UP, error))
 
     def disconnect(self) -> None:
-        """Drop the connection; answers that are on their way are lost."""
         with self._lock:
             self._epoch += 1
             self._connected = False
@@ -62,7 +54,6 @@ class InProcessTransport:
         self.wake()
 
     def send(self, frames: Sequence[Buffer]) -> bool:
-        """Hand a message to the server."""
         if not self._connected:
             return False
         epoch = self._epoch
@@ -76,44 +67,33 @@ class InProcessTransport:
         self._server.submit(list(frames), reply, peer=(id(self), epoch))
         return True
 
-    def receive(self, limit: int) -> list[list[Buffer]]:  # noqa: ARG002
-        """The messages that have arrived."""
+    def receive(self, limit: int) -> list[list[Buffer]]:
         with self._lock:
             arrived, self._arrived = self._arrived, []
         return arrived
 
     def changes(self) -> list[ConnectionEvent]:
-        """What happened to the connection."""
         with self._lock:
             changes, self._changes = self._changes, []
         return changes
 
     def has_arrivals(self) -> bool:
-        """Never: each arrival wakes."""
-        return False
+        return False  # each arrival wakes
 
     def can_drive(self) -> bool:
-        """No: there is nothing to poll."""
-        return False
-
-    def drive(self, timeout_s: float) -> bool:  # noqa: ARG002
-        """Not offered."""
-        return False
+        return False  # there is nothing to poll
 
     def wake_driver(self) -> None:
-        """Nobody drives."""
+        pass
 
-    def wait(self, timeout_s: float, *, arrivals: bool) -> None:  # noqa: ARG002
-        """Wait for `wake`, which arrivals and changes do too."""
+    def wait(self, timeout_s: float, *, arrivals: bool) -> None:
         self._woken.wait(timeout_s)
         self._woken.clear()
 
     def wake(self) -> None:
-        """Interrupt `wait`."""
         self._woken.set()
 
     def close(self) -> None:
-        """Drop the connection."""
         self.disconnect()
 
 
