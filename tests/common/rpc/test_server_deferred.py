@@ -1,5 +1,6 @@
 """Handlers that promise their answer."""
 
+import copy
 from concurrent.futures import Future
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_a_deferred_answer_that_never_comes_ends_at_the_deadline() -> None:
 )
 def test_a_deferred_failure_reaches_the_caller(error: Exception, expected: type[Exception]) -> None:
     promised: Future[Any] = Future()
-    promised.set_exception(error)
+    promised.set_exception(copy.copy(error))
     with (
         serving(ScriptedEcho(lambda *_: promised)) as server,
         echo_stub(server) as stub,

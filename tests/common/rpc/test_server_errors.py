@@ -1,5 +1,6 @@
 """What is wrong with a request, a handler or a response, and who is told."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ def test_a_damaged_request_is_answered_and_never_as_a_bug(message: bytes, positi
 )
 def test_an_error_of_the_handler_reaches_the_caller_whole(error: Exception) -> None:
     def fail(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
-        raise error
+        raise copy.copy(error)  # the traceback of the parameter itself would keep the server
 
     with serving(ScriptedEcho(fail)) as server, echo_stub(server) as stub:
         with pytest.raises(type(error)) as caught:
@@ -117,7 +118,7 @@ def test_a_bug_stays_in_the_log_and_the_server_goes_on(
 ) -> None:
     def fail(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
         if request.text == "bug":
-            raise bug
+            raise copy.copy(bug)
         return give_back(request, context)
 
     with serving(ScriptedEcho(fail)) as server, echo_stub(server) as stub:
