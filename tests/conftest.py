@@ -3,11 +3,12 @@
 Hypothesis judges laws, not speed: on a busy machine an example may take its time.
 """
 
+import io
 import multiprocessing.resource_tracker
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 import structlog
@@ -28,11 +29,8 @@ settings.load_profile("nearsight")
 class _LoggerOfTests(structlog.PrintLogger):
     """Drops the lines that a thread prints between two phases of a test, when nothing captures them."""
 
-    def __init__(self, file: object = None) -> None:
-        super().__init__(_NOWHERE if file is sys.__stderr__ else file)  # type: ignore[arg-type]
-
-
-_NOWHERE = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the tests run
+    def __init__(self, file: TextIO | None = None) -> None:
+        super().__init__(io.StringIO() if file is sys.__stderr__ else file)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -125,8 +125,11 @@ class RpcServer:
         self._deferred: dict[int, ServedCall] = {}
         self._refresh_at_s = -math.inf
         self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run, self._fail)
-        self._own_pool = WorkerPool("own-worker", 1, settings, clock, self._run, self._fail)
-        self._pools = [self._pool, *([self._own_pool] if self._dispatcher.wants_own_worker else [])]
+        self._own_pool = self._pool
+        self._pools = [self._pool]
+        if self._dispatcher.wants_own_worker:
+            self._own_pool = WorkerPool("own-worker", 1, settings, clock, self._run, self._fail)
+            self._pools.append(self._own_pool)
         self._timekeeper = Timekeeper(self._look_after_times)
         self._listener: Listener | None = None
         self._started = False
@@ -246,7 +249,7 @@ class RpcServer:
             for frames, key in arrived:
                 identity = bytes(frames.pop(0))
                 pool = self._accept(frames, partial(listener.send, identity), identity, key)
-                if pool is self._own_pool:  # the pool that receives looks into its own queue next
+                if pool is not self._pool:  # the pool that receives looks into its own queue next
                     pool.signal()
             more = len(arrived) == BATCH
             if more:  # this thread goes on receiving; others may begin to serve

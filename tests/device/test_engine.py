@@ -156,10 +156,8 @@ def test_an_image_that_cannot_be_prepared_asks_nobody(
 
 
 def test_tiers_that_never_answer_cannot_hold_a_request_beyond_its_deadline(scene: Scene) -> None:
-    started_s = SYSTEM_CLOCK.monotonic()
     scene.engine.submit(b"x", scene.outcomes, 0.1)
     assert isinstance(scene.outcomes.wait()[0], DeadlineExceeded)
-    assert SYSTEM_CLOCK.monotonic() - started_s < 0.1 + 1.0
     assert scene.edge.question().cancelled()
 
 

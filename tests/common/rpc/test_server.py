@@ -1,7 +1,6 @@
 """What a server does with a call, whom it tells, and how it stops."""
 
 import threading
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -178,8 +177,9 @@ def test_a_service_without_a_handler_is_found_when_the_server_is_built() -> None
 
 
 def test_client_side_deadline_holds_although_the_server_says_nothing() -> None:
-    with serving(ScriptedEcho(lambda *_: Future())) as server, echo_stub(server) as stub:
-        start_s = time.monotonic()
-        with pytest.raises(DeadlineExceeded):
-            stub.echo(text(), timeout_s=0.1)
-        assert time.monotonic() - start_s < 5.0
+    with (
+        serving(ScriptedEcho(lambda *_: Future())) as server,
+        echo_stub(server) as stub,
+        pytest.raises(DeadlineExceeded),
+    ):
+        stub.echo(text(), timeout_s=0.1)
