@@ -249,7 +249,7 @@ class RpcServer:
             for frames, key in arrived:
                 identity = bytes(frames.pop(0))
                 pool = self._accept(frames, partial(listener.send, identity), identity, key)
-                if pool is not self._pool:  # the pool that receives looks into its own queue next
+                if pool not in (None, self._pool):  # the pool that receives looks into its own queue next
                     pool.signal()
             more = len(arrived) == BATCH
             if more:  # this thread goes on receiving; others may begin to serve
