@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -150,13 +151,13 @@ class _Recognition(Service):
         cloud.seconds_left.append(context.deadline.remaining_s())
         assert cloud.gate.wait(20)
         if cloud.recognize_error is not None:
-            raise cloud.recognize_error
+            raise copy.copy(cloud.recognize_error)
         if context.catalogue != CATALOGUE or cloud.hidden:
             raise NotFound(f"there is no catalogue {context.catalogue!r}")
         if request.HasField("image"):
             assert cloud.image_gate.wait(20)
             if cloud.image_error is not None:
-                raise cloud.image_error
+                raise copy.copy(cloud.image_error)
             features = features_of(bytes(context.blobs[0]))
         else:
             features = features_from_proto(request.features, context.blobs)
@@ -204,7 +205,7 @@ class _Catalogue(Service):
             if name in cloud.silent:
                 return Future()
             if name in cloud.fetch_errors:
-                raise cloud.fetch_errors[name]
+                raise copy.copy(cloud.fetch_errors[name])
         response = pb.GetObjectModelsResponse(revision=cloud.revision)
         for name in asked:
             model = cloud.handed_out.get(name) or cloud.recognizer.models.get(name)

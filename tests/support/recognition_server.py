@@ -6,6 +6,7 @@ Run as a program it prints its endpoint and serves until it is killed:
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import threading
@@ -78,7 +79,7 @@ def failing(error: Exception) -> Answer:
     """Answer with an error."""
 
     def answer() -> RecognizeResponse:
-        raise error
+        raise copy.copy(error)
 
     return answer
 
