@@ -1,4 +1,4 @@
-"""Rows of a figure as they stand in a file, with a p50 that a test chooses."""
+"""Rows of a figure as they stand in a file, with a p50 that a test chooses; machines without measuring."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Callable
 
 from nearsight.experiments.rig.rows import RECOGNIZED, RequestRow
 from nearsight.experiments.studies.cachier.scale.configurations import ORDER
+from nearsight.experiments.studies.cachier.scale.machines import Machines
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
+from nearsight.experiments.studies.cachier.scale.photos import PhotoKind
 from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, session_row
+from nearsight.experiments.twin.cost_model import CostModel
+from nearsight.experiments.twin.session import Hardware
 
+ASSUMED = CostModel.assumed()
+MACHINES = Machines(ASSUMED, Hardware(), PhotoKind.of(ASSUMED), "built-in")
 P50 = Callable[[OperatingPoint, str], float]
 
 

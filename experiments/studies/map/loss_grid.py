@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Any
 
 from nearsight.experiments.framework.experiment import Cell, RunOptions
 from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
@@ -92,16 +91,7 @@ class Grid:
         first = [(point, 1) for point in self.points]
         again = [(point, run) for run in range(2, self.runs + 1) for point in self.repeated]
         return tuple(
-            Cell(
-                f"{point.key}-run{run}",
-                {
-                    "visitors": point.visitors,
-                    "sections": point.sections,
-                    "classes": point.classes,
-                    "network": point.network,
-                    "run": run,
-                },
-            )
+            Cell(f"{point.key}-run{run}", {**point.parameters(), "run": run})
             for point, run in (*first, *again)
         )
 
@@ -128,9 +118,3 @@ def grid_of(options: RunOptions) -> Grid:
         crowd=120,
         processes=os.cpu_count() or 1,
     )
-
-
-def point_of(values: Mapping[str, Any]) -> OperatingPoint:
-    """The point of a cell or row."""
-    visitors, sections, classes = (int(values[name]) for name in ("visitors", "sections", "classes"))
-    return OperatingPoint(visitors, sections, classes, str(values["network"]))

@@ -11,7 +11,7 @@ A region is put into words by a shallow decision tree (`loss_regions`); the numb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,10 +30,10 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.machines import machines_of
-from nearsight.experiments.studies.cachier.scale.plan import TESTBED
+from nearsight.experiments.studies.cachier.scale.operating_point import TESTBED, Amount, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.scale_figure import with_machines, world_of
 from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
-from nearsight.experiments.studies.map.loss_grid import MACHINES, grid_of, point_of
+from nearsight.experiments.studies.map.loss_grid import MACHINES, grid_of
 from nearsight.experiments.studies.map.loss_regions import regions_of
 from nearsight.experiments.studies.map.losses import METRICS, SIMPLER, Loss, Metric, Place, digits, losses_of
 from nearsight.experiments.twin.session import ADAPTIVE, COOPERATIVE
@@ -72,15 +72,12 @@ class Figure(Experiment):
         rows: list[Row] = []
         for name in grid.machines:
             played = play_on_twin(
-                point_of(cell.parameters),
+                OperatingPoint.of(cell.parameters),
                 CONFIGURATIONS,
                 int(cell.parameters["run"]),
-                machines.costs,
-                MACHINES[name].of(machines.hardware),
-                seed=options.seed,
-                seconds=grid.seconds,
-                photos=machines.photos,
-                crowd=grid.crowd,
+                replace(machines, hardware=MACHINES[name].of(machines.hardware)),
+                options.seed,
+                Amount(1, grid.seconds, crowd=grid.crowd),
             )
             rows.extend({"machines": name, **row} for row in played)
         return rows

@@ -19,9 +19,8 @@ import xxhash
 from nearsight.common.errors import CorruptStore, NotFound
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.studies.cachier.edge_profile import ProfileAmount, measure_edge
-from nearsight.experiments.studies.cachier.scale.photo_kind import PhotoKind
-from nearsight.experiments.studies.cachier.scale.photo_sample import EDGE_OBJECTS, mark_of
-from nearsight.experiments.studies.cachier.scale.plan import AS_TESTBED, PAPER
+from nearsight.experiments.studies.cachier.scale.operating_point import AS_TESTBED, PAPER
+from nearsight.experiments.studies.cachier.scale.photos import EDGE_OBJECTS, PhotoKind, mark_of, measure_kind
 from nearsight.experiments.twin.cost_model import CostModel, lookups_ms
 from nearsight.experiments.twin.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_BYTES, paper_costs
 from nearsight.experiments.twin.session import Hardware
@@ -77,17 +76,14 @@ def machines_of(options: RunOptions) -> Machines:
     """
     if options.costs == PAPER:
         return paper_machines()
-    hardware = _this_machine() if options.costs == AS_TESTBED else HARDWARE
+    cores = os.cpu_count() or 1
+    shared = Hardware(cloud=cores, edge=_EDGE_WORKERS, shared=cores)
+    hardware = shared if options.costs == AS_TESTBED else HARDWARE
     if options.smoke:
         costs = CostModel.assumed()
         return Machines(costs, hardware, PhotoKind.of(costs), "built-in: a smoke run measures none")
     costs = CostModel.load(_costs_path(options))
     return Machines(costs, hardware, PhotoKind.load(_photos_path(options)), costs.fitted_to)
-
-
-def _this_machine() -> Hardware:
-    cores = os.cpu_count() or 1
-    return Hardware(cloud=cores, edge=_EDGE_WORKERS, shared=cores)
 
 
 def paper_machines() -> Machines:
@@ -125,22 +121,14 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     """
     if options.costs == PAPER or options.smoke:
         return
-    measuring = _Measuring(options, say)
-    costs = _kept_costs(options)
-    if costs is None:
-        costs = measuring.costs(_fitted_path(options))
+    measuring, fitted = _Measuring(options, say), _fitted_path(options)
+    costs = _read(CostModel, _costs_path(options))
+    if costs is None or _is_newer(fitted, _costs_path(options)):
+        costs = measuring.costs(fitted)
         costs.save(_costs_path(options))
     photos = _read(PhotoKind, _photos_path(options))
     if photos is None or photos.measured_over != mark_of(costs):
         measuring.photos(costs).save(_photos_path(options))
-
-
-def _kept_costs(options: RunOptions) -> CostModel | None:
-    """Costs measured before, unless others were fitted since."""
-    costs = _read(CostModel, _costs_path(options))
-    if costs is not None and _is_newer(_fitted_path(options), _costs_path(options)):
-        return None
-    return costs
 
 
 def _read(kind: type[M], path: Path) -> M | None:
@@ -217,8 +205,6 @@ class _Measuring:
 
     def photos(self, costs: CostModel) -> PhotoKind:
         """A sample of the museum's photos."""
-        from nearsight.experiments.studies.cachier.scale.photo_sample import measure_kind  # noqa: PLC0415
-
         return measure_kind(self._dataset, costs, self._options.seed, self._say)
 
 

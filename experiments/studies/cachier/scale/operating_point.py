@@ -1,4 +1,4 @@
-"""Where the system is measured: the four variables of section 6.2.1 and their baseline (table 6.2).
+"""Where the system is measured, and how long: the four variables of section 6.2.1 around the baseline.
 
 One variable changes at a time; the others stay at the baseline. The dissertation's figures do not print the
 values that it took; those here span the bounds of its table 6.4, and go on beyond them where our faster
@@ -7,12 +7,19 @@ classifier only then comes to its limits.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
+from typing import Any, Self
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.links.link import TABLE_6_3, LinkShape
+
+TWIN, TESTBED = "twin", "testbed"
+MEASURED, PAPER, AS_TESTBED = "measured", "paper", "testbed"
+"""Costs of a twin; see `machines`."""
 
 EXHIBITS_PER_SECTION = 44
 BASELINE_NETWORK = "baseline"
@@ -57,6 +64,16 @@ class OperatingPoint:
                 f"there is no network {self.network!r}", advice=f"choose one of: {', '.join(NETWORKS)}"
             )
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The point of a cell's parameters or of a stored row."""
+        visitors, sections, classes = (int(values[name]) for name in (VISITORS, SECTIONS, CLASSES))
+        return cls(visitors, sections, classes, str(values[NETWORK]))
+
+    def parameters(self) -> dict[str, str | int]:
+        """The values of all variables, as columns of a row."""
+        return asdict(self)
+
     @property
     def objects(self) -> int:
         """Exhibits in the area of the edge."""
@@ -87,3 +104,70 @@ VARIABLES: Mapping[str, tuple[OperatingPoint, ...]] = MappingProxyType(
     }
 )
 """The points of each variable's figures, in the order of the axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much is measured.
+
+    Attributes
+    ----------
+    runs : int
+        Each with other traces.
+    seconds : float
+        How long visitors are followed.
+    processes : int
+        Cells at a time.
+    crowd : int
+        Visitors that there are walks of; as of the real traces (6.2.5).
+    """
+
+    runs: int
+    seconds: float
+    processes: int = 1
+    crowd: int = 180
+
+
+_RUNS = 4
+"""Each with other traces (6.2.7)."""
+_SECONDS, _TESTBED_SECONDS = 60.0, 20.0
+_ON_TESTBED = {
+    VISITORS: (1, 5, 10),
+    SECTIONS: (1, 3, 5),
+    CLASSES: (150, 500, 1000),
+    NETWORK: ("Slow", "baseline", "SuperFast"),
+}
+"""Everything runs in real time there, and all processes share one machine."""
+_PAPER_DEVICES, _PAPER_OBJECTS = 10, 800
+"""The dissertation had no more (6.2.6; 3.3.1), and with its costs everything breaks down beyond."""
+_SMOKE_CROWD = 40
+_SMOKE = replace(BASELINE, visitors=2, sections=1, classes=50)
+_SMOKE_VALUES = {VISITORS: (1, 2), SECTIONS: (1,), CLASSES: (50,), NETWORK: ("Slow", "SuperFast")}
+
+
+def amount_of(options: RunOptions) -> Amount:
+    """Of a run."""
+    if options.smoke:
+        return Amount(1, 6.0, crowd=_SMOKE_CROWD)
+    runs = options.runs or _RUNS
+    if options.on == TESTBED:
+        return Amount(runs, _TESTBED_SECONDS)
+    seconds = _TESTBED_SECONDS if options.costs == AS_TESTBED else _SECONDS
+    return Amount(runs, seconds, os.cpu_count() or 1)
+
+
+def points_of(variable: str, options: RunOptions) -> tuple[OperatingPoint, ...]:
+    """The points of a variable's figures."""
+    if options.smoke:
+        return tuple(replace(_SMOKE, **{variable: value}) for value in _SMOKE_VALUES[variable])  # type: ignore[arg-type]
+    if TESTBED in {options.on, options.costs}:
+        return tuple(
+            point for point in VARIABLES[variable] if getattr(point, variable) in _ON_TESTBED[variable]
+        )
+    if options.costs == PAPER:
+        return tuple(
+            point
+            for point in VARIABLES[variable]
+            if point.visitors <= _PAPER_DEVICES and point.classes <= _PAPER_OBJECTS
+        )
+    return VARIABLES[variable]

@@ -1,6 +1,7 @@
-"""Pictures of figures 6.4 to 6.14: each metric over the variable, a line per configuration.
+"""Pictures of figures 6.4 to 6.14 and table 6.4: each metric over the variable, a line per configuration.
 
-What the mean latency is made of, and who answers, are bars, at both ends of the variable.
+What the mean latency is made of, and who answers, are bars, at both ends of the variable. The picture of the
+table has p50 of three systems over each variable, with the dissertation's words.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from nearsight.experiments.framework.drawing import (
 )
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.rig.rows import LATE_MS
-from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, NAMES
+from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, EDGE, NAMES
+from nearsight.experiments.studies.cachier.scale.expectations import COLUMNS, EXPECTED, IN_WORDS
 from nearsight.experiments.studies.cachier.scale.operating_point import (
+    AS_TESTBED,
     CLASSES,
+    MEASURED,
     NETWORK,
     NETWORKS,
+    PAPER,
     SECTIONS,
+    TESTBED,
     VISITORS,
 )
-from nearsight.experiments.studies.cachier.scale.plan import AS_TESTBED, MEASURED, PAPER, TESTBED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,6 +76,8 @@ _LEAST = {"traffic_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
 _ABSENT_IF_ZERO = frozenset(("p50_ms", "edge_cpu"))
 """Nothing was answered, or there is no edge. An idle cloud or link is drawn at the least."""
 _BAR = 0.75
+_UNDER = 4.0
+"""Where the full system does as the edge does, the edge's line is seen under it."""
 _CLIPPED_FROM = 4.0
 """Bars that are so many times longer than the middle one are cut off, and say how long they are."""
 
@@ -212,3 +219,46 @@ def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
             color="white" if beyond else "#333333",
         )
     axes.legend(fontsize=7, loc="lower right")
+
+
+def draw_table(found: Mapping[str, Any]) -> Picture:
+    """Draw the picture of the metrics of table 6.4."""
+    picture = new_picture(4.0 * len(found["variables"]), 4.6)
+    panels = picture.subplots(1, len(found["variables"]), squeeze=False, sharey=True)[0]
+    for axes, (variable, values) in zip(panels, found["variables"].items(), strict=True):
+        _panel(axes, variable, values)
+    panels[0].set_ylabel("latency: median [ms]")
+    legend_below(picture, panels[0])
+    caption(picture, world_in_words(found))
+    return picture
+
+
+def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
+    """The three systems over one variable."""
+    for tiers in COLUMNS:
+        p50 = [one[tiers]["p50_ms"] for one in values.values()]
+        axes.plot(
+            range(len(values)),
+            [one["median"] for one in p50],
+            "o-",
+            color=COLOURS[tiers],
+            label=NAMES[tiers],
+            markersize=7 if tiers == EDGE else 4,
+            linewidth=_UNDER if tiers == EDGE else 1.5,
+        )
+        axes.fill_between(
+            range(len(values)),
+            [one["min"] for one in p50],
+            [one["max"] for one in p50],
+            color=COLOURS[tiers],
+            alpha=0.15,
+            linewidth=0,
+        )
+    axes.set_xticks(range(len(values)), list(values), fontsize=8)
+    axes.set_yscale("log")
+    plain_logarithmic(axes.yaxis)
+    axes.set_title(variable)
+    words = "\n".join(
+        f"{NAMES[tiers]}: {EXPECTED[variable][tiers]} ({IN_WORDS[variable][tiers]})" for tiers in COLUMNS
+    )
+    axes.set_xlabel(f"Dissertation:\n{words}", fontsize=7, color="#555555", loc="left")

@@ -24,14 +24,26 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.expectations import targets_of
 from nearsight.experiments.studies.cachier.scale.machines import machines_of, measure_machines
-from nearsight.experiments.studies.cachier.scale.operating_point import NETWORK, OperatingPoint
-from nearsight.experiments.studies.cachier.scale.plan import MEASURED, TESTBED, TWIN, amount_of, points_of
-from nearsight.experiments.studies.cachier.scale.twin_runs import UNKNOWN_SHARE, play_on_twin
+from nearsight.experiments.studies.cachier.scale.operating_point import (
+    CLASSES,
+    MEASURED,
+    NETWORK,
+    SECTIONS,
+    TESTBED,
+    TWIN,
+    VISITORS,
+    OperatingPoint,
+    amount_of,
+    points_of,
+)
+from nearsight.experiments.studies.cachier.scale.picture import draw
+from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
 
 LATENCY = ("p50_ms", "p95_ms", "mean_ms", "device_ms", "edge_ms", "cloud_ms", "queue_ms", "link_ms")
 BANDWIDTH = ("up_kbps", "down_kbps")
@@ -40,8 +52,12 @@ TRAFFIC = "traffic_kbps"
 CPU = ("edge_cpu", "cloud_cpu")
 ACCURACY = ("recall", "precision")
 ANSWERS = ("by_device", "by_edge", "by_cloud")
+UNKNOWN_SHARE = 0.0
+"""As in the dissertation: every photo shows an exhibit of the sections (6.2.5)."""
 METRICS = (*LATENCY, *BANDWIDTH, *CPU, *ACCURACY, *ANSWERS)
+_SEEN_BY_USERS, _RIGHT = (*LATENCY, *BANDWIDTH), (*ACCURACY, *ANSWERS)
 _PERCENT = frozenset((*CPU, *ANSWERS))
+_BY_SPEED = ("Slow", "Medium", "baseline", "Fast", "SuperFast")
 _HEADINGS = {
     **{f"{part}_ms": f"{part} ms" for part in ("p50", "p95", "mean", "device", "edge", "cloud", "queue")},
     "link_ms": "link ms",
@@ -55,7 +71,36 @@ _HEADINGS = {
 }
 
 
-class ScaleFigure(Experiment):
+class OnMachines(Experiment):
+    """An experiment of chapter 6 that runs on the twin or on the testbed; all share their cells."""
+
+    takes_machines: ClassVar[bool] = True
+    shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
+
+    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:  # noqa: D102
+        return with_machines(options, say)
+
+    def cell_of(self, row: StoredRow) -> str:  # noqa: D102
+        return _key(OperatingPoint.of(row), int(row["run"]), float(row["unknown_share"]))
+
+    def processes(self, options: RunOptions) -> int:  # noqa: D102
+        return amount_of(options).processes
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """All configurations at a point, with the traces of a run."""
+        point, run = OperatingPoint.of(cell.parameters), int(cell.parameters["run"])
+        unknown_share, amount = float(cell.parameters["unknown_share"]), amount_of(options)
+        if options.on == TESTBED:
+            from nearsight.experiments.studies.cachier.scale.testbed_runs import (  # noqa: PLC0415
+                play_on_testbed,
+            )
+
+            return play_on_testbed(point, ORDER, run, options, amount, unknown_share)
+        configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
+        return play_on_twin(point, ORDER, run, machines_of(options), options.seed, amount, unknown_share)
+
+
+class ScaleFigure(OnMachines):
     """One figure.
 
     Attributes
@@ -68,23 +113,9 @@ class ScaleFigure(Experiment):
 
     variable: ClassVar[str]
     shown: ClassVar[tuple[str, ...]]
-    takes_machines: ClassVar[bool] = True
-    shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
-
-    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:  # noqa: D102
-        return with_machines(options, say)
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         return cells_at(points_of(self.variable, options), amount_of(options).runs)
-
-    def cell_of(self, row: StoredRow) -> str:  # noqa: D102
-        return cell_of(row)
-
-    def processes(self, options: RunOptions) -> int:  # noqa: D102
-        return amount_of(options).processes
-
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
-        return run_cell(cell, options)
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``values.<value of the variable>.<configuration>.<metric>``: median and range over the runs."""
@@ -93,9 +124,7 @@ class ScaleFigure(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
         return targets_of(summary)
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:  # noqa: D102
         rows = [
             (value, NAMES[tiers], *(shown(name, one[name]) for name in self.shown), one["failed"])
             for value, configurations in summary["values"].items()
@@ -105,8 +134,6 @@ class ScaleFigure(Experiment):
         return (self.variable, "configuration", *headings, "no answer"), rows
 
     def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.cachier.scale.picture import draw  # noqa: PLC0415
-
         return draw(results.metrics, self.shown)
 
 
@@ -138,58 +165,16 @@ def cells_at(
     return tuple(
         Cell(
             _key(point, run, unknown_share),
-            {
-                "visitors": point.visitors,
-                "sections": point.sections,
-                "classes": point.classes,
-                "network": point.network,
-                "run": run,
-                "unknown_share": unknown_share,
-            },
+            {**point.parameters(), "run": run, "unknown_share": unknown_share},
         )
         for run in range(1, runs + 1)
         for point in points
     )
 
 
-def cell_of(row: StoredRow) -> str:
-    """The key of the cell that a row is from."""
-    return _key(_point(row), int(row["run"]), float(row["unknown_share"]))
-
-
 def _key(point: OperatingPoint, run: int, unknown_share: float) -> str:
     strangers = f"-unknown{unknown_share:g}" if unknown_share else ""
     return f"{point.key}{strangers}-run{run}"
-
-
-def _point(values: Mapping[str, Any]) -> OperatingPoint:
-    return OperatingPoint(
-        int(values["visitors"]), int(values["sections"]), int(values["classes"]), str(values["network"])
-    )
-
-
-def run_cell(cell: Cell, options: RunOptions) -> list[Row]:
-    """All configurations at a point, with the traces of a run."""
-    point, run = _point(cell.parameters), int(cell.parameters["run"])
-    unknown_share, amount = float(cell.parameters["unknown_share"]), amount_of(options)
-    if options.on == TESTBED:
-        from nearsight.experiments.studies.cachier.scale.testbed_runs import play_on_testbed  # noqa: PLC0415
-
-        return play_on_testbed(point, ORDER, run, options, amount, unknown_share)
-    configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
-    machines = machines_of(options)
-    return play_on_twin(
-        point,
-        ORDER,
-        run,
-        machines.costs,
-        machines.hardware,
-        seed=options.seed,
-        seconds=amount.seconds,
-        photos=machines.photos,
-        unknown_share=unknown_share,
-        crowd=amount.crowd,
-    )
 
 
 def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -213,18 +198,11 @@ def by_value(rows: Sequence[StoredRow], variable: str) -> dict[str, Any]:
     groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
     for row in rows:
         groups[row[variable], row["tiers"]].append(row)
-    values = sorted({value for value, _ in groups}, key=lambda value: _place(variable, value))
+    values = sorted({value for value, _ in groups}, key=_BY_SPEED.index if variable == NETWORK else int)
     return {
         value: {tiers: numbers(groups[value, tiers]) for tiers in ORDER if (value, tiers) in groups}
         for value in values
     }
-
-
-_BY_SPEED = ("Slow", "Medium", "baseline", "Fast", "SuperFast")
-
-
-def _place(variable: str, value: str) -> int:
-    return _BY_SPEED.index(value) if variable == NETWORK else int(value)
 
 
 def numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -255,3 +233,102 @@ def shown(name: str, value: Mapping[str, Any]) -> str:
     if name in _PERCENT:
         return f"{100 * median:.2f} %"
     return f"{median:.3f}" if name in ACCURACY else f"{median:.1f}"
+
+
+class Figure6x4(ScaleFigure):
+    """Over the number of visitors: latency, its parts, and bandwidth; six configurations."""
+
+    name: ClassVar[str] = "fig6.4"
+    source: ClassVar[str] = "Cachier dissertation, 6.3"
+    variable: ClassVar[str] = VISITORS
+    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
+
+
+class Figure6x5(Figure6x4):
+    """Over the number of visitors: CPU of edge and cloud; uses the rows of fig6.4."""
+
+    name: ClassVar[str] = "fig6.5"
+    source: ClassVar[str] = "Cachier dissertation, 6.3"
+    same_rows_as: ClassVar[str] = "fig6.4"
+    shown: ClassVar[tuple[str, ...]] = CPU
+
+
+class Figure6x6(Figure6x4):
+    """Over the number of visitors: recall, precision, and who answers; uses the rows of fig6.4."""
+
+    name: ClassVar[str] = "fig6.6"
+    source: ClassVar[str] = "Cachier dissertation, 6.3"
+    same_rows_as: ClassVar[str] = "fig6.4"
+    shown: ClassVar[tuple[str, ...]] = _RIGHT
+
+
+class Figure6x7(ScaleFigure):
+    """Over the number of sections: latency, its parts, and bandwidth; six configurations."""
+
+    name: ClassVar[str] = "fig6.7"
+    source: ClassVar[str] = "Cachier dissertation, 6.4"
+    variable: ClassVar[str] = SECTIONS
+    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
+
+
+class Figure6x8(Figure6x7):
+    """Over the number of sections: CPU of edge and cloud; uses the rows of fig6.7."""
+
+    name: ClassVar[str] = "fig6.8"
+    source: ClassVar[str] = "Cachier dissertation, 6.4"
+    same_rows_as: ClassVar[str] = "fig6.7"
+    shown: ClassVar[tuple[str, ...]] = CPU
+
+
+class Figure6x9(Figure6x7):
+    """Over the number of sections: recall, precision, and who answers; uses the rows of fig6.7."""
+
+    name: ClassVar[str] = "fig6.9"
+    source: ClassVar[str] = "Cachier dissertation, 6.4"
+    same_rows_as: ClassVar[str] = "fig6.7"
+    shown: ClassVar[tuple[str, ...]] = _RIGHT
+
+
+class Figure6x10(ScaleFigure):
+    """Over the number of classes: latency, its parts, and bandwidth; six configurations."""
+
+    name: ClassVar[str] = "fig6.10"
+    source: ClassVar[str] = "Cachier dissertation, 6.5"
+    variable: ClassVar[str] = CLASSES
+    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
+
+
+class Figure6x11(Figure6x10):
+    """Over the number of classes: CPU of edge and cloud; uses the rows of fig6.10."""
+
+    name: ClassVar[str] = "fig6.11"
+    source: ClassVar[str] = "Cachier dissertation, 6.5"
+    same_rows_as: ClassVar[str] = "fig6.10"
+    shown: ClassVar[tuple[str, ...]] = CPU
+
+
+class Figure6x12(ScaleFigure):
+    """Over networks to the cloud: latency, its parts, and bandwidth; six configurations."""
+
+    name: ClassVar[str] = "fig6.12"
+    source: ClassVar[str] = "Cachier dissertation, 6.6"
+    variable: ClassVar[str] = NETWORK
+    shown: ClassVar[tuple[str, ...]] = _SEEN_BY_USERS
+
+
+class Figure6x13(Figure6x12):
+    """Over networks to the cloud: CPU of edge and cloud; uses the rows of fig6.12."""
+
+    name: ClassVar[str] = "fig6.13"
+    source: ClassVar[str] = "Cachier dissertation, 6.6"
+    same_rows_as: ClassVar[str] = "fig6.12"
+    shown: ClassVar[tuple[str, ...]] = CPU
+
+
+class Figure6x14(Figure6x12):
+    """Over networks to the cloud: recall, precision, and who answers; uses the rows of fig6.12."""
+
+    name: ClassVar[str] = "fig6.14"
+    source: ClassVar[str] = "Cachier dissertation, 6.6"
+    same_rows_as: ClassVar[str] = "fig6.12"
+    shown: ClassVar[tuple[str, ...]] = _RIGHT

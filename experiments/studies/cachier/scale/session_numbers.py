@@ -57,10 +57,7 @@ def session_row(
 ) -> Row:
     """All metrics of one configuration; ready for CSV. Numbers that do not exist are empty."""
     return {
-        "visitors": point.visitors,
-        "sections": point.sections,
-        "classes": point.classes,
-        "network": point.network,
+        **point.parameters(),
         "run": run,
         "tiers": tiers,
         "unknown_share": unknown_share,

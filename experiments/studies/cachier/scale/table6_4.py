@@ -7,18 +7,17 @@ dissertation (all show an exhibit of the sections) and with 5 % photos of what n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from nearsight.experiments.framework.drawing import Picture
 from nearsight.experiments.framework.experiment import (
     Cell,
-    Experiment,
     Results,
-    Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES
@@ -30,16 +29,20 @@ from nearsight.experiments.studies.cachier.scale.expectations import (
     spread,
     targets_of,
 )
-from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, VARIABLES, OperatingPoint
-from nearsight.experiments.studies.cachier.scale.plan import amount_of, points_of
+from nearsight.experiments.studies.cachier.scale.operating_point import (
+    BASELINE,
+    VARIABLES,
+    OperatingPoint,
+    amount_of,
+    points_of,
+)
+from nearsight.experiments.studies.cachier.scale.picture import draw_table
 from nearsight.experiments.studies.cachier.scale.scale_figure import (
     TRAFFIC,
+    OnMachines,
     by_value,
-    cell_of,
     cells_at,
     numbers,
-    run_cell,
-    with_machines,
     world_of,
 )
 from nearsight.experiments.twin.session import ONLY_CLOUD
@@ -52,16 +55,12 @@ _MANY = 10
 _DEARER = 1.5
 
 
-class Figure(Experiment):
+class Figure(OnMachines):
     """What grows with which variable, and the full system against only-cloud; uses figures' rows."""
 
     name: ClassVar[str] = "table6.4"
     source: ClassVar[str] = "Cachier dissertation, 6.7"
-    takes_machines: ClassVar[bool] = True
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12")
-
-    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:  # noqa: D102
-        return with_machines(options, say)
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         runs = amount_of(options).runs
@@ -72,20 +71,11 @@ class Figure(Experiment):
             *cells_at((many,), runs, STRANGERS),
         )
 
-    def cell_of(self, row: StoredRow) -> str:  # noqa: D102
-        return cell_of(row)
-
-    def processes(self, options: RunOptions) -> int:  # noqa: D102
-        return amount_of(options).processes
-
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
-        return run_cell(cell, options)
-
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``variables.<variable>``: as of its figures; ``compared``: both systems with many visitors."""
         known = [row for row in rows if not float(row["unknown_share"])]
         strange = [row for row in rows if float(row["unknown_share"])]
-        at = [row for row in known if _point(row) == _point(strange[0])]
+        at = [row for row in known if OperatingPoint.of(row) == OperatingPoint.of(strange[0])]
         return {
             **world_of(rows),
             "variables": {variable: by_value(_along(known, variable), variable) for variable in VARIABLES},
@@ -108,9 +98,7 @@ class Figure(Experiment):
         ]
         return (*shapes, *_tenths(summary))
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:  # noqa: D102
         rows = []
         for variable, values in summary["variables"].items():
             first, last = next(iter(values)), next(reversed(values))
@@ -132,9 +120,7 @@ class Figure(Experiment):
         return (*columns, "heavy / light", "most / least", "dissertation", "its table 6.4"), rows
 
     def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.cachier.scale.table_picture import draw  # noqa: PLC0415
-
-        return draw(results)
+        return draw_table(results.metrics)
 
 
 def _many(options: RunOptions) -> OperatingPoint:
@@ -142,10 +128,6 @@ def _many(options: RunOptions) -> OperatingPoint:
     if options.smoke:
         return points_of("visitors", options)[-1]
     return replace(BASELINE, visitors=_MANY)
-
-
-def _point(row: StoredRow) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("visitors", "sections", "classes", "network"))
 
 
 def _along(rows: Sequence[StoredRow], variable: str) -> list[StoredRow]:

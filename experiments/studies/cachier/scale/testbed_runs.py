@@ -20,8 +20,7 @@ from nearsight.experiments.rig.tiers import CATALOGUE, teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
 from nearsight.experiments.studies.cachier.scale.machines import Machines, machines_of
-from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
-from nearsight.experiments.studies.cachier.scale.plan import MEASURED, Amount
+from nearsight.experiments.studies.cachier.scale.operating_point import MEASURED, Amount, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, link_errors, session_row
 from nearsight.experiments.testbed.configurations import BUILT_IN
 from nearsight.experiments.testbed.material import cut_catalogue

@@ -5,7 +5,8 @@ import json
 from nearsight.experiments.framework.experiment import RunOptions, StoredRow
 from nearsight.experiments.framework.result_files import ResultFolder
 from nearsight.experiments.studies.cachier.scale.machines import HARDWARE, NEXUS_7
-from nearsight.experiments.studies.map.loss_grid import FAST_PHONE, MACHINES, grid_of, point_of
+from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
+from nearsight.experiments.studies.map.loss_grid import FAST_PHONE, MACHINES, grid_of
 from nearsight.experiments.studies.map.losses import Place
 from nearsight.experiments.studies.map.where_it_loses import Figure
 from nearsight.experiments.twin.session import ADAPTIVE, BOUNDED, COOPERATIVE
@@ -31,9 +32,11 @@ def test_at_least_two_hundred_points_are_played_and_some_of_them_again() -> None
     assert len(set(grid.points)) * len(grid.machines) >= 200
     cells = FIGURE.cells(RunOptions())
     assert len({cell.key for cell in cells}) == len(cells)
-    assert [point_of(cell.parameters) for cell in cells[: len(grid.points)]] == list(grid.points)
+    assert [OperatingPoint.of(cell.parameters) for cell in cells[: len(grid.points)]] == list(grid.points)
     again = [cell for cell in cells if cell.parameters["run"] != 1]
-    assert {point_of(cell.parameters).visitors for cell in again} == {one.visitors for one in grid.points}
+    assert {OperatingPoint.of(cell.parameters).visitors for cell in again} == {
+        one.visitors for one in grid.points
+    }
 
 
 def test_machines_are_as_fast_as_their_names_say() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from nearsight.experiments.framework.experiment import Target
 from nearsight.experiments.studies.cachier.scale.configurations import EDGE, FULL
-from nearsight.experiments.studies.cachier.scale.figures import Figure6x4, Figure6x7, Figure6x12
 from nearsight.experiments.studies.cachier.scale.operating_point import (
     NETWORK,
     SECTIONS,
@@ -14,7 +13,12 @@ from nearsight.experiments.studies.cachier.scale.operating_point import (
     VISITORS,
     OperatingPoint,
 )
-from nearsight.experiments.studies.cachier.scale.scale_figure import ScaleFigure
+from nearsight.experiments.studies.cachier.scale.scale_figure import (
+    Figure6x4,
+    Figure6x7,
+    Figure6x12,
+    ScaleFigure,
+)
 from nearsight.experiments.twin.session import ONLY_CLOUD
 from support.scale_rows import stored_rows
 

@@ -17,9 +17,8 @@ from nearsight.experiments.studies.cachier.scale.machines import (
     paper_machines,
     widened,
 )
-from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE
-from nearsight.experiments.studies.cachier.scale.photo_kind import PhotoKind
-from nearsight.experiments.studies.cachier.scale.photo_sample import mark_of
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount
+from nearsight.experiments.studies.cachier.scale.photos import PhotoKind, mark_of
 from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.session import LOAD_BALANCED
@@ -121,9 +120,7 @@ def test_the_costs_of_the_dissertation_are_those_of_its_tables() -> None:
 def test_a_lone_visitor_at_the_dissertations_edge_waits_for_one_lookup_among_all_exhibits() -> None:
     world = paper_machines()
     point = replace(BASELINE, visitors=1, sections=1)
-    row = play_on_twin(
-        point, [LOAD_BALANCED], 1, world.costs, world.hardware, seconds=30.0, photos=world.photos
-    )[0]
+    row = play_on_twin(point, [LOAD_BALANCED], 1, world, 1, Amount(1, 30.0))[0]
     assert float(row["p50_ms"]) == pytest.approx(51.14 + 1.87 * 44, rel=0.15)
 
 

@@ -12,7 +12,6 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.framework.registry import experiments, find_experiment
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, ORDER
-from nearsight.experiments.studies.cachier.scale.figures import Figure6x4, Figure6x12
 from nearsight.experiments.studies.cachier.scale.operating_point import (
     BASELINE,
     VARIABLES,
@@ -20,7 +19,12 @@ from nearsight.experiments.studies.cachier.scale.operating_point import (
     OperatingPoint,
 )
 from nearsight.experiments.studies.cachier.scale.picture import draw_answers, draw_lines, world_in_words
-from nearsight.experiments.studies.cachier.scale.scale_figure import ScaleFigure, world_of
+from nearsight.experiments.studies.cachier.scale.scale_figure import (
+    Figure6x4,
+    Figure6x12,
+    ScaleFigure,
+    world_of,
+)
 from nearsight.experiments.studies.cachier.scale.table6_4 import STRANGERS
 from nearsight.experiments.studies.cachier.scale.table6_4 import Figure as Table
 from nearsight.experiments.twin.session import ONLY_CLOUD
@@ -29,7 +33,7 @@ from support.scale_rows import stored_rows
 
 TWIN = RunOptions(on="twin", costs="measured")
 TESTBED = RunOptions(on="testbed")
-FIGURES = [name for name, entry in experiments().items() if entry.module.endswith("scale.figures")]
+FIGURES = [name for name, entry in experiments().items() if entry.module.endswith("scale.scale_figure")]
 
 
 def p50(point: OperatingPoint, tiers: str) -> float:

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from nearsight.experiments.framework.experiment import Row
-from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, OperatingPoint
-from nearsight.experiments.studies.cachier.scale.photo_kind import PhotoKind
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
-from nearsight.experiments.twin.cost_model import CostModel
-from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD, Hardware
+from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
+from support.scale_rows import MACHINES
 
 POINT = replace(BASELINE, visitors=2, sections=1)
 
@@ -19,7 +18,7 @@ POINT = replace(BASELINE, visitors=2, sections=1)
 def play(
     point: OperatingPoint = POINT, run: int = 1, configurations: tuple[str, ...] = (ONLY_CLOUD,)
 ) -> list[Row]:
-    return play_on_twin(point, configurations, run, CostModel.assumed(), Hardware(), seconds=20.0)
+    return play_on_twin(point, configurations, run, MACHINES, 1, Amount(1, 20.0))
 
 
 def test_all_configurations_of_a_run_get_the_same_photos() -> None:
@@ -42,7 +41,7 @@ def test_only_the_cloud_feels_a_slow_network() -> None:
 
 
 def test_photos_are_as_hard_as_the_profiles_say_and_no_easier_with_fewer_features() -> None:
-    kind = PhotoKind.of(CostModel.assumed())
+    kind = MACHINES.photos
     recalls = [recall for _, recall in kind.recall]
     assert [count for count, _ in kind.recall] == [200, 400, 600, 800]
     assert recalls == sorted(recalls)
