@@ -42,7 +42,7 @@ def new_picture(width: float, height: float) -> Picture:
 
 def caption(picture: Any, text: str) -> None:
     """A line above all panels that says how it was measured."""
-    picture.suptitle(text, fontsize=8.5, color="#555555")
+    picture.suptitle(text, fontsize=8, color="#555555")
 
 
 def legend_below(picture: Any, axes: Axes, columns: int = 0) -> None:
@@ -63,10 +63,47 @@ def distribution(axes: Axes, values: Sequence[float], **line: Any) -> None:
     axes.step(ordered, np.arange(1, len(ordered) + 1) / max(1, len(ordered)), where="post", **line)
 
 
-def logarithmic_latency(axes: Axes) -> None:
-    """The axes of latency distributions."""
-    axes.set(xscale="log", xlabel="latency [ms]", ylim=(0, 1.02))
+def latency_distributions(axes: Axes) -> None:
+    """The scales and labels of a panel of latency distributions."""
+    axes.set(xscale="log", xlabel="latency [ms]", ylabel="share answered within …", ylim=(0, 1.02))
     plain_logarithmic(axes.xaxis)
+
+
+def stacked_bars(
+    axes: Axes,
+    names: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    colours: Mapping[str, str],
+    *,
+    height: float,
+    numbers: str,
+    least: float,
+) -> None:
+    """A lying bar for each name, from the first at the top; its parts say how large they are.
+
+    Parameters
+    ----------
+    axes : Axes
+    names : sequence of str, length N
+    parts : mapping of str to sequence of float, length N
+        By what the legend says of them.
+    colours : mapping of str to str
+        Of the parts.
+    height : float
+        Of a bar; 1 would touch the next.
+    numbers : str
+        Colour of the numbers.
+    least : float
+        Smaller parts have no number.
+    """
+    places, left = np.arange(len(names)), np.zeros(len(names))
+    for part, values in parts.items():
+        bars = axes.barh(places, values, left=left, color=colours[part], height=height, label=part)
+        texts = [f"{value:.0f}" if value >= least else "" for value in values]
+        axes.bar_label(bars, texts, label_type="center", color=numbers, fontsize=8)
+        left += values
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
 
 
 def plain_logarithmic(axis: Axis) -> None:

@@ -1,20 +1,30 @@
 """Adaptation to the light (dissertation, 5.1.1.1): recall, precision and lookup time with and without it.
 
 The dissertation proposes it and measures nothing. Here the same photos of a museum are laid under several
-lights, see `adaptation_run` for who learns from what. Compared are the vouched models alone, a device that
+lights, see `measuring` for who learns from what. Compared are the vouched models alone, a device that
 learned from photos of its own, one that has only what others shared, and one with both; and what happens if
 others share forged views.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from nearsight.experiments.framework.drawing import SEQUENCE, Picture, caption, legend_below, new_picture
+from matplotlib.axes import Axes
+
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.framework.drawing import (
+    SEQUENCE,
+    Picture,
+    caption,
+    legend_below,
+    middles,
+    new_picture,
+)
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -22,12 +32,13 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread
+from nearsight.experiments.framework.numbers import mean_and_spread, nested, numbers
 from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.studies.adaptation.adaptation_ways import (
+from nearsight.experiments.studies.adaptation.measuring import (
     BOTH,
     FORGED,
     OWN,
@@ -35,13 +46,10 @@ from nearsight.experiments.studies.adaptation.adaptation_ways import (
     TRUSTED,
     VOUCHED,
     WAYS,
+    photographed,
+    rows_of,
 )
-from nearsight.experiments.studies.cachier.museums import dataset_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.studies.museums import dataset_of
 
 LIGHTS = MappingProxyType(
     {
@@ -77,17 +85,16 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._dataset: Dataset | None = None
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per light and number of features."""
         conditions = _SMOKE_CONDITIONS if options.smoke else _CONDITIONS
         return tuple(
             Cell(f"{light.replace(' ', '-')}-{features}", {"light": light, "features": features})
             for light, features in conditions
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.studies.adaptation.adaptation_run import photographed, rows_of  # noqa: PLC0415
-
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Photograph the museum and ask in every way; one row per way and third of the museum."""
         if self._dataset is None:
             museum = _SMOKE_MUSEUM if options.smoke else _MUSEUM
             self._dataset = dataset_of(options, replace(museum, seed=options.seed))
@@ -102,12 +109,8 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per light and way: counts over all parts of the museum, and means over the parts."""
-        groups: dict[str, dict[str, list[StoredRow]]] = defaultdict(lambda: defaultdict(list))
-        for row in rows:
-            groups[condition(row["light"], int(row["features"]))][row["way"]].append(row)
-        found = {
-            light: {way: _measured(mine) for way, mine in ways.items()} for light, ways in groups.items()
-        }
+        named = [{**row, "condition": condition(row["light"], int(row["features"]))} for row in rows]
+        found = nested(named, ("condition", "way"), _measured)
         return {"objects": int(rows[0]["objects"]), "held": int(rows[0]["held"]), "conditions": found}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -127,9 +130,8 @@ class Figure(Experiment):
         targets.append(Target("wrong answers because of forged views, 0", wrong, wrong == 0))
         return tuple(targets)
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per light and way."""
         rows = [
             (
                 light,
@@ -146,7 +148,8 @@ class Figure(Experiment):
         ]
         return ("light", "models", "recall", "right", "precision", "wrong", "lookup [ms]", "views"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
+    def draw(self, results: Results) -> Picture:
+        """Recall, precision and time, one below the other."""
         summary = results.metrics
         conditions = summary["conditions"]
         picture = new_picture(10.0, 7.6)
@@ -179,7 +182,7 @@ def _measured(rows: Sequence[StoredRow]) -> dict[str, Any]:
         **counts,
         "recall": mean_and_spread([part["right"] / part["relevant"] for part in parts]),
         "precision": mean_and_spread([_precision(part) for part in parts]),
-        "lookup_ms": mean_and_spread([float(row["lookup_ms"]) for row in rows]),
+        "lookup_ms": mean_and_spread(numbers(rows, "lookup_ms")),
     }
 
 
@@ -199,11 +202,7 @@ def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
     for number, way in enumerate(WAYS):
         found = [ways[way][name] for ways in conditions.values()]
         places = [index + (number - (len(WAYS) - 1) / 2) * width for index in range(len(found))]
-        means = [one["mean"] for one in found]
-        spread = (
-            [max(0.0, one["mean"] - one["min"]) for one in found],
-            [max(0.0, one["max"] - one["mean"]) for one in found],
-        )
+        means, spread = middles(found)
         if name == "lookup_ms":
             lines = {"elinewidth": 0.8, "ecolor": "#555555"}
             axes.bar(places, means, width * 0.94, yerr=spread, error_kw=lines, color=_COLOURS[way])

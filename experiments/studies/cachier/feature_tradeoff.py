@@ -1,40 +1,73 @@
-"""Fewer features per photo: faster, but found less often (dissertation, 4.5.2); for figure 4.4 and table 4.1.
+"""Fewer features per photo: faster, but found less often (dissertation, 4.5.2); figure 4.4 and table 4.1.
 
 As the offline analysis of the edge, with the default backend, for each number of features that is extracted
 from a photo; the models stay the same, and all numbers of features get the same subsets and photos.
 f_D(k) is the whole time on a device: decoding and extraction, match and verification, as CPU time of one
-thread of this machine. The paper measured on a Nexus 7: ratios compare, times do not.
+thread of this machine. The paper measured on a Nexus 7: ratios compare, times do not. So the picture of the
+table shows times as multiples of those with 800 features and one object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.lines import Line2D
 
 from nearsight.common.errors import InternalError
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
-from nearsight.experiments.framework.numbers import mean_and_spread
-from nearsight.experiments.studies.cachier.museums import dataset_of, museum_of
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.framework.drawing import SEQUENCE, Picture, new_picture
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+)
+from nearsight.experiments.framework.numbers import grouped, mean_and_spread, numbers
+from nearsight.experiments.profiling.device import FEATURE_COUNTS, quick_pipeline
+from nearsight.experiments.profiling.measuring import (
+    PreparedData,
+    extract_again,
+    extraction_time,
+    measure,
+    prepare,
+    summarize,
+)
 from nearsight.experiments.studies.cachier.offline_analysis import (
-    nothing,
+    Series,
+    draw_analysis,
+    line,
+    point_rows,
     straight_line,
     subset_plan,
     subset_row,
     subsets_of,
 )
+from nearsight.experiments.studies.museums import dataset_of, museum_of
+from nearsight.experiments.studies.profiles import no_progress
 
-if TYPE_CHECKING:
-    from nearsight.experiments.datasets.dataset import Dataset
-    from nearsight.experiments.profiling.measuring import PreparedData
-
-FEATURE_COUNTS = (200, 400, 600, 800)
+_LOOKS = dict(zip(FEATURE_COUNTS, zip(SEQUENCE, ("s", "D", "^", "o"), strict=True), strict=True))
+"""Colour and marker of each number of features, the same in both pictures."""
 _SMOKE_FEATURE_COUNTS = (200, 800)
 _TIMED_PHOTOS = 60
 _SIZES = (1, 5, 10, 20, 40, 60, 80, 100)
 """A device prefetches tens of objects, not hundreds."""
+PAPER = {
+    200: ((170.34, 0.70), (0.81, -0.00619)),
+    400: ((221.24, 1.13), (0.87, -0.00324)),
+    600: ((265.01, 1.74), (0.88, -0.00119)),
+    800: ((310.99, 2.05), (0.87, -0.00146)),
+}
+"""By number of features: a and b of f_D in ms, and of recall_D."""
 
 
 class FeatureTradeoff(Experiment):
@@ -46,18 +79,16 @@ class FeatureTradeoff(Experiment):
         self._dataset: Dataset | None = None
         self._prepared: dict[int, PreparedData] = {}
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per subset and number of features."""
         counts = _SMOKE_FEATURE_COUNTS if options.smoke else FEATURE_COUNTS
         return tuple(
             Cell(f"{subset:02d}-{features}", {"features": features, "subset": subset})
             for subset, features in product(range(subsets_of(options)), counts)
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.profiling.device import quick_pipeline  # noqa: PLC0415
-        from nearsight.experiments.profiling.measuring import extraction_time, measure  # noqa: PLC0415
-
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """One number of features on a random subset of each size; one row per size."""
         features, subset = int(cell.parameters["features"]), int(cell.parameters["subset"])
         settings = quick_pipeline(RecognitionSettings(), features)
         data = self._data(features, options)
@@ -65,7 +96,7 @@ class FeatureTradeoff(Experiment):
         plan = subset_plan(options, "feature trade-off", subset, sizes)
         extraction_ms = extraction_time(self._photos(subset, options), settings)
         rows: list[Row] = []
-        for row in measure(data, plan, settings, nothing):
+        for row in measure(data, plan, settings, no_progress):
             measured = asdict(replace(row, subset=subset))
             extra = {"extraction_ms": extraction_ms, "device_ms": extraction_ms + row.lookup_ms}
             rows.append({"features": features, "objects": len(data.models), **measured, **extra})
@@ -73,17 +104,15 @@ class FeatureTradeoff(Experiment):
 
     def _data(self, features: int, options: RunOptions) -> PreparedData:
         """Models are trained once, photos read once per number of features."""
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.profiling.device import quick_pipeline  # noqa: PLC0415
-        from nearsight.experiments.profiling.measuring import extract_again, prepare  # noqa: PLC0415
-
         if features not in self._prepared:
             settings = RecognitionSettings()
             if self._dataset is None:
                 self._dataset = dataset_of(options, museum_of(options))
-            before = next(iter(self._prepared.values()), None) or prepare(self._dataset, settings, nothing)
+            before = next(iter(self._prepared.values()), None) or prepare(
+                self._dataset, settings, no_progress
+            )
             pipeline = quick_pipeline(settings, features)
-            self._prepared[features] = extract_again(before, self._dataset, pipeline, nothing)
+            self._prepared[features] = extract_again(before, self._dataset, pipeline, no_progress)
         return self._prepared[features]
 
     def _photos(self, subset: int, options: RunOptions) -> list[Path]:
@@ -96,22 +125,136 @@ class FeatureTradeoff(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per number of features: points over k, and a + b · k for f_D, recall_D and precision."""
-        from nearsight.experiments.profiling.measuring import summarize  # noqa: PLC0415
-
-        found: dict[str, Any] = {}
-        for features in sorted({int(row["features"]) for row in rows}):
-            mine = [row for row in rows if int(row["features"]) == features]
-            # f_D takes the place of the lookup time: the whole time counts on a device.
-            measured = [replace(subset_row(row), lookup_ms=float(row["device_ms"])) for row in mine]
-            points = [point.model_dump() for point in summarize(measured)]
-            for point in points:
-                point["device_ms"] = point.pop("lookup_ms")
-                point["device_ms_std"] = point.pop("lookup_ms_std")
-            found[str(features)] = {
-                "extraction_ms": mean_and_spread(sorted({float(row["extraction_ms"]) for row in mine})),
-                "points": points,
-                "device_ms": straight_line(measured, "lookup_ms"),
-                "recall": straight_line(measured, "recall"),
-                "precision": straight_line(measured, "precision"),
-            }
+        groups = grouped(rows, "features")
+        found = {features: _trade_off(groups[features]) for features in sorted(groups, key=int)}
         return {"objects": int(rows[0]["objects"]), "features": found}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The shape of the paper's curves: the fewest features are the fastest, the most find the most."""
+        ordered = sorted(summary["features"], key=int)
+        fewest, most = (summary["features"][one]["points"][-1] for one in (ordered[0], ordered[-1]))
+        faster = fewest["device_ms"] / most["device_ms"]
+        ahead = most["recall"] - fewest["recall"]
+        return (
+            Target(
+                "largest k: f_D of the fewest features over that of the most, below 1", faster, faster < 1
+            ),
+            Target(
+                "largest k: recall of the most features minus that of the fewest, over 0", ahead, ahead > 0
+            ),
+        )
+
+
+def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    # f_D takes the place of the lookup time: the whole time counts on a device.
+    measured = [replace(subset_row(row), lookup_ms=float(row["device_ms"])) for row in rows]
+    points = [point.model_dump() for point in summarize(measured)]
+    for point in points:
+        point["device_ms"] = point.pop("lookup_ms")
+        point["device_ms_std"] = point.pop("lookup_ms_std")
+    return {
+        "extraction_ms": mean_and_spread(sorted(set(numbers(rows, "extraction_ms")))),
+        "points": points,
+        "device_ms": straight_line(measured, "lookup_ms"),
+        "recall": straight_line(measured, "recall"),
+        "precision": straight_line(measured, "precision"),
+    }
+
+
+class Figure4x4(FeatureTradeoff):
+    """Latency, recall and precision on a device, for several numbers of features."""
+
+    name: ClassVar[str] = "fig4.4"
+    source: ClassVar[str] = "Cachier dissertation, 4.5.2"
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per number of features and size."""
+        rows = [
+            row
+            for features, found in summary["features"].items()
+            for row in point_rows(features, found["points"], "device_ms")
+        ]
+        return ("features", "k", "f_D(k) [ms]", "recall", "precision"), rows
+
+    def draw(self, results: Results) -> Picture:
+        """Latency, recall and precision over k."""
+        series = [
+            Series(f"{features} features", *_LOOKS[int(features)], one["points"])
+            for features, one in results.metrics["features"].items()
+        ]
+        text = (
+            f"{results.metrics['objects']} objects; means of random subsets of k, and their deviation; CPU "
+            "times of one thread of this machine; recall and precision are set apart a little"
+        )
+        label = "f_D(k) [ms], extraction included"
+        return draw_analysis(series, "device_ms", label, text, logarithmic=False)
+
+
+class Table4x1(FeatureTradeoff):
+    """f_D(k) and recall_D(k), fitted; uses the rows of fig4.4."""
+
+    name: ClassVar[str] = "table4.1"
+    source: ClassVar[str] = "Cachier dissertation, 4.5.3"
+    same_rows_as: ClassVar[str] = "fig4.4"
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per number of features, with those of the paper."""
+        most = summary["features"][max(summary["features"], key=int)]["device_ms"]["a"]
+        rows = []
+        for features, found in summary["features"].items():
+            time, recall = PAPER[int(features)]
+            rows.append(
+                (
+                    features,
+                    f"{found['extraction_ms']['mean']:.2f} ± {found['extraction_ms']['std']:.2f}",
+                    line(found["device_ms"], 4),
+                    line({"a": time[0], "b": time[1]}, 2),
+                    f"{found['device_ms']['a'] / most:.2f}",
+                    f"{time[0] / PAPER[max(PAPER)][0][0]:.2f}",
+                    line(found["recall"], 5),
+                    line({"a": recall[0], "b": recall[1]}, 5),
+                )
+            )
+        columns = (
+            "features",
+            "extraction [ms]",
+            "f_D(k) [ms]",
+            "paper, Nexus 7",
+            "f_D(0) of most's",
+            "paper",
+            "recall_D(k)",
+            "paper",
+        )
+        return columns, rows
+
+    def draw(self, results: Results) -> Picture:
+        """Measured points, fitted lines, and the lines of the paper."""
+        found = results.metrics["features"]
+        picture = new_picture(9.0, 4.2)
+        times, recalls = picture.subplots(1, 2)
+        k = np.linspace(1, max(numbers(results.rows, "k")), 200)
+        most = found[max(found, key=int)]["device_ms"]
+        unit, paper_unit = most["a"] + most["b"], sum(PAPER[max(PAPER)][0])
+        for features, one in found.items():
+            colour, _marker = _LOOKS[int(features)]
+            for axes, name, paper, ours, theirs in (
+                (times, "device_ms", PAPER[int(features)][0], unit, paper_unit),
+                (recalls, "recall", PAPER[int(features)][1], 1.0, 1.0),
+            ):
+                fit, (a, b) = one[name], paper
+                axes.plot(k, (fit["a"] + fit["b"] * k) / ours, color=colour, label=f"{features} features")
+                axes.plot(k, (a + b * k) / theirs, "--", color=colour, linewidth=1)
+                at = [point["k"] for point in one["points"]]
+                axes.plot(
+                    at, [point[name] / ours for point in one["points"]], "o", color=colour, markersize=3
+                )
+        times.set(title="f_D(k)", ylabel="multiple of 800 features, one object", ylim=(0, None))
+        recalls.set(title="recall_D(k)", ylim=(0, 1.02))
+        for axes in (times, recalls):
+            axes.set(xlabel="objects in the cache, k", xlim=(0, None))
+        handles, labels = times.get_legend_handles_labels()
+        dashed = Line2D([], [], linestyle="--", color="#555555", linewidth=1)
+        picture.legend(
+            [*handles, dashed], [*labels, "paper"], loc="outside lower center", ncols=len(handles) + 1
+        )
+        return picture

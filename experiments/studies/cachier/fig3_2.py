@@ -12,16 +12,16 @@ measured in one network after the other. The offline analysis that the adaptive 
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+from numpy.typing import NDArray
 
-from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.drawing import Picture, caption, legend_below, middles, new_picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -29,36 +29,39 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import median_and_range, median_in_words
-from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3
+from nearsight.experiments.framework.numbers import (
+    grouped,
+    median_and_range,
+    median_in_words,
+    nested,
+    numbers,
+    share,
+)
+from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.rig.tiers import teach_catalogue
-from nearsight.experiments.studies.cachier.edge_profile import EdgeProfiles, ProfileAmount
-from nearsight.experiments.studies.cachier.museums import MUSEUM, SMOKE_MUSEUM, dataset_of, museum_folder
-from nearsight.experiments.studies.cachier.zipf import systematic_ranks, zipf_shares
-from nearsight.experiments.traces.plan import photos_by_object
+from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
+from nearsight.experiments.studies.museums import MUSEUM, SMOKE_MUSEUM, TaughtMuseum
+from nearsight.experiments.studies.profiles import BACKEND_NAMES, LSH, OURS, EdgeProfiles, ProfileAmount
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from nearsight.experiments.datasets.dataset import Dataset
-
-LSH, OURS = "flann-lsh", "auto"
 BACKENDS = (LSH, OURS)
-PIPELINES: Mapping[str, Mapping[str, str | bool]] = {
-    LSH: {"backend": LSH, "early_stop": False},
-    OURS: {"backend": OURS},
-}
-"""The paper's searches with all features of a photo, whether its object is in the cache or not."""
 PAPER = "figure 3.2"
 NETWORKS = {PAPER: FIGURE_3_2, **TABLE_6_3}
-EXPONENT = 0.8
 WITHIN = 0.05
 """How much worse than the best static size the adaptive edge may be."""
+_COLOURS = {LSH: "#c2571a", OURS: "#1f6f8b"}
+_HITS = "#8a8a8a"
+_TICKS = frozenset({5, 20, 80})
+_FEW_TICKS = frozenset({5, 20, 30, 80, 120})
+"""Sizes that get no label: there is no room for all."""
+_IN_A_ROW = 4
+"""Photos to one edge before the next is asked."""
+_SPREAD = 3
+"""How far the order of the edges is turned each time; no edge always follows the same busy moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,37 +133,27 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per repetition and classifier."""
         return tuple(
             Cell(f"{number}-{backend}", {"backend": backend, "repetition": number})
             for number in range(_plan(options).repetitions)
             for backend in BACKENDS
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Start the daemons, warm them, and ask; one row per photo and edge."""
         backend, number = str(cell.parameters["backend"]), int(cell.parameters["repetition"])
         plan = _plan(options)
-        crowd = Crowd(dataset_of(options, plan.museum), options.rng(self.name, "ranks"))
-        museum = museum_folder(options.museums, plan.museum).resolve()
-        database = museum / "cloud.db"
-        teach_catalogue(museum, database, threads=os.cpu_count() or 1, progress=lambda _done, _of: None)
-        profile = self._profiles.of(
-            museum / f"profile-{backend}.json",
-            PIPELINES[backend],
-            crowd.dataset,
-            plan.profile,
-            plan.museum.seed,
-        )
-        settings = {
-            **{f"recognition.{key}": str(value) for key, value in PIPELINES[backend].items()},
-            "cache.profile": str(profile),
-        }
+        museum = TaughtMuseum(options, plan.museum)
+        visitors = ZipfVisitors(museum.dataset, options.rng(self.name, "ranks"))
+        settings = self._profiles.settings(museum, backend, backend, plan.profile)
         rng = options.rng(self.name, "requests", number)
         with (
             termination_as_interrupt(),
             CacheBench(
-                museum.parent.parent / "testbed" / self.name,
-                database=database,
+                museum.testbed(self.name),
+                database=museum.database,
                 objects=plan.museum.objects,
                 sizes=(*map(str, plan.sizes), ADAPTIVE),
                 edge_settings=settings,
@@ -168,13 +161,13 @@ class Figure(Experiment):
                 seed=options.seed,
             ) as bench,
         ):
-            bench.fill(crowd.reports(plan.earlier, rng))
+            bench.fill(visitors.reports(plan.earlier, rng))
             rows: list[Row] = []
             for network in plan.networks:
                 bench.reshape(NETWORKS[network])
-                bench.settle(crowd.asks(plan.settling, rng))
-                bench.ask_all(crowd.asks(plan.rehearsed, rng), 0)
-                measured = _measure(bench, crowd.asks(plan.photos[backend], rng))
+                bench.settle(visitors.asks(plan.settling, rng))
+                bench.ask_all(visitors.asks(plan.rehearsed, rng), 0)
+                measured = _measure(bench, visitors.asks(plan.photos[backend], rng))
                 rows += [
                     {"backend": backend, "network": network, "repetition": number, **row} for row in measured
                 ]
@@ -182,15 +175,10 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per backend and network: every edge's latency, hit ratio and size; the best static one."""
-        groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
-        for row in rows:
-            groups[row["backend"], row["network"]].append(row)
-        found: dict[str, Any] = {}
-        for (backend, network), group in groups.items():
-            found.setdefault(backend, {})[network] = _curve(group)
-        return {"backends": found}
+        return {"backends": nested(rows, ("backend", "network"), _curve)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The curve of LSH falls and rises; the adaptive edge is near the best static size."""
         paper = summary["backends"][LSH][PAPER]
         latency = {size: one["latency_ms"]["median"] for size, one in paper["static"].items()}
         largest = max(latency, key=int)
@@ -210,9 +198,8 @@ class Figure(Experiment):
                 targets.append(Target(text, ratio, ratio <= 1 + WITHIN))
         return tuple(targets)
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per classifier, network and edge."""
         rows = [
             (
                 backend,
@@ -228,51 +215,24 @@ class Figure(Experiment):
         ]
         return ("backend", "network", "size", "cached", "latency ms (least to most)", "hits"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.cachier.fig3_2_picture import draw  # noqa: PLC0415  measuring draws nothing
-
-        return draw(results)
-
-
-class Crowd:
-    """Visitors whose requests follow Zipf's law; which object has which rank is chance.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Objects and photos of them.
-    rng : Generator
-        Draws the ranks.
-    """
-
-    def __init__(self, dataset: Dataset, rng: np.random.Generator) -> None:
-        self.dataset = dataset
-        self._photos = photos_by_object(dataset)
-        self._objects = [str(name) for name in rng.permutation(sorted(self._photos))]
-        self._shares: NDArray[np.float64] = zipf_shares(len(self._objects), EXPONENT)
-
-    def reports(self, count: int, rng: np.random.Generator) -> list[tuple[str, str]]:
-        """Earlier requests as (device, object)."""
-        ranks = systematic_ranks(self._shares, count, rng)
-        return [
-            (f"earlier-{number % _EARLIER_DEVICES}", self._objects[rank]) for number, rank in enumerate(ranks)
-        ]
-
-    def asks(self, count: int, rng: np.random.Generator) -> list[Ask]:
-        """Photos to show now."""
-        asks = []
-        for rank in systematic_ranks(self._shares, count, rng):
-            object_id = self._objects[rank]
-            photos = self._photos[object_id]
-            asks.append(Ask(object_id, int(rank) + 1, Path(photos[int(rng.integers(len(photos)))])))
-        return asks
-
-
-_EARLIER_DEVICES = 64
-_IN_A_ROW = 4
-"""Photos to one edge before the next is asked."""
-_SPREAD = 3
-"""How far the order of the edges is turned each time; no edge always follows the same busy moment."""
+    def draw(self, results: Results) -> Picture:
+        """The paper's network for both classifiers; below, the other networks."""
+        found = results.metrics["backends"]
+        networks = [network for network in found[LSH] if network != PAPER]
+        picture = new_picture(11, 7.4 if networks else 4.2)
+        grid = picture.add_gridspec(2 if networks else 1, 1, height_ratios=[1.25, 1] if networks else [1])
+        above = picture.add_subfigure(grid[0])
+        for axes, backend in zip(above.subplots(1, 2, sharey=True), BACKENDS, strict=True):
+            _draw_paper(axes, found[backend][PAPER], backend)
+        caption(above, _caption(found))
+        if networks:
+            below = picture.add_subfigure(grid[1])
+            panels = below.subplots(1, len(networks), squeeze=False)[0]
+            for axes, network in zip(panels, networks, strict=True):
+                _draw_network(axes, found, network)
+            panels[0].set_ylabel("mean latency [ms]")
+            legend_below(below, panels[0], 4)
+        return picture
 
 
 def _plan(options: RunOptions) -> Plan:
@@ -305,9 +265,7 @@ def _row(ask: Ask, answer: Answer, cached: int) -> Row:
 
 def _curve(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """One backend in one network."""
-    by_size: dict[str, list[StoredRow]] = defaultdict(list)
-    for row in rows:
-        by_size[row["size"]].append(row)
+    by_size = grouped(rows, "size")
     edges = {size: _edge(group) for size, group in by_size.items()}
     adaptive = edges.pop(ADAPTIVE)
     static = dict(sorted(edges.items(), key=lambda item: int(item[0])))
@@ -328,20 +286,18 @@ def _edge(rows: Sequence[StoredRow]) -> dict[str, Any]:
     relevant = [row for row in rows if row["expected"]]
     return {
         "latency_ms": median_and_range(_by_repetition(rows).tolist()),
-        "plain_mean_ms": round(float(np.mean([float(row["latency_ms"]) for row in rows])), 3),
-        "hit_ratio": round(float(np.mean([row["answered_by"] == "edge" for row in rows])), 4),
-        "recall": round(float(np.mean([row["answered"] == row["expected"] for row in relevant])), 4),
-        "edge_compute_ms": round(float(np.median([float(row["edge_compute_ms"]) for row in rows])), 3),
-        "cached": round(float(np.median([int(row["cached"]) for row in rows]))),
+        "plain_mean_ms": round(float(np.mean(numbers(rows, "latency_ms"))), 3),
+        "hit_ratio": share(row["answered_by"] == "edge" for row in rows),
+        "recall": share(row["answered"] == row["expected"] for row in relevant),
+        "edge_compute_ms": round(float(np.median(numbers(rows, "edge_compute_ms"))), 3),
+        "cached": round(float(np.median(numbers(rows, "cached")))),
         "requests": len(rows),
     }
 
 
 def _by_repetition(rows: Sequence[StoredRow]) -> NDArray[np.float64]:
     """Typical mean latency of each repetition [ms]."""
-    groups: dict[str, list[StoredRow]] = defaultdict(list)
-    for row in rows:
-        groups[row["repetition"]].append(row)
+    groups = grouped(rows, "repetition")
     return np.array([typical_mean_ms(groups[name]) for name in sorted(groups)])
 
 
@@ -351,7 +307,95 @@ def typical_mean_ms(rows: Sequence[StoredRow]) -> float:
     Hits and misses differ by a factor, so a median of all says nothing of the mean; but one request that met
     a busy machine should not decide between cache sizes.
     """
-    by_tier: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        by_tier[row["answered_by"]].append(float(row["latency_ms"]))
-    return sum(len(values) * float(np.median(values)) for values in by_tier.values()) / len(rows)
+    tiers = [numbers(group, "latency_ms") for group in grouped(rows, "answered_by").values()]
+    return sum(len(values) * float(np.median(values)) for values in tiers) / len(rows)
+
+
+def _caption(found: Mapping[str, Any]) -> str:
+    some = [next(iter(networks[PAPER]["static"].values())) for networks in found.values()]
+    repetitions = len(some[0]["latency_ms"]["each"])
+    requests = " and ".join(str(one["requests"] // repetitions) for one in some)
+    return (
+        f"Zipf 0.8; {requests} requests per cache size and network, one at a time, "
+        "the same for all sizes; hits and misses at their medians"
+        + (f"; bars: least and most of {repetitions} repetitions" if repetitions > 1 else "")
+    )
+
+
+def _draw_network(axes: Axes, found: Mapping[str, Any], network: str) -> None:
+    for backend in BACKENDS:
+        _draw_curve(axes, found[backend][network], _COLOURS[backend], BACKEND_NAMES[backend])
+    axes.set(xlabel="objects in the cache", ylim=(0, None))
+    axes.text(0.0, 1.0, in_words(NETWORKS[network]), transform=axes.transAxes, va="bottom", size=7.5)
+    axes.set_title(network, pad=16)
+
+
+def _draw_paper(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
+    _draw_curve(axes, curve, _COLOURS[backend], "static size", _TICKS)
+    axes.set(xlabel="objects in the cache", ylabel="mean latency [ms]", ylim=(0, None))
+    axes.set_title(
+        f"{BACKEND_NAMES[backend][0].upper()}{BACKEND_NAMES[backend][1:]}; {in_words(NETWORKS[PAPER])}",
+        pad=17,
+    )
+    hits = axes.twinx()
+    sizes = [int(size) for size in curve["static"]]
+    hits.plot(
+        sizes,
+        [one["hit_ratio"] for one in curve["static"].values()],
+        "s:",
+        color=_HITS,
+        markersize=3,
+        label="hit ratio (right)",
+    )
+    hits.set(ylim=(0, 1.02), ylabel="hit ratio")
+    hits.spines["right"].set_visible(True)
+    hits.spines["right"].set_color(_HITS)
+    hits.tick_params(axis="y", colors=_HITS)
+    hits.yaxis.label.set_color(_HITS)
+    hits.grid(visible=False)
+    _note(axes, curve)
+    lines = [*axes.get_legend_handles_labels()[0], *hits.get_legend_handles_labels()[0]]
+    texts = [*axes.get_legend_handles_labels()[1], *hits.get_legend_handles_labels()[1]]
+    axes.legend(lines, texts, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
+
+
+def _draw_curve(
+    axes: Axes, curve: Mapping[str, Any], colour: str, name: str, unlabelled: frozenset[int] = _FEW_TICKS
+) -> None:
+    sizes = np.array([int(size) for size in curve["static"]])
+    middle, spread = middles([one["latency_ms"] for one in curve["static"].values()], "median")
+    axes.errorbar(
+        sizes, middle, spread, fmt="o-", color=colour, markersize=4, capsize=2, elinewidth=1, label=name
+    )
+    adaptive = curve[ADAPTIVE]
+    (at,), adaptive_spread = middles([adaptive["latency_ms"]], "median")
+    axes.axhline(at, color=colour, linewidth=1, linestyle="--", zorder=1)
+    axes.errorbar(
+        [adaptive["cached"]],
+        [at],
+        adaptive_spread,
+        fmt="*",
+        color=colour,
+        markeredgecolor="black",
+        markersize=12,
+        capsize=2,
+        elinewidth=1,
+        zorder=4,
+        clip_on=False,
+        label="adaptive edge" if name == "static size" else f"{name}, adaptive",
+    )
+    axes.set_xscale("function", functions=(np.sqrt, np.square))
+    axes.set_xlim(-0.0, sizes.max() * 1.06)
+    axes.xaxis.set_major_locator(FixedLocator([size for size in sizes if size not in unlabelled]))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _note(axes: Axes, curve: Mapping[str, Any]) -> None:
+    adaptive = curve[ADAPTIVE]
+    best = curve["static"][curve["best"]]["latency_ms"]["median"]
+    text = (
+        f"best static size {curve['best']}: {best:.0f} ms; "
+        f"adaptive, chose {adaptive['cached']}: {adaptive['latency_ms']['median']:.0f} ms "
+        f"({100 * (curve['adaptive over best'] - 1):+.1f} % on the same photos)"
+    )
+    axes.text(0.0, 1.0, text, transform=axes.transAxes, va="bottom", size=8)

@@ -12,16 +12,17 @@ neighbouring exhibits.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.markov import LARGEST_ORDER, MarkovModel, MarkovSettings
-from nearsight.experiments.framework.drawing import SEQUENCE, Picture, caption, new_picture
+from nearsight.experiments.framework.drawing import SEQUENCE, Picture, caption, middles, new_picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -29,16 +30,15 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread
-from nearsight.experiments.studies.cachier.flicker import without_flicker
+from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv, sequences
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+_LEAST_FLICKER = 4
+"""Entries of an alternation A B A B …; going back once, A B A, is what visitors do."""
 GENERATED, RAW, STEADY = "generated", "real, raw", "real, without flicker"
 BARE, BACKOFF = "bare", "backoff"
 TOPS = (1, 3, 5, 8)
@@ -55,7 +55,8 @@ class Figure(Experiment):
     source: ClassVar[str] = "Cachier dissertation, 6.2.5.2"
     takes_visits: ClassVar[bool] = True
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per kind of visitors and repetition."""
         repetitions = _SMOKE_REPETITIONS if options.smoke else _REPETITIONS
         traces = [GENERATED] if options.visits is None else [GENERATED, RAW, STEADY]
         return tuple(
@@ -67,7 +68,8 @@ class Figure(Experiment):
             for number in range(repetitions)
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Teach and test every model; one row per order, prior and m."""
         trace, number = str(cell.parameters["trace"]), int(cell.parameters["number"])
         walks = _walks(trace, options, options.rng(self.name, "visitors", number))
         training, test = _split(walks, number % _FOLDS, options.rng(self.name, "split", number // _FOLDS))
@@ -81,17 +83,11 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``accuracy.<trace>.<prior>.order <n>.top <m>``: mean and spread over the repetitions."""
-        values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
-        for row in rows:
-            key = (row["trace"], row["prior"], f"order {row['order']}", f"top {row['top']}")
-            values[key].append(int(row["hits"]) / int(row["steps"]))
-        nested: dict[str, Any] = {}
-        for (trace, prior, order, top), measured in values.items():
-            place = nested.setdefault(trace, {}).setdefault(prior, {}).setdefault(order, {})
-            place[top] = mean_and_spread(measured)
-        return {"accuracy": nested}
+        counted = [{**row, "order": f"order {row['order']}", "top": f"top {row['top']}"} for row in rows]
+        return {"accuracy": nested(counted, ("trace", "prior", "order", "top"), _accuracy)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The paper's findings: the first order is best, and good."""
         found = summary["accuracy"]
         generated = found[GENERATED][BARE]
         targets = [_first_order_is_best(generated, top) for top in ("top 5", "top 8")]
@@ -102,18 +98,18 @@ class Figure(Experiment):
             targets.append(Target("real visitors, raw, order 1: top 3 at least 0.70", top3, top3 >= 0.7))
         return tuple(targets)
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per kind of visitors, order and prior."""
         rows = [
-            (trace, order.removeprefix("order "), prior, *map(_shown, tops.values()))
+            (trace, order.removeprefix("order "), prior, *(mean_in_words(one, 3) for one in tops.values()))
             for trace, priors in summary["accuracy"].items()
             for prior, orders in priors.items()
             for order, tops in orders.items()
         ]
         return ("visitors", "order", "prior", *(f"top {top}" for top in TOPS)), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
+    def draw(self, results: Results) -> Picture:
+        """Bars for the bare model, marks for the one with a prior."""
         found = results.metrics["accuracy"]
         tops = {GENERATED: (5, 8), RAW: TOPS, STEADY: TOPS}
         picture = new_picture(1.4 + 3.2 * len(found), 4.0)
@@ -166,6 +162,35 @@ def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
     return [without_flicker(walk) for walk in walks] if trace == STEADY else walks
 
 
+def without_flicker(walk: Sequence[str]) -> tuple[str, ...]:
+    """Replace every alternation A B A B … by A B: sensors of neighbouring exhibits, and a visitor who stands.
+
+    Parameters
+    ----------
+    walk : sequence of str
+        Exhibits in order, no two equal ones in a row.
+    """
+    steady: list[str] = []
+    at = 0
+    while at < len(walk):
+        end = _end_of_alternation(walk, at)
+        if end - at >= _LEAST_FLICKER:
+            steady.extend(walk[at : at + 2])
+            at = end
+        else:
+            steady.append(walk[at])
+            at += 1
+    return tuple(steady)
+
+
+def _end_of_alternation(walk: Sequence[str], start: int) -> int:
+    """Index after the last entry that equals the one two before it, from ``start`` on."""
+    end = min(start + 2, len(walk))
+    while end < len(walk) and walk[end] == walk[end - 2]:
+        end += 1
+    return end
+
+
 def _split(walks: Walks, fold: int, rng: np.random.Generator) -> tuple[Walks, Walks]:
     """Training and test: by visitor, 80 % and 20 %; the folds of one shuffle test every visitor once."""
     shuffled = rng.permutation(len(walks)).tolist()
@@ -181,8 +206,8 @@ def _first_order_is_best(orders: Mapping[str, Any], top: str) -> Target:
     return Target(f"generated visitors, {top}: order 1 ahead of every other order by", ahead, ahead > 0)
 
 
-def _shown(value: Mapping[str, float]) -> str:
-    return f"{value['mean']:.3f} ± {value['std']:.3f}"
+def _accuracy(rows: Sequence[StoredRow]) -> dict[str, float]:
+    return mean_and_spread([int(row["hits"]) / int(row["steps"]) for row in rows])
 
 
 def _caption(found: Mapping[str, Any]) -> str:
@@ -197,8 +222,7 @@ def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
         colour = SEQUENCE[TOPS.index(top)]
         x = np.array(orders) + (place - (len(tops) - 1) / 2) * width
         bare = [priors[BARE][f"order {order}"][f"top {top}"] for order in orders]
-        means = np.array([one["mean"] for one in bare])
-        spread = np.array([[one["mean"] - one["min"], one["max"] - one["mean"]] for one in bare]).T
+        means, spread = middles(bare)
         axes.bar(x, means, 0.92 * width, color=colour, label=f"m = {top}")
         axes.errorbar(x, means, spread, fmt="none", ecolor="#8a8a8a", elinewidth=1.0, capsize=2)
         backoff = [priors[BACKOFF][f"order {order}"][f"top {top}"]["mean"] for order in orders]
@@ -219,8 +243,6 @@ def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
 
 
 def _legend(picture: Any, axes: Axes, columns: int) -> None:
-    from matplotlib.lines import Line2D  # noqa: PLC0415
-
     handles, labels = axes.get_legend_handles_labels()
     marker = Line2D([], [], marker="D", color="white", markeredgecolor="black", markersize=4)
     bar = Line2D([], [], color="#8a8a8a", linewidth=1.0)

@@ -12,16 +12,25 @@ second is measured.
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
+import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from time import perf_counter
+from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from nearsight.common.errors import NearsightError
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.recognition import Recognition
+from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
-from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.drawing import Picture, caption, middles, new_picture, plain_logarithmic
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -29,22 +38,17 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import median_and_range, median_in_words
+from nearsight.experiments.framework.numbers import grouped, median_in_words, nested, numbers, share
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import EdgeBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.rig.tiers import teach_catalogue
 from nearsight.experiments.rig.warming import cached_objects
-from nearsight.experiments.studies.cachier.edge_profile import EdgeProfiles, ProfileAmount
-from nearsight.experiments.studies.cachier.fig3_2 import LSH, PIPELINES
-from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder, museum_of
-from nearsight.experiments.traces.plan import photos_by_object
-
-if TYPE_CHECKING:
-    from nearsight.common.recognition.models import Features
-    from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.studies.answers import median_and_tail, sent_late_ms
+from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
+from nearsight.experiments.studies.profiles import LSH, EdgeProfiles, ProfileAmount
 
 NONE, BOUNDED, BALANCED = "none", "bounded", "load-balanced"
 METHODS = (NONE, BOUNDED, BALANCED)
@@ -53,6 +57,9 @@ LIGHT_LOAD = 0.1
 """How much slower than without it a method may be where nobody queues."""
 _TIMEOUT_S = 5.0
 _EDGE = "busy"
+_GRACE_S = 2.0
+_COLOURS = {NONE: "#c2571a", BOUNDED: "#e0a33a", BALANCED: "#1f6f8b"}
+_NAMES = {NONE: "no method", BOUNDED: "bounded compute time", BALANCED: "load balancing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,38 +117,31 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._profiles = EdgeProfiles()
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per repetition and method."""
         return tuple(
             Cell(f"{number}-{method}", {"repetition": number, "method": method})
             for number in range(_plan(options).repetitions)
             for method in METHODS
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Send the streams, one after the other; one row per counted photo."""
         plan = _plan(options)
         method, number = str(cell.parameters["method"]), int(cell.parameters["repetition"])
-        dataset = dataset_of(options, museum_of(options))
-        museum = museum_folder(options.museums, museum_of(options)).resolve()
-        teach_catalogue(
-            museum, museum / "cloud.db", threads=os.cpu_count() or 1, progress=lambda _d, _of: None
-        )
-        photos = dict(list(photos_by_object(dataset).items())[: plan.objects])
-        profile = self._profiles.of(
-            museum / f"profile-{self.name}.json", PIPELINES[LSH], dataset, plan.profile, options.seed
-        )
+        museum = TaughtMuseum(options, museum_of(options))
+        photos = dict(list(museum.photos.items())[: plan.objects])
         settings = {
-            **{f"recognition.{key}": str(value) for key, value in PIPELINES[LSH].items()},
-            "cache.profile": str(profile),
+            **self._profiles.settings(museum, self.name, LSH, plan.profile),
             "multi_user": method,
             "server.workers": "1",
         }
         rng = options.rng(self.name, number)  # the same photos for all methods
-        streams = [_draw(photos, round(rate * plan.seconds), rng) for rate in plan.rates]
+        streams = [_drawn(photos, round(rate * plan.seconds), rng) for rate in plan.rates]
         earlier = [(f"earlier-{turn}", name) for turn in range(plan.reports) for name in photos]
-        folder = museum.parent.parent / "testbed" / self.name
         bench = EdgeBench(
-            folder,
-            database=museum / "cloud.db",
+            museum.testbed(self.name),
+            database=museum.database,
             edges={_EDGE: settings},
             device=RecognizerSettings(
                 timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False)
@@ -160,15 +160,16 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``methods.<method>.<rate>``: medians over the repetitions, of counted photos."""
-        groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
-        for row in rows:
-            groups[row["method"], f"{float(row['rate']):g}"].append(row)
-        found: dict[str, Any] = {}
-        for (method, rate), group in groups.items():
-            found.setdefault(method, {})[rate] = _stream(group)
-        return {"methods": found}
+        found = nested(rows, ("method", "rate"), _stream)
+        return {
+            "methods": {
+                method: {f"{float(rate):g}": one for rate, one in streams.items()}
+                for method, streams in found.items()
+            }
+        }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Each method is worth it under load, and costs little where nobody queues."""
         methods = summary["methods"]
         lightest, heaviest = (pick(methods[NONE], key=float) for pick in (min, max))
         targets = []
@@ -188,9 +189,8 @@ class Figure(Experiment):
             targets.append(Target(text, ratio, ratio <= 1 + LIGHT_LOAD))
         return tuple(targets)
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per rate and method."""
         rows = [
             (
                 rate,
@@ -209,18 +209,37 @@ class Figure(Experiment):
         columns = ("photos/s", "method", "p50 ms (least to most)", "p95 ms")
         return (*columns, "at the edge", "cached", "no answer", "photos"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.cachier.multi_user_picture import draw  # noqa: PLC0415
-
-        return draw(results)
+    def draw(self, results: Results) -> Picture:
+        """Latency, and what the edge answered, over the rate."""
+        methods = results.metrics["methods"]
+        picture = new_picture(10.5, 3.8)
+        latency, by_edge = picture.subplots(1, 2, width_ratios=[1.4, 1])
+        rates = [float(rate) for rate in methods[NONE]]
+        for method, streams in methods.items():
+            _draw_latency(latency, method, streams)
+            shares = [100 * one["edge_share"] for one in streams.values()]
+            by_edge.plot(rates, shares, "o-", color=_COLOURS[method], label=_NAMES[method])
+        for axes in (latency, by_edge):
+            axes.set_xscale("log")
+            axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+            axes.minorticks_off()
+            axes.set_xlabel("photos per second")
+        latency.set_yscale("log")
+        plain_logarithmic(latency.yaxis)
+        latency.set(ylabel="ms", title="Latency: median, and 95th percentile dashed")
+        by_edge.set(ylim=(-3, 103), ylabel="%", title="Answered by the edge")
+        latency.legend(loc="upper left")
+        caption(
+            picture,
+            f"One edge with one worker and the paper's classifier; a cloud {NETWORK.rtt_ms:g} ms away",
+        )
+        return picture
 
 
 def _measure(
     bench: EdgeBench, photos: Sequence[tuple[str, Features]], rate: float, from_s: float
 ) -> list[Row]:
     """One stream; rows of the photos from a time on."""
-    from nearsight.experiments.studies.cachier.request_stream import stream  # noqa: PLC0415
-
     sent = stream(bench.devices[_EDGE], [features for _, features in photos], rate, _TIMEOUT_S)
     cached = cached_objects(bench.edges[_EDGE]) or 0
     return [
@@ -238,15 +257,78 @@ def _measure(
     ]
 
 
-def _draw(
+@dataclass(slots=True)
+class Sent:
+    """One photo and what became of it.
+
+    Attributes
+    ----------
+    at_s : float
+        When it was due, from the start of the stream [s].
+    late_ms : float
+        How much later it was really sent [ms].
+    latency_ms : float
+        From sending to the outcome [ms]; NaN while there is none.
+    outcome : Recognition or NearsightError, optional
+        What came.
+    """
+
+    at_s: float
+    late_ms: float
+    latency_ms: float = math.nan
+    outcome: Recognition | NearsightError | None = None
+
+    @property
+    def answered_by(self) -> str:
+        """The tier; empty if none answered."""
+        return self.outcome.answered_by if isinstance(self.outcome, Recognition) else ""
+
+
+def stream(
+    recognizer: Recognizer, photos: Sequence[Features], per_second: float, timeout_s: float
+) -> tuple[Sent, ...]:
+    """Send the photos, evenly spaced, and wait for all outcomes.
+
+    Parameters
+    ----------
+    recognizer : Recognizer
+        Who asks the tier.
+    photos : sequence of Features
+        Extracted before: the sender shares the machine with what is measured.
+    per_second : float
+        How many.
+    timeout_s : float
+        Deadline of each.
+    """
+    done = threading.Semaphore(0)
+    sent: list[Sent] = []
+    start_s = perf_counter()
+    pause = threading.Event()
+    for number, photo in enumerate(photos):
+        at_s = number / per_second
+        due_s = start_s + at_s
+        while (wait_s := due_s - perf_counter()) > 0:
+            pause.wait(wait_s)
+        now_s = perf_counter()
+        one = Sent(at_s, (now_s - due_s) * 1e3)
+        sent.append(one)
+
+        def note(outcome: Recognition | NearsightError, one: Sent = one, sent_s: float = now_s) -> None:
+            one.outcome, one.latency_ms = outcome, (perf_counter() - sent_s) * 1e3
+            done.release()
+
+        recognizer.recognize(photo, note, timeout_s=timeout_s)
+    deadline_s = perf_counter() + timeout_s + _GRACE_S
+    for _ in sent:
+        done.acquire(timeout=max(0.0, deadline_s - perf_counter()))
+    return tuple(sent)
+
+
+def _drawn(
     photos: Mapping[str, Sequence[str]], count: int, rng: np.random.Generator
 ) -> list[tuple[str, Features]]:
     """Photos of objects, all as likely."""
-    from nearsight.common.recognition.extraction import OrbExtractor  # noqa: PLC0415
-    from nearsight.common.recognition.images import load_image  # noqa: PLC0415
-    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-
-    settings: RecognitionSettings = RecognitionSettings()
+    settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
     names = list(photos)
     drawn = []
@@ -262,20 +344,14 @@ def _plan(options: RunOptions) -> Plan:
 
 
 def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    repetitions: dict[str, list[StoredRow]] = defaultdict(list)
-    for row in rows:
-        repetitions[row["repetition"]].append(row)
     # Of all photos: those that failed count with the time until they did.
-    latencies = [[float(row["latency_ms"]) for row in group] for group in repetitions.values()]
+    repetitions = grouped(rows, "repetition").values()
     return {
-        **{
-            f"p{percent}_ms": median_and_range([float(np.nanpercentile(one, percent)) for one in latencies])
-            for percent in (50, 95)
-        },
-        "edge_share": round(float(np.mean([row["answered_by"] == "edge" for row in rows])), 4),
-        "cached": round(float(np.median([int(row["cached"]) for row in rows]))),
+        **median_and_tail(numbers(group, "latency_ms") for group in repetitions),
+        "edge_share": share(row["answered_by"] == "edge" for row in rows),
+        "cached": round(float(np.median(numbers(rows, "cached")))),
         "failed": sum(not row["answered_by"] for row in rows),
-        "sent_late_p99_ms": round(float(np.percentile([float(row["late_ms"]) for row in rows], 99)), 2),
+        "sent_late_p99_ms": sent_late_ms(rows),
         "requests": len(rows),
     }
 
@@ -283,3 +359,12 @@ def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:
 def _ratio(methods: Mapping[str, Any], method: str, rate: str, percentile: str) -> float:
     with_method, without = (methods[name][rate][percentile]["median"] for name in (method, NONE))
     return round(float(with_method) / float(without), 4)
+
+
+def _draw_latency(axes: Axes, method: str, streams: Mapping[str, Any]) -> None:
+    rates = [float(rate) for rate in streams]
+    for percentile, line in (("p50_ms", "o-"), ("p95_ms", "^--")):
+        medians, reach = middles([one[percentile] for one in streams.values()], "median")
+        label = _NAMES[method] if percentile == "p50_ms" else None
+        axes.plot(rates, medians, line, color=_COLOURS[method], label=label, markersize=4)
+        axes.vlines(rates, medians - reach[0], medians + reach[1], color=_COLOURS[method], alpha=0.4)

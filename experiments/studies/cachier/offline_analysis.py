@@ -1,23 +1,40 @@
-"""The offline analysis of algorithms (dissertation, 3.3.1), measured once for figure 3.4, tables 3.1 and 3.2.
+"""The offline analysis of algorithms (dissertation, 3.3.1): measuring, numbers and panels.
 
 All algorithms go through the same pipeline (ratio test, votes, verification) and differ in the search for
 nearest neighbours alone. They get the same random subsets and the same photos. Times are CPU times of one
-thread, after extraction.
+thread, after extraction. `fig3_4` shows it; `feature_tradeoff` measures devices in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    caption,
+    legend_below,
+    new_picture,
+    plain_logarithmic,
+)
 from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
-from nearsight.experiments.studies.cachier.museums import dataset_of, museum_of
-
-if TYPE_CHECKING:
-    from nearsight.experiments.profiling.measuring import PreparedData, ProfilingPlan, SubsetRow
+from nearsight.experiments.framework.numbers import nested
+from nearsight.experiments.profiling.measuring import (
+    PreparedData,
+    ProfilingPlan,
+    SubsetRow,
+    fit_polynomial,
+    measure,
+    prepare,
+    summarize,
+)
+from nearsight.experiments.studies.museums import dataset_of, museum_of
+from nearsight.experiments.studies.profiles import no_progress
 
 LSH, BRUTE_FORCE, OURS, EXACT = "flann-lsh", "brute-force", "auto", "exact"
 BACKENDS = (LSH, BRUTE_FORCE, EXACT, OURS)
@@ -37,6 +54,12 @@ _BRUTE_FORCE_UP_TO = 50
 """Beyond, brute force alone would take longer than all the others; its f(k) is a straight line."""
 
 
+_TINY = 1e-9
+_APART = 0.006
+"""How far curves of recall and precision are set apart, in widths of a panel: several often agree."""
+_LOWEST = 0.5
+
+
 class OfflineAnalysis(Experiment):
     """Measures every algorithm on the same random subsets of a data set."""
 
@@ -45,46 +68,36 @@ class OfflineAnalysis(Experiment):
     def __init__(self) -> None:
         self._prepared: PreparedData | None = None
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
-        # Subset by subset: a machine that is busy for a while slows all algorithms alike.
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """Subset by subset: a machine that is busy for a while slows all algorithms alike."""
         return tuple(
             Cell(f"{subset:02d}-{backend}", {"backend": backend, "subset": subset})
             for subset in range(subsets_of(options))
             for backend in BACKENDS
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.experiments.profiling.measuring import measure, prepare  # noqa: PLC0415
-
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """One algorithm on a random subset of each size; one row per size."""
         backend, subset = str(cell.parameters["backend"]), int(cell.parameters["subset"])
         settings = RecognitionSettings(backend=backend)
         if self._prepared is None:
-            self._prepared = prepare(dataset_of(options, museum_of(options)), settings, nothing)
+            self._prepared = prepare(dataset_of(options, museum_of(options)), settings, no_progress)
         data = self._prepared
         plan = subset_plan(options, "offline analysis", subset, _sizes(len(data.models), backend))
-        measured = measure(data, plan, settings, nothing)
         return [
             {"algorithm": backend, "objects": len(data.models), **asdict(replace(row, subset=subset))}
-            for row in measured
+            for row in measure(data, plan, settings, no_progress)
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per algorithm: points over k, and a + b · k for f, recall and precision."""
-        found = {
-            algorithm: _algorithm([subset_row(row) for row in rows if row["algorithm"] == algorithm])
-            for algorithm in dict.fromkeys(row["algorithm"] for row in rows)
-        }
-        return {"objects": int(rows[0]["objects"]), "algorithms": found}
+        return {"objects": int(rows[0]["objects"]), "algorithms": nested(rows, ("algorithm",), _algorithm)}
 
 
 def slope_ratio(summary: Mapping[str, Any], algorithm: str = OURS) -> float:
     """Slope of f per object, over that of FLANN's LSH."""
     slopes = {name: one["lookup_ms"]["b"] for name, one in summary["algorithms"].items()}
     return float(slopes[algorithm] / max(slopes[LSH], _TINY))
-
-
-_TINY = 1e-9
 
 
 def line(fit: Mapping[str, float], digits: int) -> str:
@@ -100,8 +113,6 @@ def subsets_of(options: RunOptions) -> int:
 
 def subset_plan(options: RunOptions, purpose: str, subset: int, sizes: Sequence[int]) -> ProfilingPlan:
     """One random subset of each size; the same objects and photos for all that share purpose and subset."""
-    from nearsight.experiments.profiling.measuring import ProfilingPlan  # noqa: PLC0415
-
     return ProfilingPlan(
         tuple(sizes),
         subsets=1,
@@ -118,14 +129,8 @@ def _sizes(objects: int, backend: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def nothing(_steps: int) -> None:
-    """Show no progress within a cell."""
-
-
 def subset_row(row: StoredRow) -> SubsetRow:
     """A row as it was measured."""
-    from nearsight.experiments.profiling.measuring import SubsetRow  # noqa: PLC0415
-
     return SubsetRow(
         k=int(row["k"]),
         subset=int(row["subset"]),
@@ -138,11 +143,10 @@ def subset_row(row: StoredRow) -> SubsetRow:
     )
 
 
-def _algorithm(rows: Sequence[SubsetRow]) -> dict[str, Any]:
-    from nearsight.experiments.profiling.measuring import summarize  # noqa: PLC0415
-
-    points = [point.model_dump() for point in summarize(rows)]
-    return {"points": points, **{name: straight_line(rows, name) for name in QUANTITIES}}
+def _algorithm(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    measured = [subset_row(row) for row in rows]
+    points = [point.model_dump() for point in summarize(measured)]
+    return {"points": points, **{name: straight_line(measured, name) for name in QUANTITIES}}
 
 
 def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
@@ -155,8 +159,6 @@ def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
     name : str
         One of `QUANTITIES`.
     """
-    from nearsight.experiments.profiling.measuring import fit_polynomial  # noqa: PLC0415
-
     slopes = []
     for subset in sorted({row.subset for row in rows}):
         alone = fit_polynomial([row for row in rows if row.subset == subset], name, (1,))
@@ -168,3 +170,92 @@ def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
         "b_std": float(np.std(slopes, ddof=1)) if len(slopes) > 1 else 0.0,
         "degree": len(fit_polynomial(rows, name)) - 1,
     }
+
+
+def point_rows(title: str, points: Sequence[Mapping[str, float]], time: str) -> list[tuple[object, ...]]:
+    """Lines of a table: k, and time, recall and precision with their deviation."""
+    quantities = ((time, 2), ("recall", 3), ("precision", 3))
+    return [
+        (
+            title,
+            one["k"],
+            *(f"{one[name]:.{digits}f} ± {one[f'{name}_std']:.{digits}f}" for name, digits in quantities),
+        )
+        for one in points
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve in all three panels.
+
+    Attributes
+    ----------
+    label, colour, marker : str
+        How it looks, the same in all pictures.
+    points : sequence of mappings
+        ``k``, and mean and deviation of each quantity: ``recall``, ``recall_std`` and so on.
+    """
+
+    label: str
+    colour: str
+    marker: str
+    points: Sequence[Mapping[str, float]]
+
+
+def draw_analysis(
+    series: Sequence[Series], time: str, label: str, text: str, *, logarithmic: bool
+) -> Picture:
+    """Time, recall and precision over k, with a caption.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        The curves.
+    time, label : str
+        Name of the time in the points, and of its axis.
+    text : str
+        How it was measured.
+    logarithmic : bool
+        Of the time: where times differ by orders of magnitude.
+    """
+    picture = new_picture(10.5, 3.9)
+    latency, recall, precision = picture.subplots(1, 3)
+    for axes, quantity in ((latency, time), (recall, "recall"), (precision, "precision")):
+        _draw(axes, series, quantity)
+    latency.set(title="Time to recognise", ylabel=label)
+    if logarithmic:
+        latency.set_yscale("log")
+        plain_logarithmic(latency.yaxis)
+    else:
+        latency.set_ylim(0, None)
+    for axes, quantity in ((recall, "recall"), (precision, "precision")):
+        lowest = min(point[quantity] for one in series for point in one.points)
+        axes.set(title=quantity.capitalize(), ylim=(min(_LOWEST, lowest - 0.05), 1.02))
+    caption(picture, text)
+    legend_below(picture, latency, 4)
+    return picture
+
+
+def _draw(axes: Axes, series: Sequence[Series], quantity: str) -> None:
+    """Mean and deviation over the subsets of each size; no share is drawn above 1."""
+    widest = max(point["k"] for one in series for point in one.points)
+    for place, one in enumerate(series):
+        is_share = quantity in {"recall", "precision"}
+        beside = (place - (len(series) - 1) / 2) * _APART * widest * is_share
+        means = [point[quantity] for point in one.points]
+        spread = [point[f"{quantity}_std"] for point in one.points]
+        above = [min(std, 1 - mean) for mean, std in zip(means, spread, strict=True)] if is_share else spread
+        axes.errorbar(
+            [point["k"] + beside for point in one.points],
+            means,
+            [spread, above],
+            color=one.colour,
+            marker=one.marker,
+            markersize=4,
+            linewidth=1.5,
+            elinewidth=0.8,
+            capsize=2,
+            label=one.label,
+        )
+    axes.set(xlabel="objects in the cache, k", xlim=(-0.025 * widest, None))

@@ -12,16 +12,22 @@ analysis of this machine; they start with nothing.
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.drawing import (
+    TIER_COLOURS,
+    Picture,
+    caption,
+    distribution,
+    latency_distributions,
+    new_picture,
+    stacked_bars,
+)
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -29,23 +35,32 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import median_and_range
-from nearsight.experiments.links.link import TABLE_6_3
+from nearsight.experiments.framework.numbers import grouped, nested
+from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.rig.rows import RequestRow
-from nearsight.experiments.rig.session import Session, Tiers
-from nearsight.experiments.rig.tiers import teach_catalogue
-from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
-from nearsight.experiments.studies.cachier.edge_profile import ProfileAmount
-from nearsight.experiments.studies.cachier.museums import MUSEUM, SMOKE_MUSEUM, dataset_of, museum_folder
-from nearsight.experiments.traces.movement import generate_visits
-from nearsight.experiments.traces.plan import photos_by_object
-from nearsight.experiments.traces.visits import read_visits_csv
-
-if TYPE_CHECKING:
-    from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.rig.session import Tiers
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.studies.answers import (
+    TIERS,
+    answer_numbers,
+    latencies_ms,
+    median_and_tail,
+    photo_row,
+    sent_late_ms,
+)
+from nearsight.experiments.studies.museums import (
+    MUSEUM,
+    SMOKE_MUSEUM,
+    SMOKE_WALKS,
+    WALKS,
+    TaughtMuseum,
+    Walks,
+)
+from nearsight.experiments.studies.profiles import DEVICE_AMOUNT, ProfileAmount, Profiles, measure_profiles
+from nearsight.experiments.traces.visits import Visit, read_visits_csv
 
 ONLY_CLOUD, EDGE_CACHE, FIXED, ADAPTIVE = (
     "only-cloud",
@@ -59,21 +74,18 @@ NETWORK = "Medium"
 FIXED_FEATURES = 600
 ON_DEVICE = 0.6
 TENTH = 0.1
-_TOGETHER = "+"
+TOGETHER = "+"
 """A smoke run plays all configurations side by side."""
 _REAL_EXHIBITS = 60
 """Enough for a smoke run with the museums whose visitors were logged."""
-_COLUMNS = (
-    *("visitor", "number", "time_s", "late_ms", "expected", "answered", "outcome", "outcomes", "answered_by"),
-    *(
-        "latency_ms",
-        "sent_bytes",
-        "received_bytes",
-        "edge_compute_ms",
-        "edge_next_tier_ms",
-        "cloud_compute_ms",
-    ),
-)
+_NAMES = {
+    ONLY_CLOUD: "only cloud",
+    EDGE_CACHE: "edge cache",
+    FIXED: "prefetching,\n600 features",
+    ADAPTIVE: "prefetching,\nadaptive",
+}
+_COLOURS = {ONLY_CLOUD: "#c2571a", EDGE_CACHE: "#1f6f8b", FIXED: "#e0a33a", ADAPTIVE: "#4f7a28"}
+_LEAST_LABEL = 3.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +96,8 @@ class Plan:
     ----------
     museum : MuseumSettings
         The cloud's catalogue, and photos.
-    sections, exhibits_per_section, visitors : int
-        Of generated visits (table 6.2, and 6.2.5).
+    walks : Walks
+        Generated visits.
     following : Following
         The devices.
     repetitions : int
@@ -97,30 +109,37 @@ class Plan:
     """
 
     museum: MuseumSettings
-    sections: int
-    exhibits_per_section: int
-    visitors: int
+    walks: Walks
     following: Following
     repetitions: int
     feature_counts: tuple[int, ...]
     profile: ProfileAmount
 
+    @classmethod
+    def of(cls, options: RunOptions) -> Plan:
+        """The plan of a run."""
+        plan = SMOKE if options.smoke else FULL
+        if options.smoke and options.visits is not None:
+            plan = replace(plan, museum=replace(plan.museum, objects=_REAL_EXHIBITS))
+        return replace(plan, museum=replace(plan.museum, seed=options.seed))
+
+    def profiles(self, museum: TaughtMuseum, name: str) -> Profiles:
+        """The offline analyses of this machine, for the experiment of this name."""
+        folder = museum.testbed(name)
+        return measure_profiles(museum.dataset, self.feature_counts, self.profile, self.museum.seed, folder)
+
 
 FULL = Plan(
     MUSEUM,
-    sections=3,
-    exhibits_per_section=44,
-    visitors=180,
+    WALKS,
     following=Following(devices=10, seconds=45.0, unknown_share=0.05),
     repetitions=2,
     feature_counts=(200, 400, 600, 800),
-    profile=ProfileAmount((1, 4, 8, 16, 32), subsets=4, queries=12),
+    profile=DEVICE_AMOUNT,
 )
 SMOKE = Plan(
     SMOKE_MUSEUM,
-    sections=1,
-    exhibits_per_section=10,
-    visitors=15,
+    SMOKE_WALKS,
     following=Following(devices=1, seconds=3.0, unknown_share=0.05),
     repetitions=1,
     feature_counts=(600, 800),
@@ -128,97 +147,66 @@ SMOKE = Plan(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Profiles:
-    """Offline analyses: of the edge, and of devices with every number of features."""
-
-    edge: Path
-    adaptive: Path
-
-
 class Figure(Experiment):
     """Only cloud, edge cache, prefetching with 600 and with an adaptive number of features."""
 
-    style: ClassVar[Any] = {"axes.grid.axis": "both"}
     name: ClassVar[str] = "prefetching"
     source: ClassVar[str] = "Cachier dissertation, 6.2.3 to 6.3"
     takes_visits: ClassVar[bool] = True
+    style: ClassVar[Any] = {"axes.grid.axis": "both"}
 
     def __init__(self) -> None:
         self._profiles: Profiles | None = None
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per repetition, kind of visitors and configuration."""
         traces = [GENERATED] if options.visits is None else [GENERATED, REAL]
-        together = [_TOGETHER.join(CONFIGURATIONS)]
+        together = [TOGETHER.join(CONFIGURATIONS)]
         return tuple(
             Cell(
                 f"{trace}-{number}-{'all' if options.smoke else configurations}",
                 {"trace": trace, "repetition": number, "configurations": configurations},
             )
-            for number in range(_plan(options).repetitions)
+            for number in range(Plan.of(options).repetitions)
             for trace in traces
             for configurations in (together if options.smoke else CONFIGURATIONS)
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
-        trace, configurations = str(cell.parameters["trace"]), str(cell.parameters["configurations"])
-        number = int(cell.parameters["repetition"])
-        plan = _plan(options)
-        dataset = dataset_of(options, plan.museum)
-        museum = museum_folder(options.museums, plan.museum).resolve()
-        folder = museum.parent.parent / "testbed" / self.name
-        database = museum / "cloud.db"
-        teach_catalogue(museum, database, threads=2, progress=lambda _done, _of: None)
-        if self._profiles is None:
-            self._profiles = measure_profiles(plan, dataset, folder)
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play a session; one row per photo."""
+        trace, number = str(cell.parameters["trace"]), int(cell.parameters["repetition"])
+        plan = Plan.of(options)
+        museum = TaughtMuseum(options, plan.museum)
+        profiles = self._profiles = self._profiles or plan.profiles(museum, self.name)
         rng = options.rng(self.name, trace, number)  # the same for all configurations
-        crowd = Crowd.divided(_visits(trace, plan, options, rng), rng)
-        photos = photos_by_object(dataset)
-        objects = crowd.mapped(list(photos))
-        unknown = [str(query.path) for query in dataset.queries if query.object_id is None]
-        planned = follow(crowd, plan.following, objects, photos, unknown, rng)
-        session = Session(
-            folder,
-            database,
-            write_traces(folder / "traces", planned, rng),
-            tuple(crowd.transitions(objects)),
-            TABLE_6_3[NETWORK],
-            options.seed,
-        )
-        played = session.play(
-            {name: _tiers(name, self._profiles) for name in configurations.split(_TOGETHER)}
-        )
+        visits = _visits(trace, plan, options, rng)
+        session = museum.session(museum.testbed(self.name), visits, plan.following, TABLE_6_3[NETWORK], rng)
+        names = str(cell.parameters["configurations"]).split(TOGETHER)
         return [
-            {"trace": trace, "tiers": name, "repetition": number, **_row(row)}
-            for name, one in played.items()
+            {"trace": trace, "tiers": name, "repetition": number, **photo_row(row)}
+            for name, one in session.play({name: _tiers(name, profiles) for name in names}).items()
             for row in one.rows
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``traces.<trace>.<configuration>``: medians over the repetitions."""
-        groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
-        for row in rows:
-            groups[row["trace"], row["tiers"]].append(row)
-        found: dict[str, Any] = {}
-        for (trace, configuration), group in groups.items():
-            found.setdefault(trace, {})[configuration] = _configuration(group)
-        return {"traces": found}
+        return {"traces": nested(rows, ("trace", "tiers"), _configuration)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Prefetching against only-cloud, and adaptive against fixed extraction."""
         return tuple(
             target for trace, found in summary["traces"].items() for target in _targets(trace, found)
         )
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per kind of visitors and configuration."""
         rows = [
             (
                 trace,
                 configuration,
                 f"{one['p50_ms']['median']:.1f}",
                 f"{one['p95_ms']['median']:.1f}",
-                *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in ("device", "edge", "cloud")),
+                *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS),
                 f"{one['recall']:.3f}",
                 f"{one['precision']:.3f}",
                 one["requests"],
@@ -226,13 +214,26 @@ class Figure(Experiment):
             for trace, configurations in summary["traces"].items()
             for configuration, one in configurations.items()
         ]
-        columns = ("visitors", "configuration", "p50 ms", "p95 ms", "device", "edge", "cloud")
+        columns = ("visitors", "configuration", "p50 ms", "p95 ms", *TIERS)
         return (*columns, "recall", "precision", "requests"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.cachier.prefetching_picture import draw  # noqa: PLC0415
-
-        return draw(results)
+    def draw(self, results: Results) -> Picture:
+        """Latencies and who answered, a row of panels per kind of visitors."""
+        found = results.metrics["traces"]
+        latencies = nested(results.rows, ("trace", "tiers"), latencies_ms)
+        picture = new_picture(10.5, 0.6 + 3.6 * len(found))
+        panels = picture.subplots(len(found), 2, squeeze=False, sharex="col", width_ratios=[1.25, 1])
+        for (times, tiers), (trace, one) in zip(panels, found.items(), strict=True):
+            _draw_latencies(times, latencies[trace], one)
+            times.set_title(f"Latency, {trace} visitors, {one[ONLY_CLOUD]['requests']} photos")
+            _draw_tiers(tiers, one)
+            tiers.set_title(f"Answered by, {trace} visitors")
+        caption(
+            picture,
+            "One photo per second and device, the same photos for all configurations; "
+            f"to the cloud {in_words(TABLE_6_3[NETWORK])}",
+        )
+        return picture
 
 
 def _tiers(configuration: str, profiles: Profiles) -> Tiers:
@@ -247,79 +248,17 @@ def _tiers(configuration: str, profiles: Profiles) -> Tiers:
     return Tiers(edge, device)
 
 
-def measure_profiles(plan: Plan, dataset: Dataset, folder: Path) -> Profiles:
-    """The offline analyses of this machine, for the edge (3.3.1) and for devices (4.5.2), from the same rows.
-
-    Devices and edge are the same machine here, so the edge uses the curve of 800 features.
-    """
-    from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-    from nearsight.experiments.profiling.device import analyse_device  # noqa: PLC0415
-
-    settings = RecognitionSettings()
-    analysis = analyse_device(
-        dataset,
-        settings,
-        plan.feature_counts,
-        lambda _objects: plan.profile.plan(plan.museum.seed),
-        time.time(),
-        lambda _stage, _steps: lambda _done: None,
-    )
-    profiles = {one.query_features: one for one in analysis.profile.profiles}
-    folder.mkdir(parents=True, exist_ok=True)
-    found = Profiles(*(folder / f"profile-{name}.json" for name in ("edge", "adaptive")))
-    profiles[settings.query_features].save(found.edge)
-    analysis.profile.save(found.adaptive)
-    return found
-
-
-def _plan(options: RunOptions) -> Plan:
-    plan = SMOKE if options.smoke else FULL
-    if options.smoke and options.visits is not None:
-        plan = replace(plan, museum=replace(plan.museum, objects=_REAL_EXHIBITS))
-    return replace(plan, museum=replace(plan.museum, seed=options.seed))
-
-
-def _visits(trace: str, plan: Plan, options: RunOptions, rng: np.random.Generator) -> Sequence[Any]:
+def _visits(trace: str, plan: Plan, options: RunOptions, rng: np.random.Generator) -> Sequence[Visit]:
     if trace == REAL and options.visits is not None:
         return read_visits_csv(options.visits)
-    return generate_visits(
-        rng,
-        sections=plan.sections,
-        exhibits_per_section=plan.exhibits_per_section,
-        visitors=plan.visitors,
-    )
-
-
-def _row(row: RequestRow) -> Row:
-    values = asdict(row)
-    return {name: values[name] for name in _COLUMNS}
+    return plan.walks.visits(rng)
 
 
 def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    by_repetition: dict[str, list[StoredRow]] = defaultdict(list)
-    for row in rows:
-        by_repetition[row["repetition"]].append(row)
-    latencies = [
-        [float(row["latency_ms"]) for row in group if row["answered_by"]] for group in by_repetition.values()
-    ]
-    relevant = [row for row in rows if row["expected"]]
-    named = [row for row in rows if row["answered"]]
-    correct = sum(row["answered"] == row["expected"] for row in relevant)
     return {
-        **{
-            f"p{percent}_ms": median_and_range([float(np.percentile(one, percent)) for one in latencies])
-            for percent in (50, 95)
-        },
-        "answered_by": {
-            tier: round(float(np.mean([row["answered_by"] == tier for row in rows])), 4)
-            for tier in ("device", "edge", "cloud")
-        },
-        "recall": round(correct / len(relevant), 4),
-        "precision": round(correct / max(1, len(named)), 4),
-        "wrong": len(named) - correct,
-        "failed": sum(not row["answered_by"] for row in rows),
-        "requests": len(rows),
-        "sent_late_p99_ms": round(float(np.percentile([float(row["late_ms"]) for row in rows], 99)), 2),
+        **median_and_tail(map(latencies_ms, grouped(rows, "repetition").values())),
+        **answer_numbers(rows),
+        "sent_late_p99_ms": sent_late_ms(rows),
         "sent_bytes": sum(int(row["sent_bytes"]) for row in rows),
     }
 
@@ -342,3 +281,28 @@ def _targets(trace: str, found: Mapping[str, Any]) -> list[Target]:
     faster = float(np.median([adaptive / fixed for adaptive, fixed in pairs]))
     text = f"{trace}: p50 of adaptive extraction over that of 600 features, below 1"
     return [*targets, Target(text, faster, faster < 1)]
+
+
+def _draw_latencies(axes: Axes, latencies: Mapping[str, Sequence[float]], found: Mapping[str, Any]) -> None:
+    for name in CONFIGURATIONS:
+        p50 = found[name]["p50_ms"]["median"]
+        label = f"{_NAMES[name]}: p50 {p50:.1f} ms".replace("\n", " ")
+        distribution(axes, latencies[name], color=_COLOURS[name], linewidth=1.8, label=label)
+        axes.plot([p50], [0.5], "o", color=_COLOURS[name], markersize=5)
+    axes.tick_params(labelbottom=True)
+    latency_distributions(axes)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)
+
+
+def _draw_tiers(axes: Axes, found: Mapping[str, Any]) -> None:
+    shares = {tier: [100 * found[name]["answered_by"][tier] for name in CONFIGURATIONS] for tier in TIERS}
+    names = [_NAMES[name] for name in CONFIGURATIONS]
+    stacked_bars(axes, names, shares, TIER_COLOURS, height=0.6, numbers="white", least=_LEAST_LABEL)
+    for place, name in enumerate(CONFIGURATIONS):
+        one = found[name]
+        text = f"recall {one['recall']:.3f}\nprecision {one['precision']:.3f}"
+        axes.text(103, place, text, va="center", fontsize=7.5)
+    axes.tick_params(labelbottom=True)
+    axes.set(xlim=(0, 100), xlabel="share of requests [%]")
+    axes.grid(visible=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, fontsize=8)

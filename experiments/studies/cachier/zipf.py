@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.rig.edge_bench import Ask
+from nearsight.experiments.traces.plan import photos_by_object
+
+EXPONENT = 0.8
+_EARLIER_DEVICES = 64
 
 
 def zipf_shares(objects: int, exponent: float) -> NDArray[np.float64]:
@@ -31,3 +39,36 @@ def systematic_ranks(shares: NDArray[np.float64], count: int, rng: np.random.Gen
     quantiles = (np.arange(count) + rng.random()) / count
     ranks = np.searchsorted(np.cumsum(shares), quantiles).clip(max=len(shares) - 1)
     return rng.permutation(ranks)
+
+
+class ZipfVisitors:
+    """Visitors whose requests follow Zipf's law; which object has which rank is chance.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Objects and photos of them.
+    rng : Generator
+        Draws the ranks.
+    """
+
+    def __init__(self, dataset: Dataset, rng: np.random.Generator) -> None:
+        self._photos = photos_by_object(dataset)
+        self._objects = [str(name) for name in rng.permutation(sorted(self._photos))]
+        self._shares: NDArray[np.float64] = zipf_shares(len(self._objects), EXPONENT)
+
+    def reports(self, count: int, rng: np.random.Generator) -> list[tuple[str, str]]:
+        """Earlier requests as (device, object)."""
+        ranks = systematic_ranks(self._shares, count, rng)
+        return [
+            (f"earlier-{number % _EARLIER_DEVICES}", self._objects[rank]) for number, rank in enumerate(ranks)
+        ]
+
+    def asks(self, count: int, rng: np.random.Generator) -> list[Ask]:
+        """Photos to show now."""
+        asks = []
+        for rank in systematic_ranks(self._shares, count, rng):
+            object_id = self._objects[rank]
+            photos = self._photos[object_id]
+            asks.append(Ask(object_id, int(rank) + 1, Path(photos[int(rng.integers(len(photos)))])))
+        return asks

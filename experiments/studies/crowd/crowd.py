@@ -22,15 +22,15 @@ estimate, and waiting for visitors who have not been everywhere yet is most of t
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from nearsight.common.object_cache.profile import CacheProfile, default_profile
-from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.drawing import Picture, caption, legend_below, middles, new_picture
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -38,11 +38,17 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread
-from nearsight.experiments.studies.crowd.crowd_edge import CrowdEdge, EdgeCosts, first_requests_needed
-from nearsight.experiments.studies.crowd.crowd_requests import Requests, section_requests
+from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, numbers
+from nearsight.experiments.studies.crowd.edge import (
+    CrowdEdge,
+    EdgeCosts,
+    Requests,
+    first_requests_needed,
+    section_requests,
+)
 
 PAPER, BOUNDED, OURS = "paper's LSH", "default backend, at most 40 objects", "default backend"
 NEVER, HOUR, QUARTER = "never forgets (paper)", "half-life 1 h (default)", "half-life 15 min"
@@ -58,6 +64,9 @@ _SEEDS, _SMOKE_SEEDS = 5, 1
 _SETTLING_S = 1200.0
 """The edge decides for this long before the move; before that it only counts, which is all that matters."""
 _SAMPLES = 60
+_COLOURS = {NEVER: "#c2571a", HOUR: "#1f6f8b", QUARTER: "#24415c"}
+_MARKERS = {NEVER: "s", HOUR: "o", QUARTER: "D"}
+_ORACLE: Any = {"color": "#4f7a28", "linestyle": "--", "linewidth": 1.4}
 
 
 class Figure(Experiment):
@@ -66,14 +75,16 @@ class Figure(Experiment):
     name: ClassVar[str] = "crowd"
     source: ClassVar[str] = "beyond the Cachier dissertation's 3.3.2.2"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per length of the stay and repetition."""
         stays, seeds = (_SMOKE_STAYS_H, _SMOKE_SEEDS) if options.smoke else (_STAYS_H, _SEEDS)
         return tuple(
             Cell(f"stay{stay:g}h-{number}", {"stay_h": stay, "number": number})
             for stay, number in product(stays, range(seeds))
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Move the crowd in front of every cache; one row per sample after the move."""
         stay_h, number = float(cell.parameters["stay_h"]), int(cell.parameters["number"])
         before, after = (
             section_requests(section, stay_h * 3600.0, options.rng(self.name, section, number, str(stay_h)))
@@ -110,18 +121,10 @@ class Figure(Experiment):
         ``floor``: requests that an oracle needs. ``never`` counts the repetitions that had not regained the
         hit ratio when the requests ended.
         """
-        runs: dict[tuple[str, str, str], dict[str, StoredRow]] = defaultdict(dict)
-        for row in rows:
-            runs[row["profile"], row["stay_h"], row["estimate"]][row["repetition"]] = row
-        found: dict[str, Any] = {}
-        for (profile, stay_h, estimate), repetitions in runs.items():
-            place = found.setdefault(profile, {}).setdefault(f"{float(stay_h):g} h", {})
-            place[estimate] = {
-                "requests": mean_and_spread([int(row["regained"]) for row in repetitions.values()]),
-                "floor": mean_and_spread([int(row["floor"]) for row in repetitions.values()]),
-                "before": mean_and_spread([float(row["hit_ratio_before"]) for row in repetitions.values()]),
-                "never": sum(row["regained"] == row["requests"] for row in repetitions.values()),
-            }
+        found = {
+            profile: {f"{float(stay_h):g} h": estimates for stay_h, estimates in stays.items()}
+            for profile, stays in nested(rows, ("profile", "stay_h", "estimate"), _regained).items()
+        }
         for stays in found.values():
             for estimates in stays.values():
                 paper = estimates[NEVER]
@@ -152,9 +155,8 @@ class Figure(Experiment):
             targets.append(Target(text, value, value <= MOST_OF_PAPER))
         return tuple(targets)
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per profile, stay and estimate."""
         rows = [
             (
                 profile,
@@ -181,10 +183,38 @@ class Figure(Experiment):
             "beyond the oracle",
         ), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.crowd.crowd_picture import draw  # noqa: PLC0415  measuring draws nothing
+    def draw(self, results: Results) -> Picture:
+        """Hit ratio over requests, and the requests that it takes."""
+        rows = results.rows
+        stays = sorted({float(row["stay_h"]) for row in rows})
+        shown = MAIN_STAY_H if MAIN_STAY_H in stays else stays[0]
+        picture = new_picture(10.0, 9.0)
+        panels = picture.subplots(3, 2, width_ratios=[1.7, 1])
+        for (course, effort), profile in zip(panels, (PAPER, BOUNDED, OURS), strict=True):
+            mine = [row for row in rows if row["profile"] == profile and float(row["stay_h"]) == shown]
+            found = results.metrics["regained"][profile]
+            _draw_course(course, mine, found[f"{shown:g} h"][NEVER]["floor"]["mean"])
+            course.set_title(f"{profile[0].upper()}{profile[1:]}: after {shown:g} h in another section")
+            _draw_effort(effort, found)
+            effort.set_title("Requests until it is regained")
+        runs = len({row["repetition"] for row in rows})
+        text = (
+            f"means of {runs} runs, with the least and the most; hollow: not regained when the requests ended"
+        )
+        caption(picture, text)
+        legend_below(picture, panels[0][0], 3)
+        return picture
 
-        return draw(results)
+
+def _regained(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """One estimate after one stay; the last row of a repetition has seen all of its requests."""
+    last = [repetition[-1] for repetition in grouped(rows, "repetition").values()]
+    return {
+        "requests": mean_and_spread(numbers(last, "regained")),
+        "floor": mean_and_spread(numbers(last, "floor")),
+        "before": mean_and_spread(numbers(last, "hit_ratio_before")),
+        "never": sum(row["regained"] == row["requests"] for row in last),
+    }
 
 
 def _beyond_floor(found: Mapping[str, Any]) -> float:
@@ -243,3 +273,37 @@ def watch(
             if number in marks:
                 course.append((number, ratio, edge.size))
     return steady, [(number, ratio, k, regained) for number, ratio, k in course]
+
+
+def _draw_course(axes: Axes, rows: Sequence[StoredRow], floor: float) -> None:
+    steady = float(np.mean(numbers(rows, "hit_ratio_before")))
+    for estimate, colour in _COLOURS.items():
+        mine = grouped((row for row in rows if row["estimate"] == estimate), "repetition")
+        runs = [mine[name] for name in sorted(mine)]
+        longest = min(int(run[-1]["requests"]) for run in runs)
+        grid = np.unique(np.geomspace(1, longest, 200).astype(int))
+        values = np.array(
+            [np.interp(grid, numbers(run, "requests"), numbers(run, "hit_ratio")) for run in runs]
+        )
+        axes.plot(grid, values.mean(axis=0), color=colour, linewidth=2, label=estimate)
+        axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+    axes.axhline(
+        REGAINED * steady, color="#555555", linestyle=":", linewidth=1.2, label="95 % of that before the move"
+    )
+    axes.axvline(floor, **_ORACLE, label="an oracle: every object at its first request")
+    axes.set(xlabel="requests after the move", ylabel="hit ratio", ylim=(0, 1), xscale="log")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def _draw_effort(axes: Axes, stays: Mapping[str, Any]) -> None:
+    hours = [float(stay.removesuffix(" h")) for stay in stays]
+    for estimate, colour in _COLOURS.items():
+        mine = [estimates[estimate] for estimates in stays.values()]
+        means, reach = middles([one["requests"] for one in mine])
+        axes.errorbar(hours, means, reach, color=colour, linewidth=1.5, elinewidth=0.8, capsize=2)
+        for at_h, one in zip(hours, mine, strict=True):
+            inside = "white" if one["never"] else colour
+            axes.plot(at_h, one["requests"]["mean"], _MARKERS[estimate], color=colour, mfc=inside, ms=5)
+    axes.plot(hours, [estimates[NEVER]["floor"]["mean"] for estimates in stays.values()], **_ORACLE)
+    axes.set(xlabel="hours in the other section before", ylabel="requests", ylim=(0, None), xlim=(0, None))
+    axes.yaxis.set_major_formatter("{x:,.0f}")

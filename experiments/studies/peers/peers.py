@@ -7,13 +7,19 @@ sharing, before the same edge.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    distribution,
+    latency_distributions,
+    new_picture,
+    whole_numbers,
+)
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -21,32 +27,38 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
+from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.studies.peers.peer_endurance import (
+from nearsight.experiments.studies.answers import TIERS
+from nearsight.experiments.studies.peers.endurance import (
     GONE,
     HANDED_OVER,
     MISCOUNTED,
-    POSTPONED,
-    REPEATED,
     UNREADABLE,
     Endurance,
     EndurancePlan,
+    endurance_numbers,
 )
-from nearsight.experiments.studies.peers.peer_prefetching import (
+from nearsight.experiments.studies.peers.sharing import (
     ALONE,
-    EDGE_BYTES,
-    PHOTO,
     REPETITIONS,
     SHARING,
     CooperativePrefetching,
+    answered_ms,
+    latency_ratios,
+    sharing_numbers,
 )
 
 ENDURANCE, PREFETCHING = "nothing lost", "prefetching"
 MOST_EDGE_BYTES = 0.4
 NOT_WORSE = 1.05
 """Latencies of two runs of the same configuration differ by a few per cent."""
+
+_COLOURS = {ALONE: "#c2571a", SHARING: "#1f6f8b"}
+_NOTICED, _HANDED = "#e0a33a", "#1f6f8b"
 
 FULL = EndurancePlan(
     nodes=20,
@@ -92,7 +104,8 @@ class Figure(Experiment):
     def __init__(self) -> None:
         self._prefetching = CooperativePrefetching(self.name)
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """The group that dies; then a session per crowd and configuration."""
         together = f"{ALONE}+{SHARING}"
         prefetching = [
             (number, configurations)
@@ -110,9 +123,9 @@ class Figure(Experiment):
             ),
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Measure one of the parts."""
         part = str(cell.parameters["part"])
-        rows: Sequence[Row]
         if part == ENDURANCE:
             folder = options.museums.resolve().parent / "testbed" / self.name / cell.key
             plan = SMOKE if options.smoke else FULL
@@ -125,19 +138,15 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios``: of each repetition by itself."""
-        parts: dict[str, list[StoredRow]] = defaultdict(list)
-        for row in rows:
-            parts[row["part"]].append(row)
-        configurations: dict[str, list[StoredRow]] = defaultdict(list)
-        for row in parts[PREFETCHING]:
-            configurations[row["devices"]].append(row)
+        parts = grouped(rows, "part")
         return {
-            "nothing_lost": _endurance(parts[ENDURANCE]),
-            "prefetching": {name: _prefetching(group) for name, group in configurations.items()},
-            "ratios": _ratios(parts[PREFETCHING]),
+            "nothing_lost": endurance_numbers(parts[ENDURANCE]),
+            "prefetching": nested(parts[PREFETCHING], ("devices",), sharing_numbers),
+            "ratios": latency_ratios(parts[PREFETCHING]),
         }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Nothing is lost; who shares loads the edge less, and is neither slower nor wrong more often."""
         lost = summary["nothing_lost"]
         alone, sharing = (summary["prefetching"][name] for name in (ALONE, SHARING))
         bytes_ratio = sharing["edge_model_bytes"] / max(1, alone["edge_model_bytes"])
@@ -164,9 +173,8 @@ class Figure(Experiment):
             Target("sharing: recall relative to alone, at least -0.01", round(recall, 4), recall >= -0.01),
         )
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """The two configurations of prefetching."""
         rows = [
             (
                 name,
@@ -176,7 +184,7 @@ class Figure(Experiment):
                 ),
                 f"{one['p50_ms']:.1f}",
                 f"{one['p95_ms']:.1f}",
-                *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in ("device", "edge", "cloud")),
+                *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS),
                 f"{one['recall']:.3f}",
                 one["wrong"],
                 one["requests"],
@@ -184,12 +192,17 @@ class Figure(Experiment):
             for name, one in summary["prefetching"].items()
         ]
         columns = ("devices", "from edge MB", "lists MB", "from peers MB", "wasted MB", "p50 ms", "p95 ms")
-        return (*columns, "device", "edge", "cloud", "recall", "wrong", "requests"), rows
+        return (*columns, *TIERS, "recall", "wrong", "requests"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.peers.peers_picture import draw  # noqa: PLC0415
-
-        return draw(results)
+    def draw(self, results: Results) -> Picture:
+        """Deaths, traffic and latency."""
+        parts, found = grouped(results.rows, "part"), results.metrics
+        picture = new_picture(12.0, 3.9)
+        deaths, traffic, latency = picture.subplots(1, 3, width_ratios=[1.5, 0.8, 1.2])
+        _draw_deaths(deaths, parts[ENDURANCE], found["nothing_lost"])
+        _draw_traffic(traffic, found["prefetching"])
+        _draw_latency(latency, parts[PREFETCHING], found["prefetching"])
+        return picture
 
 
 def _spread(ratios: Sequence[float]) -> str:
@@ -198,75 +211,56 @@ def _spread(ratios: Sequence[float]) -> str:
     return f"{min(ratios):.2f} to {max(ratios):.2f}, median {np.median(ratios):.2f}"
 
 
-def _ratios(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
-    """Latency of those who share over that of those who do not, of each crowd."""
-    latencies: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row["kind"] == PHOTO and row["answered_by"]:
-            latencies[row["repetition"]][row["devices"]].append(float(row["value"]))
-    return {
-        f"p{rank}": [
-            round(float(np.percentile(one[SHARING], rank) / np.percentile(one[ALONE], rank)), 4)
-            for one in latencies.values()
-            if ALONE in one and SHARING in one
-        ]
-        for rank in (50, 95)
-    }
-
-
 def _order(number: int) -> tuple[str, ...]:
     return (ALONE, SHARING) if number % 2 == 0 else (SHARING, ALONE)
 
 
-def _endurance(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    def values(kind: str) -> list[float]:
-        return [float(row["value"]) for row in rows if row["kind"] == kind]
+def _draw_deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:
+    def by_death(kind: str) -> dict[int, float]:
+        return {int(row["death"]): float(row["value"]) for row in rows if row["kind"] == kind}
 
-    return {
-        "place": rows[0]["place"],
-        "nodes": max(int(row["left"]) for row in rows),
-        "survivors": min(int(row["left"]) for row in rows),
-        "deaths": max(int(row["death"]) for row in rows),
-        "unreadable": int(sum(values(UNREADABLE))),
-        "repeated_reads": int(sum(values(REPEATED))),
-        "miscounted": int(max(values(MISCOUNTED))),
-        "postponed_merges": int(sum(values(POSTPONED))),
-        "noticed_s": {"median": round(float(np.median(values(GONE))), 3), "most": max(values(GONE))},
-        "handed_over_s": {
-            "median": round(float(np.median(values(HANDED_OVER))), 3),
-            "most": max(values(HANDED_OVER)),
-        },
-    }
+    noticed, handed = by_death(GONE), by_death(HANDED_OVER)
+    lost = {death: int(count) for death, count in by_death(UNREADABLE).items()}
+    miscounted = by_death(MISCOUNTED)
+    x = np.array(sorted(noticed))
+    first = np.array([noticed[death] for death in x])
+    axes.bar(x, first, color=_NOTICED, label="until all have noticed")
+    then = [handed[death] for death in x]
+    axes.bar(x, then, bottom=first, color=_HANDED, label="until every key is on two devices again")
+    for death, height in zip(x, first + np.array(then), strict=True):
+        if lost[death] or miscounted[death]:
+            axes.text(
+                death, height, f"{lost[death]} lost", color="#b00020", ha="center", va="bottom", fontsize=7
+            )
+    axes.set_title(f"{found['deaths']} of {found['nodes']} devices die one after another", fontsize=9)
+    verdict = f"keys that cannot be read: {found['unreadable']}, counters off by {found['miscounted']}"
+    axes.set(xlabel=f"death\n{verdict}", ylabel="time after the death [s]")
+    whole_numbers(axes.xaxis)
+    axes.margins(y=0.3)
+    axes.legend(loc="upper left", fontsize=8)
 
 
-def _prefetching(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    photos = [row for row in rows if row["kind"] == PHOTO]
-    answered = [row for row in photos if row["answered_by"]]
-    relevant = [row for row in photos if row["expected"]]
-    named = [row for row in photos if row["answered"]]
-    correct = sum(row["answered"] == row["expected"] for row in relevant)
-    latencies = [float(row["value"]) for row in answered]
+def _draw_traffic(axes: Axes, found: Mapping[str, Any]) -> None:
+    names = [ALONE, SHARING]
+    megabytes = [found[name]["edge_model_bytes"] / 1e6 for name in names]
+    share = megabytes[1] / megabytes[0] if megabytes[0] else 0.0
+    nearby = [found[name]["peer_model_bytes"] / 1e6 for name in names]
+    axes.bar(names, megabytes, color=[_COLOURS[name] for name in names], width=0.6)
+    axes.bar(names, nearby, bottom=megabytes, color="#d0d0d0", width=0.6)
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+    axes.text(0, 0.5 * megabytes[0], f"{megabytes[0]:.2f}", color="white", **middle)
+    axes.text(1, 0.5 * megabytes[1], f"{megabytes[1]:.2f}\n{100 * share:.0f} %", color="white", **middle)
+    axes.text(1, megabytes[1] + 0.5 * nearby[1], f"from peers\n{nearby[1]:.2f}", **middle)
+    axes.set(ylabel="models [MB]")
+    axes.set_title("Models from the edge, in colour", fontsize=9)
 
-    def total(kind: str) -> int:
-        return int(sum(float(row["value"]) for row in rows if row["kind"] == kind))
 
-    return {
-        "edge_model_bytes": total(EDGE_BYTES),
-        "list_bytes": total("list_bytes"),
-        "peer_model_bytes": total("peer_bytes"),
-        "wasted_model_bytes": total("wasted_bytes"),
-        "rejected_models": total("rejected_models"),
-        "fetched_models": total("fetched_models"),
-        "models_from_peers": total("peer_models"),
-        "waited_in_vain": total("waited_in_vain"),
-        "p50_ms": round(float(np.percentile(latencies, 50)), 3),
-        "p95_ms": round(float(np.percentile(latencies, 95)), 3),
-        "answered_by": {
-            tier: round(float(np.mean([row["answered_by"] == tier for row in photos])), 4)
-            for tier in ("device", "edge", "cloud")
-        },
-        "recall": round(correct / max(1, len(relevant)), 4),
-        "wrong": len(named) - correct,
-        "failed": len(photos) - len(answered),
-        "requests": len(photos),
-    }
+def _draw_latency(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:
+    latencies = nested(rows, ("devices",), answered_ms)
+    for name in (ALONE, SHARING):
+        one = found[name]
+        label = f"{name}: p50 {one['p50_ms']:.1f}, p95 {one['p95_ms']:.0f} ms, recall {one['recall']:.3f}"
+        distribution(axes, latencies[name], color=_COLOURS[name], label=label)
+    latency_distributions(axes)
+    axes.set_title("Latency of recognition", fontsize=9)
+    axes.legend(loc="lower right", fontsize=8)

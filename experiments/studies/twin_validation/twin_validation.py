@@ -19,14 +19,20 @@ of the machine is during a session, the twin is told.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    distribution,
+    legend_below,
+    new_picture,
+    plain_logarithmic,
+)
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -34,20 +40,30 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
-from nearsight.experiments.studies.twin_validation.twin_bench import FIT, POINTS, Bench, Played, simulate
+from nearsight.experiments.framework.numbers import grouped, nested
+from nearsight.experiments.links.link import in_words
+from nearsight.experiments.studies.answers import answer_numbers, latencies_ms, photo_row, sent_late_ms
+from nearsight.experiments.studies.twin_validation.bench import (
+    CONFIGURATIONS_COMPARED,
+    FIT,
+    POINTS,
+    Bench,
+    Played,
+    simulate,
+)
+from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
 
 TESTBED, TWIN = "testbed", "twin"
 MOST_ERROR = 0.15
 MOST_POINTS = 0.03
 _SMOKE_POINTS = (FIT, "baseline")
-_COLUMNS = (
-    *("visitor", "number", "time_s", "late_ms", "expected", "answered", "outcome", "answered_by"),
-    *("latency_ms", "sent_bytes", "edge_queue_ms", "edge_compute_ms", "edge_next_tier_ms"),
-    *("cloud_queue_ms", "cloud_compute_ms"),
-)
-_TWO = 2
+_NAMES = {ONLY_CLOUD: "only cloud", LOAD_BALANCED: "load-balanced edge", ADAPTIVE: "full system"}
+_COLOURS = {ONLY_CLOUD: "#c2571a", LOAD_BALANCED: "#1f6f8b", ADAPTIVE: "#4f7a28"}
+_LINES = {TESTBED: "-", TWIN: "--"}
+_LATENCIES, _SHARES = ("p50", "p95"), ("device", "edge")
 
 
 class Figure(Experiment):
@@ -57,11 +73,13 @@ class Figure(Experiment):
     name: ClassVar[str] = "twin-validation"
     source: ClassVar[str] = "Cachier dissertation, 6.2"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per point; costs are fitted at the first."""
         points = _SMOKE_POINTS if options.smoke else tuple(POINTS)
         return tuple(Cell(point.replace(" ", "-"), {"point": point}) for point in points)
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play a point on both; one row per photo."""
         name = str(cell.parameters["point"])
         bench = Bench(options)
         both = {trace: bench.sessions(name, POINTS[name], trace) for trace in bench.traces(name)}
@@ -88,22 +106,10 @@ class Figure(Experiment):
         ``itself`` is how far repetitions of one trace are from each other on the testbed, ``scatter`` how far
         those of the twin are; ``traces`` are the errors of each trace alone.
         """
-        groups: dict[tuple[str, str, str], list[StoredRow]] = defaultdict(list)
-        for row in rows:
-            groups[row["point"], row["tiers"], row["source"]].append(row)
-        found: dict[str, Any] = {}
-        for point, tiers in dict.fromkeys((point, tiers) for point, tiers, _ in groups):
-            both = {source: _numbers(groups[point, tiers, source]) for source in (TESTBED, TWIN)}
-            found.setdefault(point, {})[tiers] = {
-                **both,
-                "errors": _errors(both),
-                "itself": _from_itself(groups[point, tiers, TESTBED]),
-                "scatter": _scatter(groups[point, tiers, TWIN]),
-                "traces": _errors_of_traces(groups[point, tiers, TESTBED], groups[point, tiers, TWIN]),
-            }
-        return {"points": found}
+        return {"points": nested(rows, ("point", "tiers"), _compared)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Errors at the points to which nothing was fitted."""
         return tuple(
             target
             for point, configurations in summary["points"].items()
@@ -112,9 +118,8 @@ class Figure(Experiment):
             for target in _targets(f"{point}, {tiers}", one, summary["points"][FIT][tiers]["itself"])
         )
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per point and configuration: testbed / twin."""
         rows = []
         for point, configurations in summary["points"].items():
             for tiers, one in configurations.items():
@@ -124,9 +129,9 @@ class Figure(Experiment):
                         point,
                         tiers,
                         *(f"{real[key]:.1f} / {twin[key]:.1f}" for key in ("p50_ms", "p95_ms")),
-                        *(f"{100 * errors[key]:+.0f} %" for key in ("p50", "p95")),
+                        *(f"{100 * errors[key]:+.0f} %" for key in _LATENCIES),
                         _shown(one["itself"]),
-                        *(f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in ("device", "edge")),
+                        *(f"{100 * real[tier]:.0f} / {100 * twin[tier]:.0f}" for tier in _SHARES),
                         f"{real['recall']:.3f} / {twin['recall']:.3f}",
                         real["requests"],
                     )
@@ -134,44 +139,51 @@ class Figure(Experiment):
         columns = ("point", "configuration", "p50 ms", "p95 ms", "error p50", "error p95", "testbed itself")
         return (*columns, "device %", "edge %", "recall", "photos"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.twin_validation.twin_validation_picture import draw  # noqa: PLC0415
-
-        return draw(results)
+    def draw(self, results: Results) -> Picture:
+        """How latencies are distributed on the testbed and in the twin, a panel per point."""
+        found = results.metrics["points"]
+        latencies = nested(results.rows, ("point", "tiers", "source"), latencies_ms)
+        picture = new_picture(3.6 * len(found) + 0.6, 4.4)
+        panels = picture.subplots(1, len(found), squeeze=False, sharey=True)[0]
+        for axes, (point, one) in zip(panels, found.items(), strict=True):
+            _draw_point(axes, point, one, latencies[point])
+        panels[0].set_ylabel("share answered within …")
+        legend_below(picture, panels[-1], len(CONFIGURATIONS_COMPARED))
+        return picture
 
 
 def _rows(point: str, source: str, one: Played) -> list[Row]:
     labels: Row = {
         **{"point": point, "source": source, "tiers": one.tiers},
         **{"trace": one.trace, "repetition": one.repetition},
+        **{"pace_ms": round(one.conditions.pace_ms, 3), "others": round(one.conditions.others, 4)},
     }
-    under: Row = {"pace_ms": round(one.conditions.pace_ms, 3), "others": round(one.conditions.others, 4)}
-    found: list[Row] = []
-    for row in one.rows:
-        values = asdict(row)
-        found.append({**labels, **{name: values[name] for name in _COLUMNS}, **under})
-    return found
+    return [{**labels, **photo_row(row)} for row in one.rows]
+
+
+def _compared(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """One configuration at one point."""
+    sources = grouped(rows, "source")
+    both = {source: _numbers(sources[source]) for source in (TESTBED, TWIN)}
+    return {
+        **both,
+        "errors": _errors(both),
+        "itself": _from_itself(sources[TESTBED]),
+        "scatter": _scatter(sources[TWIN]),
+        "traces": _errors_of_traces(sources[TESTBED], sources[TWIN]),
+    }
 
 
 def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    latencies = [float(row["latency_ms"]) for row in rows if row["answered_by"]]
-    relevant = [row for row in rows if row["expected"]]
-    p50, p95 = np.percentile(latencies, [50, 95]) if latencies else (0.0, 0.0)
-    late = np.percentile([float(row["late_ms"]) for row in rows], 99)
+    found = answer_numbers(rows)
+    p50, p95 = np.percentile(latencies_ms(rows) or [0.0], [50, 95])
     return {
         "p50_ms": round(float(p50), 3),
         "p95_ms": round(float(p95), 3),
-        **{
-            tier: round(float(np.mean([row["answered_by"] == tier for row in rows])), 4)
-            for tier in ("device", "edge", "cloud")
-        },
-        "recall": round(
-            sum(row["answered"] == row["expected"] for row in relevant) / max(1, len(relevant)), 4
-        ),
-        "failed": sum(not row["answered_by"] for row in rows),
-        "requests": len(rows),
+        **found.pop("answered_by"),
+        **found,
         "sent_bytes": sum(int(row["sent_bytes"]) for row in rows),
-        "sent_late_p99_ms": round(float(late), 2),
+        "sent_late_p99_ms": sent_late_ms(rows),
     }
 
 
@@ -179,20 +191,20 @@ def _errors(both: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     real, twin = both[TESTBED], both[TWIN]
     relative = {
         name: round(twin[f"{name}_ms"] / real[f"{name}_ms"] - 1.0, 4) if real[f"{name}_ms"] else 0.0
-        for name in ("p50", "p95")
+        for name in _LATENCIES
     }
-    return {**relative, **{tier: round(twin[tier] - real[tier], 4) for tier in ("device", "edge")}}
+    return {**relative, **{tier: round(twin[tier] - real[tier], 4) for tier in _SHARES}}
 
 
 def _errors_of_traces(testbed: Sequence[StoredRow], twin: Sequence[StoredRow]) -> dict[str, list[float]]:
     """Errors of each trace by itself, in the order of the traces."""
-    real, simulated = _by(testbed, "trace"), _by(twin, "trace")
+    real, simulated = grouped(testbed, "trace"), grouped(twin, "trace")
     errors = [
         _errors({TESTBED: _numbers(rows), TWIN: _numbers(simulated[trace])})
         for trace, rows in real.items()
         if trace in simulated
     ]
-    return {name: [one[name] for one in errors] for name in ("p50", "p95", "device", "edge")}
+    return {name: [one[name] for one in errors] for name in (*_LATENCIES, *_SHARES)}
 
 
 def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
@@ -200,11 +212,11 @@ def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
 
     Latencies: the largest over the least, less 1; shares: the largest less the least.
     """
-    sessions = [_numbers(one) for one in _by(rows, "repetition").values()]
-    if len(sessions) < _TWO or len(_by(rows, "trace")) > 1:
+    sessions = [_numbers(one) for one in grouped(rows, "repetition").values()]
+    if len(sessions) < 2 or len(grouped(rows, "trace")) > 1:
         return {}
-    latencies = {name: [one[f"{name}_ms"] for one in sessions] for name in ("p50", "p95")}
-    shares = {tier: [one[tier] for one in sessions] for tier in ("device", "edge")}
+    latencies = {name: [one[f"{name}_ms"] for one in sessions] for name in _LATENCIES}
+    shares = {tier: [one[tier] for one in sessions] for tier in _SHARES}
     return {
         **{name: round(max(some) / max(1e-3, min(some)) - 1.0, 4) for name, some in latencies.items()},
         **{tier: round(max(some) - min(some), 4) for tier, some in shares.items()},
@@ -213,22 +225,15 @@ def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
     """Standard deviation between repetitions of all traces, of latencies as a share of their mean."""
-    sessions = [_numbers(one) for one in _by(rows, "repetition").values()]
+    sessions = [_numbers(one) for one in grouped(rows, "repetition").values()]
     found = {}
-    for name in ("p50", "p95"):
+    for name in _LATENCIES:
         values = [one[f"{name}_ms"] for one in sessions]
         found[name] = round(float(np.std(values) / max(1e-3, np.mean(values))), 4)
     return {
         **found,
-        **{tier: round(float(np.std([one[tier] for one in sessions])), 4) for tier in ("device", "edge")},
+        **{tier: round(float(np.std([one[tier] for one in sessions])), 4) for tier in _SHARES},
     }
-
-
-def _by(rows: Sequence[StoredRow], column: str) -> dict[str, list[StoredRow]]:
-    found: dict[str, list[StoredRow]] = defaultdict(list)
-    for row in rows:
-        found[row.get(column, "")].append(row)
-    return found
 
 
 def _shown(itself: Mapping[str, float]) -> str:
@@ -255,7 +260,7 @@ def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) ->
                 abs(errors[name]) <= MOST_ERROR,
                 _note(one, itself, name, "%"),
             )
-            for name in ("p50", "p95")
+            for name in _LATENCIES
         ),
         *(
             Target(
@@ -264,6 +269,28 @@ def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) ->
                 abs(errors[tier]) <= MOST_POINTS,
                 _note(one, itself, tier, "points"),
             )
-            for tier in ("device", "edge")
+            for tier in _SHARES
         ),
     ]
+
+
+def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Mapping[str, Any]) -> None:
+    lines = []
+    for tiers in CONFIGURATIONS_COMPARED:
+        for source, style in _LINES.items():
+            distribution(
+                axes,
+                latencies[tiers][source],
+                color=_COLOURS[tiers],
+                linestyle=style,
+                linewidth=1.6,
+                label=f"{_NAMES[tiers]}, {source}",
+            )
+        errors = found[tiers]["errors"]
+        lines.append(f"{_NAMES[tiers]}: {100 * errors['p50']:+.0f} %, {100 * errors['p95']:+.0f} %")
+    what = f"{point} (costs are fitted here)" if point == FIT else point
+    axes.set_title(f"{what}\n{in_words(POINTS[point].network)}")
+    axes.set(xscale="log", ylim=(0, 1.02))
+    plain_logarithmic(axes.xaxis)
+    axes.tick_params(axis="x", labelrotation=60)
+    axes.set_xlabel("latency [ms]\nThe twin's error of p50, p95:\n" + "\n".join(lines), fontsize=8)

@@ -9,7 +9,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.device.adaptation.adapted_view import AdaptedView, hamming
 from nearsight.device.adaptation.evidence import evidence_for
 from nearsight.device.adaptation.learning import Refusal, adds_something, learn, refusal
-from nearsight.experiments.studies.adaptation.adaptation_attack import moved
+from nearsight.experiments.studies.adaptation.forger import moved
 from support.adaptation import RULES, learned, noisy, plain, recognized
 from support.gallery import exhibit_model, photo_features
 

@@ -9,7 +9,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.device.adaptation.adapted_view import AdaptationRules, AdaptedView
 from nearsight.device.adaptation.adapter import SecondLook
 from nearsight.device.adaptation.learning import refusal
-from nearsight.experiments.studies.adaptation.adaptation_attack import forged_view
+from nearsight.experiments.studies.adaptation.forger import forged_view
 from support.adaptation import RULES, learned, recognized
 from support.gallery import SETTINGS, exhibit_model, exhibit_models, photo_features
 

@@ -18,9 +18,16 @@ import xxhash
 
 from nearsight.common.errors import CorruptStore, NotFound
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.studies.cachier.edge_profile import ProfileAmount, measure_edge
+from nearsight.experiments.profiling.device import FEATURE_COUNTS
 from nearsight.experiments.studies.cachier.scale.operating_point import AS_TESTBED, PAPER
 from nearsight.experiments.studies.cachier.scale.photos import EDGE_OBJECTS, PhotoKind, mark_of, measure_kind
+from nearsight.experiments.studies.museums import MUSEUM, dataset_of
+from nearsight.experiments.studies.profiles import (
+    DEVICE_AMOUNT,
+    ProfileAmount,
+    measure_edge,
+    measure_profiles,
+)
 from nearsight.experiments.twin.cost_model import CostModel, lookups_ms
 from nearsight.experiments.twin.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_BYTES, paper_costs
 from nearsight.experiments.twin.session import Hardware
@@ -174,8 +181,6 @@ class _Measuring:
 
     @cached_property
     def _dataset(self) -> Dataset:
-        from nearsight.experiments.studies.cachier.museums import MUSEUM, dataset_of  # noqa: PLC0415
-
         self._say("costs of this machine are measured: a museum of 400 exhibits")
         return dataset_of(self._options, replace(MUSEUM, seed=self._options.seed))
 
@@ -194,9 +199,10 @@ class _Measuring:
     def _profiled(self) -> CostModel:
         from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
         from nearsight.device.device_profile import DeviceProfile  # noqa: PLC0415
-        from nearsight.experiments.studies.cachier.prefetching import FULL, measure_profiles  # noqa: PLC0415
 
-        profiles = measure_profiles(FULL, self._dataset, _folder(self._options))
+        profiles = measure_profiles(
+            self._dataset, FEATURE_COUNTS, DEVICE_AMOUNT, MUSEUM.seed, _folder(self._options)
+        )
         return CostModel(
             edge=CacheProfile.load(profiles.edge),
             device=DeviceProfile.load(profiles.adaptive),

@@ -18,10 +18,10 @@ from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.session import Session, Tiers
 from nearsight.experiments.rig.tiers import CATALOGUE, teach_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
-from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
 from nearsight.experiments.studies.cachier.scale.machines import Machines, machines_of
 from nearsight.experiments.studies.cachier.scale.operating_point import MEASURED, Amount, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, link_errors, session_row
+from nearsight.experiments.studies.museums import dataset_of, museum_folder
 from nearsight.experiments.testbed.configurations import BUILT_IN
 from nearsight.experiments.testbed.material import cut_catalogue
 from nearsight.experiments.traces.movement import generate_visits

@@ -6,7 +6,7 @@ import pytest
 
 from nearsight.experiments.framework.experiment import StoredRow
 from nearsight.experiments.studies.adaptation.adaptation import Figure
-from nearsight.experiments.studies.adaptation.adaptation_ways import (
+from nearsight.experiments.studies.adaptation.measuring import (
     BOTH,
     FORGED,
     OWN,

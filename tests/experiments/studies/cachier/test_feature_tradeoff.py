@@ -5,9 +5,7 @@ import json
 import pytest
 
 from nearsight.experiments.framework.experiment import StoredRow
-from nearsight.experiments.studies.cachier.fig4_4 import Figure as Figure44
-from nearsight.experiments.studies.cachier.table4_1 import PAPER
-from nearsight.experiments.studies.cachier.table4_1 import Figure as Table41
+from nearsight.experiments.studies.cachier.feature_tradeoff import PAPER, Figure4x4, Table4x1
 
 
 def rows_on_the_papers_lines() -> list[StoredRow]:
@@ -34,20 +32,20 @@ def rows_on_the_papers_lines() -> list[StoredRow]:
 
 
 def test_table_4_1_is_found_in_measurements_that_lie_on_its_lines() -> None:
-    summary = Table41().metrics(rows_on_the_papers_lines())
+    summary = Table4x1().metrics(rows_on_the_papers_lines())
     assert list(summary["features"]) == ["200", "400", "600", "800"]
     for features, (time, recall) in PAPER.items():
         found = summary["features"][str(features)]
         assert (found["device_ms"]["a"], found["device_ms"]["b"]) == pytest.approx(time)
         assert (found["recall"]["a"], found["recall"]["b"]) == pytest.approx(recall)
         assert found["points"][0]["device_ms"] == pytest.approx(time[0] + time[1])
-    _columns, rows = Table41().table(summary)
+    _columns, rows = Table4x1().table(summary)
     assert rows[0][2] == "170.34 + 0.7000 k"
     assert rows[0][4] == rows[0][5] == "0.55"
 
 
 def test_the_papers_own_trade_off_reaches_the_targets() -> None:
-    faster, ahead = Figure44().targets(Figure44().metrics(rows_on_the_papers_lines()))
+    faster, ahead = Figure4x4().targets(Figure4x4().metrics(rows_on_the_papers_lines()))
     assert faster.reached
     assert faster.value == pytest.approx((170.34 + 70) / (310.99 + 205))
     assert ahead.reached

@@ -14,13 +14,12 @@ from nearsight.experiments.rig.edge_bench import policy_settings
 from nearsight.experiments.studies.cachier.fig3_2 import (
     ADAPTIVE,
     BACKENDS,
-    LSH,
-    OURS,
     PAPER,
-    Crowd,
     Figure,
     typical_mean_ms,
 )
+from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
+from nearsight.experiments.studies.profiles import LSH, OURS
 from support.figures import png_size
 
 LATENCY = {"0": 120.0, "20": 80.0, "400": 250.0}
@@ -109,8 +108,8 @@ def test_earlier_requests_name_every_object_and_photos_show_what_they_say() -> N
         tuple(Reference(name, name, (Path(f"{name}.jpg"),)) for name in names),
         tuple(Query(Path(f"{name}_{photo}.jpg"), name) for name in names for photo in range(2)),
     )
-    crowd = Crowd(dataset, np.random.default_rng(1))
-    reports = crowd.reports(400, np.random.default_rng(2))
+    visitors = ZipfVisitors(dataset, np.random.default_rng(1))
+    reports = visitors.reports(400, np.random.default_rng(2))
     assert {object_id for _, object_id in reports} == set(names)
-    for ask in crowd.asks(50, np.random.default_rng(3)):
+    for ask in visitors.asks(50, np.random.default_rng(3)):
         assert ask.path.name.startswith(ask.object_id)

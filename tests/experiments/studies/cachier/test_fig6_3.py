@@ -10,8 +10,7 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.object_cache.markov import MarkovSettings
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.studies.cachier.fig6_3 import Figure, accuracy
-from nearsight.experiments.studies.cachier.flicker import without_flicker
+from nearsight.experiments.studies.cachier.fig6_3 import Figure, accuracy, without_flicker
 
 DATA = Path(os.environ.get("NEARSIGHT_DATA", Path(__file__).resolve().parents[4] / "shared/data"))
 HECHT = DATA / "mobility/hecht/stays.csv"

@@ -11,8 +11,14 @@ import pytest
 from nearsight.common.errors import NearsightError, Overloaded
 from nearsight.common.recognition.models import Features
 from nearsight.device.recognition import Recognition
-from nearsight.experiments.studies.cachier.multi_user import BALANCED, BOUNDED, METHODS, NONE, Figure
-from nearsight.experiments.studies.cachier.request_stream import stream
+from nearsight.experiments.studies.cachier.multi_user import (
+    BALANCED,
+    BOUNDED,
+    METHODS,
+    NONE,
+    Figure,
+    stream,
+)
 
 
 def rows(latencies: dict[str, tuple[float, float]], failed: str = "") -> list[dict[str, str]]:

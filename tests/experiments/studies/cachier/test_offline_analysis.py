@@ -11,8 +11,7 @@ from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.framework.experiment import Experiment, RunOptions, StoredRow
 from nearsight.experiments.framework.running import adopt_rows, prepare
 from nearsight.experiments.studies.cachier.fig3_4 import Figure as Figure34
-from nearsight.experiments.studies.cachier.table3_1 import Figure as Table31
-from nearsight.experiments.studies.cachier.table3_2 import Figure as Table32
+from nearsight.experiments.studies.cachier.fig3_4 import Table3x1, Table3x2
 
 ALGORITHMS = ("flann-lsh", "brute-force", "exact", "auto")
 
@@ -38,11 +37,11 @@ def rows_of(lookup_ms: Callable[[str, int], float], recall: float = 0.9) -> list
 
 
 def test_the_lines_of_table_3_2_are_found_in_measurements_that_lie_on_them() -> None:
-    summary = Table32().metrics(rows_of(lambda _, k: 51.14 + 1.87 * k))
+    summary = Table3x2().metrics(rows_of(lambda _, k: 51.14 + 1.87 * k))
     fit = summary["algorithms"]["flann-lsh"]["lookup_ms"]
     assert (fit["a"], fit["b"]) == pytest.approx((51.14, 1.87))
     assert fit["b_std"] == pytest.approx(0.0, abs=1e-9)
-    columns, rows = Table32().table(summary)
+    columns, rows = Table3x2().table(summary)
     first = dict(zip(columns, rows[0], strict=True))
     assert first["f(k) [ms]"] == first["paper, Stanford"] == "51.14 + 1.8700 k"
 
@@ -58,7 +57,7 @@ def test_the_default_must_have_a_tenth_of_the_slope_of_lsh(slope: float, reached
 def test_a_default_that_finds_less_than_lsh_misses_the_target_of_table_3_1() -> None:
     rows = rows_of(lambda _, k: 5.0 + k)
     worse = [{**row, "recall": "0.8"} if row["algorithm"] == "auto" else row for row in rows]
-    recalls = [Table31().targets(Table31().metrics(some))[0].reached for some in (rows, worse)]
+    recalls = [Table3x1().targets(Table3x1().metrics(some))[0].reached for some in (rows, worse)]
     assert recalls == [True, False]
 
 
@@ -110,7 +109,7 @@ def test_a_table_says_whose_rows_it_used(
 
 def test_rows_of_other_settings_are_not_used(folder: Path, tmp_path: Path) -> None:
     other = folder / "results/experiments/fig3.4-smoke"
-    table: Experiment = Table31()
+    table: Experiment = Table3x1()
     prepare(table, RunOptions(smoke=True, seed=2), tmp_path / "seed")
     assert not adopt_rows(table, tmp_path / "seed", other)
     prepare(table, RunOptions(smoke=True), tmp_path / "same")

@@ -8,8 +8,13 @@ import pytest
 
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.experiments.studies.crowd.crowd import HOUR, NEVER, Figure, watch
-from nearsight.experiments.studies.crowd.crowd_edge import CrowdEdge, EdgeCosts, first_requests_needed
-from nearsight.experiments.studies.crowd.crowd_requests import Requests, section_requests
+from nearsight.experiments.studies.crowd.edge import (
+    CrowdEdge,
+    EdgeCosts,
+    Requests,
+    first_requests_needed,
+    section_requests,
+)
 
 OBJECTS = [f"{number:04d}" for number in range(100)]
 PAPER = CacheProfile(

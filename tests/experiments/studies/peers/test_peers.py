@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.framework.registry import find_experiment
-from nearsight.experiments.studies.peers.peer_endurance import (
+from nearsight.experiments.studies.peers.endurance import (
     GONE,
     HANDED_OVER,
     MISCOUNTED,
@@ -22,8 +22,8 @@ from nearsight.experiments.studies.peers.peer_endurance import (
     Endurance,
     EndurancePlan,
 )
-from nearsight.experiments.studies.peers.peer_prefetching import ALONE, EDGE_BYTES, PHOTO, SHARING
 from nearsight.experiments.studies.peers.peers import ENDURANCE, PREFETCHING, Figure
+from nearsight.experiments.studies.peers.sharing import ALONE, EDGE_BYTES, PHOTO, SHARING
 
 TINY = EndurancePlan(
     nodes=3, survivors=2, keys=60, value_bytes=64, replicas=2, merges=2, period_s=0.3, departure_s=0.6

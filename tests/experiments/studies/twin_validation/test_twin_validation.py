@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearsight.experiments.studies.twin_validation.twin_bench import (
+from nearsight.experiments.studies.twin_validation.bench import (
     CONFIGURATIONS_COMPARED,
     FIT,
     TRACES,

@@ -1,4 +1,4 @@
-"""Guests from rows: first photos of an exhibit apart, the account added up, the picture."""
+"""Prefetching of the edge, from rows: first photos of an exhibit apart, the counts added up, the picture."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.session import Played
 from nearsight.experiments.rig.warming import GuestCount
-from nearsight.experiments.studies.cachier.fig3_2 import LSH, OURS
-from nearsight.experiments.studies.guests.guests import (
+from nearsight.experiments.studies.edge_prefetching import (
     CONFIGURATIONS,
-    GUESTS,
+    PREFETCHING,
     PRIOR,
     UNTAUGHT,
     WITHOUT,
     Figure,
     photo_rows,
 )
+from nearsight.experiments.studies.profiles import LSH, OURS
 from support.figures import png_size
 
 
@@ -24,12 +24,12 @@ def photo(number: int, shown: str, tier: str, latency_ms: float) -> RequestRow:
 
 
 def rows() -> list[dict[str, str]]:
-    """Two exhibits, two photos each; the guest makes the second exhibit's first photo a hit."""
+    """Two exhibits, two photos each; a prefetched object makes the second exhibit's first photo a hit."""
     without = (photo(0, "a", "cloud", 100), photo(1, "a", "edge", 20), photo(2, "b", "cloud", 100))
-    guests = (photo(0, "a", "cloud", 100), photo(1, "a", "edge", 20), photo(2, "b", "edge", 20))
+    prefetched = (photo(0, "a", "cloud", 100), photo(1, "a", "edge", 20), photo(2, "b", "edge", 20))
     played = {
         WITHOUT: Played((*without, photo(3, "b", "edge", 20)), GuestCount(0, 0, 0)),
-        GUESTS: Played((*guests, photo(3, "b", "edge", 20)), GuestCount(3, 1, 2)),
+        PREFETCHING: Played((*prefetched, photo(3, "b", "edge", 20)), GuestCount(3, 1, 2)),
     }
     return [
         {
@@ -45,15 +45,15 @@ def rows() -> list[dict[str, str]]:
 def test_first_photos_of_an_exhibit_are_told_apart() -> None:
     found = Figure().metrics(rows())["backends"][LSH]
     assert found[WITHOUT]["first_photos"] | {"mean_ms": 0} == {"requests": 4, "edge_share": 0.0, "mean_ms": 0}
-    assert found[GUESTS]["first_photos"]["edge_share"] == 0.5
-    assert found[GUESTS]["first_photos"]["mean_ms"]["mean"] == 60.0
-    assert (found[WITHOUT]["mean_ms"]["mean"], found[GUESTS]["mean_ms"]["mean"]) == (60.0, 40.0)
+    assert found[PREFETCHING]["first_photos"]["edge_share"] == 0.5
+    assert found[PREFETCHING]["first_photos"]["mean_ms"]["mean"] == 60.0
+    assert (found[WITHOUT]["mean_ms"]["mean"], found[PREFETCHING]["mean_ms"]["mean"]) == (60.0, 40.0)
 
 
-def test_the_account_of_the_guests_is_that_of_all_repetitions() -> None:
+def test_prefetched_objects_are_counted_over_all_repetitions() -> None:
     found = Figure().metrics(rows())["backends"][LSH]
-    assert found[GUESTS]["guests"] == {"entered": 6, "useful": 2, "wasted": 4}
-    assert found[WITHOUT]["guests"]["entered"] == 0
+    assert found[PREFETCHING]["prefetched"] == {"entered": 6, "useful": 2, "wasted": 4}
+    assert found[WITHOUT]["prefetched"]["entered"] == 0
 
 
 def test_table_and_picture_are_complete() -> None:
@@ -70,5 +70,5 @@ def test_the_paper_s_prior_is_that_of_an_edge_that_nobody_taught() -> None:
     assert PRIOR in UNTAUGHT
     parts = [(cell.parameters["backend"], cell.parameters["part"]) for cell in Figure().cells(RunOptions())]
     assert (LSH, PRIOR) in parts
-    assert (OURS, GUESTS) in parts
+    assert (OURS, PREFETCHING) in parts
     assert len(parts) == 3 * 6

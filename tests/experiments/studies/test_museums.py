@@ -9,7 +9,7 @@ from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.framework.running import prepare
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
+from nearsight.experiments.studies.museums import dataset_of, museum_folder
 
 SETTINGS = MuseumSettings(objects=2, photos_per_object=1, unknown_photos=1)
 

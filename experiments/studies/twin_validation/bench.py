@@ -8,24 +8,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nearsight.cloud.store import CatalogueStore
+from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.device_profile import DeviceProfile
+from nearsight.device.recognizer_settings import PrefetchSettings
+from nearsight.edge.markov_estimator import MarkovEstimator
+from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.links.link import TABLE_6_3, LinkShape
 from nearsight.experiments.rig.conditions import Conditions, Watch
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.session import Session, Tiers
-from nearsight.experiments.rig.tiers import CATALOGUE, teach_catalogue
-from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
-from nearsight.experiments.studies.cachier.edge_profile import measure_edge
-from nearsight.experiments.studies.cachier.museums import dataset_of, museum_folder
-from nearsight.experiments.studies.cachier.prefetching import FULL as PREFETCHING_FULL
-from nearsight.experiments.studies.cachier.prefetching import SMOKE as PREFETCHING_SMOKE
-from nearsight.experiments.studies.cachier.prefetching import Plan, measure_profiles
-from nearsight.experiments.traces.movement import generate_visits
-from nearsight.experiments.traces.plan import photos_by_object
+from nearsight.experiments.rig.tiers import CATALOGUE
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.studies.cachier.prefetching import Plan
+from nearsight.experiments.studies.museums import TaughtMuseum
+from nearsight.experiments.studies.profiles import measure_edge, measure_profiles
+from nearsight.experiments.traces.requests import read_requests_csv
 from nearsight.experiments.twin.cost_model import MISS_FACTORS, CostModel
 from nearsight.experiments.twin.fitting import fit
 from nearsight.experiments.twin.photo_book import Usual, measure_photos, pace_photos
@@ -40,10 +45,6 @@ from nearsight.experiments.twin.session import (
 )
 from nearsight.experiments.twin.virtual_clock import VirtualClock
 from nearsight.experiments.twin.visitors import traced
-
-if TYPE_CHECKING:
-    from nearsight.common.recognition.models import ObjectModel
-    from nearsight.experiments.datasets.dataset import Dataset
 
 CONFIGURATIONS_COMPARED = (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
 FIT = "fit"
@@ -122,12 +123,9 @@ class Bench:
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
-        self._plan: Plan = PREFETCHING_SMOKE if options.smoke else PREFETCHING_FULL
-        self._dataset: Dataset = dataset_of(options, self._plan.museum)
-        museum = museum_folder(options.museums, self._plan.museum).resolve()
-        self._folder = museum.parent.parent / "testbed" / ("twin-smoke" if options.smoke else "twin")
-        self._database = museum / "cloud.db"
-        teach_catalogue(museum, self._database, threads=2, progress=lambda _done, _of: None)
+        self._plan = Plan.of(options)
+        self._museum = TaughtMuseum(options, self._plan.museum)
+        self._folder = self._museum.testbed("twin-smoke" if options.smoke else "twin")
         self.costs_path = self._folder / "costs.json"
         self._edge_profile = self._folder / "profile-edge.json"
         self._device_profile = self._folder / "profile-adaptive.json"
@@ -140,50 +138,40 @@ class Bench:
         """The same trace for both."""
         options, plan = self._options, self._plan
         rng = options.rng(_NAME, name, trace)
-        visits = generate_visits(
-            rng,
-            sections=plan.sections,
-            exhibits_per_section=plan.exhibits_per_section,
-            visitors=plan.visitors,
-        )
-        crowd = Crowd.divided(visits, rng)
-        photos = photos_by_object(self._dataset)
-        objects = crowd.mapped(list(photos))
-        unknown = [str(query.path) for query in self._dataset.queries if query.object_id is None]
         following = _SMOKE_FOLLOWING if options.smoke else Following(point.visitors, _SECONDS, _UNKNOWN_SHARE)
-        planned = follow(crowd, following, objects, photos, unknown, rng)
-        folder = self._folder / "traces" / f"{name.replace(' ', '-')}-{trace}"
-        traces = write_traces(folder, planned, rng)
-        transitions = tuple(crowd.transitions(objects))
-        session = Session(self._folder, self._database, traces, transitions, point.network, options.seed)
-        shown = {Path(one.image_path): one.object_id for asked in planned.values() for one in asked}
-        models = self._models
+        traces = f"traces/{name.replace(' ', '-')}-{trace}"
+        session = self._museum.session(
+            self._folder, plan.walks.visits(rng), following, point.network, rng, traces
+        )
         if name == FIT:
-            measure_profiles(plan, self._dataset, self._folder)
-            self._measure_edge()
-        seen = self._seen(shown, models, transitions)
+            self._measure_profiles()
+        asked = [one for trace_file in session.traces for one in read_requests_csv(trace_file.path)]
+        shown = {Path(one.image_path): one.object_id for one in asked}
+        models = self._models
+        seen = self._seen(shown, models, session.transitions)
         twin = TwinSession(
             tuple(models),
-            traced(traces, seen),
+            traced(session.traces, seen),
             _with_misses(self._measured_profiles(models), seen.values()) if name == FIT else self.costs(),
             point.network,
-            transitions,
+            session.transitions,
             hardware=Hardware(shared=os.cpu_count() or 1),
             seed=options.seed,
         )
         return session, twin
 
-    def _measure_edge(self) -> None:
-        """An offline analysis up to the whole catalogue: the cloud's lookups follow from it, too."""
+    def _measure_profiles(self) -> None:
+        """Offline analyses; the edge's up to the whole catalogue: the cloud's lookups follow from it, too."""
+        plan, dataset = self._plan, self._museum.dataset
+        measure_profiles(dataset, plan.feature_counts, plan.profile, plan.museum.seed, self._folder)
         if not self._options.smoke:
-            amount = replace(self._plan.profile, sizes=_EDGE_SIZES)
-            measure_edge(self._dataset, amount, self._options.seed).save(self._edge_profile)
+            amount = replace(plan.profile, sizes=_EDGE_SIZES)
+            measure_edge(dataset, amount, self._options.seed).save(self._edge_profile)
 
     @cached_property
     def _models(self) -> dict[str, ObjectModel]:
-        from nearsight.cloud.store import CatalogueStore  # noqa: PLC0415
 
-        with CatalogueStore(self._database, create=False) as store:
+        with CatalogueStore(self._museum.database, create=False) as store:
             changes = store.changes_since(CATALOGUE, 0)
         return {model.object_id: model for model in changes.written}
 
@@ -193,12 +181,9 @@ class Bench:
         models: Mapping[str, ObjectModel],
         transitions: Sequence[tuple[str, str]],
     ) -> Mapping[Path, TwinPhoto]:
-        from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
-        from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
-        from nearsight.device.device_profile import DeviceProfile  # noqa: PLC0415
 
         cached = tuple(sorted({object_id for _, object_id in transitions}))
-        shows = {one.path: one.object_id for one in self._dataset.queries if one.object_id in cached}
+        shows = {one.path: one.object_id for one in self._museum.dataset.queries if one.object_id in cached}
         device = DeviceProfile.load(self._device_profile)
         usual = Usual(
             device,
@@ -210,8 +195,6 @@ class Bench:
         return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
 
     def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
-        from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
-        from nearsight.device.device_profile import DeviceProfile  # noqa: PLC0415
 
         features = np.median([sum(map(len, model.views)) for model in models.values()])
         return CostModel(
@@ -288,8 +271,6 @@ class Bench:
 
 def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
     """What indexing takes, by the number of models; CPU time, as of profiles."""
-    from nearsight.common.recognition.object_recognizer import ObjectRecognizer  # noqa: PLC0415
-
     found = []
     for size in sorted({min(size, len(models)) for size in _BUILT}):
         times = []
@@ -308,10 +289,6 @@ def _held_by_devices(
 
     With few features they hold as much as their profile knows of (``largest_k``), where settings allow it.
     """
-    from nearsight.device.recognizer_settings import PrefetchSettings  # noqa: PLC0415
-    from nearsight.edge.markov_estimator import MarkovEstimator  # noqa: PLC0415
-    from nearsight.edge.settings import EdgeSettings  # noqa: PLC0415
-
     settings = EdgeSettings().cache.markov
     markov = MarkovEstimator(models, settings, VirtualClock())
     for visitor, object_id in transitions:

@@ -26,16 +26,11 @@ from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.museum.camera.lighting import Light, relit
-from nearsight.experiments.studies.adaptation.adaptation_attack import forged_view
-from nearsight.experiments.studies.adaptation.adaptation_ways import (
-    BOTH,
-    FORGED,
-    OWN,
-    SHARED,
-    TRUSTED,
-    VOUCHED,
-)
+from nearsight.experiments.studies.adaptation.forger import forged_view
 
+VOUCHED, OWN, SHARED, BOTH = "vouched models only", "own photos", "shared by others", "own and shared"
+WAYS = (VOUCHED, OWN, SHARED, BOTH)
+FORGED, TRUSTED = "forged views", "forged views, believed blindly"
 PARTS = 3
 """Into which the museum is divided; one of them is held at a time."""
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from nearsight.common.errors import Unavailable
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.experiments.framework.experiment import Row
+from nearsight.experiments.framework.experiment import Row, StoredRow
+from nearsight.experiments.framework.numbers import numbers
 from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup, ask_all
 from nearsight.experiments.rig.peer_process import MISSING, WRONG
 
@@ -216,3 +217,27 @@ def _failed(answers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 def _row(death: int, left: int, kind: str, value: float) -> Row:
     return {"death": death, "left": left, "kind": kind, "value": round(value, 4)}
+
+
+def endurance_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """What was lost, and how long it took to notice a death and to make up for it."""
+
+    def values(kind: str) -> list[float]:
+        return numbers((row for row in rows if row["kind"] == kind), "value")
+
+    def seconds(kind: str) -> dict[str, float]:
+        return {"median": round(float(np.median(values(kind))), 3), "most": max(values(kind))}
+
+    left = numbers(rows, "left")
+    return {
+        "place": rows[0]["place"],
+        "nodes": int(max(left)),
+        "survivors": int(min(left)),
+        "deaths": max(int(row["death"]) for row in rows),
+        "unreadable": int(sum(values(UNREADABLE))),
+        "repeated_reads": int(sum(values(REPEATED))),
+        "miscounted": int(max(values(MISCOUNTED))),
+        "postponed_merges": int(sum(values(POSTPONED))),
+        "noticed_s": seconds(GONE),
+        "handed_over_s": seconds(HANDED_OVER),
+    }

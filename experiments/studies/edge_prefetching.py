@@ -1,0 +1,309 @@
+"""What an edge gains by prefetching while nobody asks, and by a bounded prior (beyond chapter 3).
+
+Real daemons. Two visitors walk, each sends one photo per second while looking at something; their devices
+cache nothing, so that every photo reaches the edge. With the paper's classifier every cached object costs
+time, so the edge holds the popular ones, and the first photo of another exhibit is a miss, unless the edge
+prefetched the object: the Markov model expected it next, and its model was fetched while nobody asked.
+Prefetched objects that were asked for are useful, those that left without are wasted.
+
+A new edge, which knows nothing, is asked by the same visitors with the dissertation's prior (one request per
+object of the catalogue) and with the bounded one (`cache.prior_mass`).
+
+There are no targets: the experiment shows costs and gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    caption,
+    middles,
+    new_picture,
+    stacked_bars,
+    whole_numbers,
+)
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+)
+from nearsight.experiments.framework.numbers import (
+    grouped,
+    mean_and_spread,
+    mean_in_words,
+    nested,
+    share,
+)
+from nearsight.experiments.links.link import TABLE_6_3, in_words
+from nearsight.experiments.rig.session import Played, Tiers
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.studies.answers import latencies_ms
+from nearsight.experiments.studies.museums import SMOKE_WALKS, WALKS, TaughtMuseum, Walks, museum_of
+from nearsight.experiments.studies.profiles import BACKEND_NAMES, LSH, OURS, EdgeProfiles, ProfileAmount
+
+NETWORK = "Medium"
+WITHOUT, PREFETCHING = "no prefetching", "prefetching"
+PRIOR, BOUNDED_PRIOR = "new edge, paper's prior", "new edge"
+CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
+    WITHOUT: {"prefetch.objects": "0"},
+    PREFETCHING: {},
+    PRIOR: {"cache.prior_mass": "inf"},
+    BOUNDED_PRIOR: {},
+}
+"""Settings of the edge, beside its defaults."""
+UNTAUGHT = frozenset({PRIOR, BOUNDED_PRIOR})
+_RANDOM = "guests"
+"""An earlier name of the experiment: its random numbers stay those of earlier runs."""
+_TOGETHER = "+"
+"""A smoke run plays all configurations side by side."""
+_ALL, _FIRST = "#1f6f8b", "#e0a33a"
+_FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "#bbbbbb"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured.
+
+    Attributes
+    ----------
+    walks : Walks
+        Visits; four fifths of the visitors teach the edge.
+    following : Following
+        The devices.
+    repetitions : int
+        Each with other visitors.
+    backends : mapping of str to tuple of str
+        Classifiers of the edge, and the configurations measured with each.
+    profile : ProfileAmount
+        The offline analysis.
+    """
+
+    walks: Walks
+    following: Following
+    repetitions: int
+    backends: Mapping[str, tuple[str, ...]]
+    profile: ProfileAmount
+
+
+FULL = Plan(
+    WALKS,
+    following=Following(devices=2, seconds=60.0, unknown_share=0.0),
+    repetitions=3,
+    backends={LSH: tuple(CONFIGURATIONS), OURS: (WITHOUT, PREFETCHING)},
+    profile=ProfileAmount((1, 25, 50, 100, 200), subsets=2, queries=12),
+)
+SMOKE = Plan(
+    SMOKE_WALKS,
+    following=Following(devices=1, seconds=4.0, unknown_share=0.0),
+    repetitions=1,
+    backends={LSH: (WITHOUT, PREFETCHING)},
+    profile=ProfileAmount((1, 6, 12), subsets=2, queries=3),
+)
+
+
+class Figure(Experiment):
+    """What an edge gains by prefetching while nobody asks, and by a bounded prior."""
+
+    name: ClassVar[str] = "edge-prefetching"
+    source: ClassVar[str] = "beyond the Cachier dissertation's chapter 3"
+    style: ClassVar[Any] = {"axes.grid.axis": "x"}
+
+    def __init__(self) -> None:
+        self._profiles = EdgeProfiles()
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per repetition, classifier and configuration."""
+        plan = _plan(options)
+        return tuple(
+            Cell(f"{number}-{backend}-{place}", {"repetition": number, "backend": backend, "part": part})
+            for number in range(plan.repetitions)
+            for backend, configurations in plan.backends.items()
+            for place, part in enumerate(
+                [_TOGETHER.join(configurations)] if options.smoke else configurations
+            )
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play a session; one row per photo."""
+        number, backend = int(cell.parameters["repetition"]), str(cell.parameters["backend"])
+        plan, museum = _plan(options), TaughtMuseum(options, museum_of(options))
+        rng = options.rng(_RANDOM, number)  # the same visitors for all configurations
+        session = museum.session(
+            museum.testbed(self.name), plan.walks.visits(rng), plan.following, TABLE_6_3[NETWORK], rng
+        )
+        settings = self._profiles.settings(museum, f"{self.name}-{backend}", backend, plan.profile)
+        names = str(cell.parameters["part"]).split(_TOGETHER)
+        played = session.play({name: _tiers(settings, name) for name in names})
+        return [
+            {"backend": backend, "tiers": name, "repetition": number, **row}
+            for name, one in played.items()
+            for row in photo_rows(one)
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``backends.<backend>.<configuration>``; latencies: mean and spread over the repetitions."""
+        return {"backends": nested(rows, ("backend", "tiers"), _configuration)}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """None."""
+        del summary
+        return ()
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per classifier and configuration."""
+        rows = [
+            (
+                backend,
+                configuration,
+                mean_in_words(one["mean_ms"], 1),
+                mean_in_words(one["p50_ms"], 1),
+                f"{100 * one['edge_share']:.0f} %",
+                f"{100 * one['first_photos']['edge_share']:.0f} %",
+                mean_in_words(one["first_photos"]["mean_ms"], 1),
+                *(one["prefetched"][name] for name in _COUNTS),
+                one["requests"],
+            )
+            for backend, configurations in summary["backends"].items()
+            for configuration, one in configurations.items()
+        ]
+        columns = ("backend", "configuration", "mean ms", "p50 ms", "at the edge")
+        first = ("first photos at the edge", "their mean ms")
+        return (*columns, *first, "prefetched", "useful", "wasted", "requests"), rows
+
+    def draw(self, results: Results) -> Picture:
+        """Latency of all and of first photos, and what became of the prefetched objects."""
+        found = results.metrics["backends"]
+        bars = [len(configurations) for configurations in found.values()]
+        picture = new_picture(10.5, 1.6 + 0.75 * sum(bars))
+        panels = picture.subplots(
+            len(found), 2, squeeze=False, sharey="row", width_ratios=[1.6, 1], height_ratios=bars
+        )
+        for (latency, fates), (backend, configurations) in zip(panels, found.items(), strict=True):
+            _draw_fates(fates, configurations)
+            _draw_latency(latency, configurations)
+            latency.set_title(f"Mean latency, {BACKEND_NAMES[backend]}")
+        one = next(iter(next(iter(found.values())).values()))
+        runs = one["mean_ms"]["runs"]
+        caption(
+            picture,
+            f"{one['requests']} photos per edge, the same for all; "
+            f"to the cloud {in_words(TABLE_6_3[NETWORK])}"
+            + (f"; bars: least and most of {runs} repetitions" if runs > 1 else ""),
+        )
+        for axes, columns in zip(panels[-1], (2, 3), strict=True):
+            below = (0.5, -0.44 / bars[-1])
+            axes.legend(loc="upper center", bbox_to_anchor=below, ncols=columns, fontsize=8)
+        return picture
+
+
+def _plan(options: RunOptions) -> Plan:
+    return SMOKE if options.smoke else FULL
+
+
+def _tiers(edge: Mapping[str, str], configuration: str) -> Tiers:
+    return Tiers(
+        {**edge, **CONFIGURATIONS[configuration]},
+        {"recognizer.prefetch.enabled": "false"},
+        taught=configuration not in UNTAUGHT,
+    )
+
+
+def photo_rows(played: Played) -> list[Row]:
+    """One per photo; the counts of prefetched objects stand in each."""
+    counts = {f"prefetched_{name}": getattr(played.guests, name, 0) for name in _COUNTS}
+    rows: list[Row] = []
+    before: dict[str, str] = {}
+    for row in played.rows:
+        rows.append(
+            {
+                "visitor": row.visitor,
+                "number": row.number,
+                "expected": row.expected,
+                "first": int(before.get(row.visitor) != row.expected),
+                "answered": row.answered,
+                "answered_by": row.answered_by,
+                "latency_ms": row.latency_ms,
+                "late_ms": row.late_ms,
+                **counts,
+            }
+        )
+        before[row.visitor] = row.expected
+    return rows
+
+
+_COUNTS = ("entered", "useful", "wasted")
+
+
+def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    repetitions = list(grouped(rows, "repetition").values())
+    first = [[row for row in repetition if int(row["first"])] for repetition in repetitions]
+    return {
+        "mean_ms": _mean_ms(repetitions),
+        "p50_ms": mean_and_spread([float(np.median(latencies_ms(one))) for one in repetitions]),
+        "edge_share": _edge_share(rows),
+        "first_photos": {
+            "requests": sum(map(len, first)),
+            "edge_share": _edge_share([row for repetition in first for row in repetition]),
+            "mean_ms": _mean_ms(first),
+        },
+        "prefetched": {
+            name: sum(int(repetition[0][f"prefetched_{name}"]) for repetition in repetitions)
+            for name in _COUNTS
+        },
+        "wrong": sum(row["answered"] not in {"", row["expected"]} for row in rows),
+        "failed": sum(not row["answered_by"] for row in rows),
+        "requests": len(rows),
+    }
+
+
+def _mean_ms(repetitions: Sequence[Sequence[StoredRow]]) -> dict[str, float]:
+    return mean_and_spread([float(np.mean(latencies_ms(one))) for one in repetitions])
+
+
+def _edge_share(rows: Sequence[StoredRow]) -> float:
+    return share(row["answered_by"] == "edge" for row in rows)
+
+
+def _draw_latency(axes: Axes, configurations: Mapping[str, Any]) -> None:
+    places = np.arange(len(configurations))
+    for offset, colour, label, values in (
+        (-0.18, _ALL, "all photos", [one["mean_ms"] for one in configurations.values()]),
+        (
+            0.18,
+            _FIRST,
+            "first photos of an exhibit",
+            [one["first_photos"]["mean_ms"] for one in configurations.values()],
+        ),
+    ):
+        means, reach = middles(values)
+        axes.barh(places + offset, means, height=0.34, color=colour, label=label)
+        axes.errorbar(means, places + offset, xerr=reach, fmt="none", ecolor="#555555", capsize=2)
+        for place, mean, most in zip(places, means, reach[1], strict=True):
+            axes.text(mean + most, place + offset, f"  {mean:.0f} ms", va="center", fontsize=8)
+    axes.set(xlabel="ms", xlim=(0, None))
+    axes.margins(x=0.12)
+
+
+def _draw_fates(axes: Axes, configurations: Mapping[str, Any]) -> None:
+    entered, useful, wasted = (
+        [one["prefetched"][name] for one in configurations.values()] for name in _COUNTS
+    )
+    kept = [max(0, one - two - three) for one, two, three in zip(entered, useful, wasted, strict=True)]
+    parts = dict(zip(_FATES, (useful, wasted, kept), strict=True))
+    stacked_bars(axes, list(configurations), parts, _FATES, height=0.5, numbers="black", least=1)
+    most = max(map(sum, zip(*parts.values(), strict=True)))
+    axes.tick_params(labelleft=False)
+    axes.set(title="Prefetched objects", xlabel="objects", xlim=(0, max(1.0, 1.05 * most)))
+    whole_numbers(axes.xaxis)

@@ -1,1 +1,0 @@
-"""What an edge gains by fetching ahead."""

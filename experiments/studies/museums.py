@@ -1,0 +1,160 @@
+"""Data sets and visitors of studies: what a person named, or a generated museum that is kept for the next.
+
+Museums go into one folder for all experiments; one that is there, complete or half painted, is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from nearsight.experiments.datasets.dataset import Dataset, merge_datasets
+from nearsight.experiments.datasets.loading import load_datasets
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.museum.generation import generate_museum, read_settings
+from nearsight.experiments.museum.settings import VERSION, MuseumSettings
+from nearsight.experiments.rig.session import Session
+from nearsight.experiments.rig.tiers import teach_catalogue
+from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.plan import photos_by_object
+from nearsight.experiments.traces.visits import Visit
+
+MUSEUM = MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100)
+SMOKE_MUSEUM = MuseumSettings(objects=12, photos_per_object=2, unknown_photos=2)
+"""The same for all experiments: whichever runs first paints it for the others."""
+
+_FEW = 32
+"""Exhibits that are painted before other processes have even started."""
+
+
+def museum_of(options: RunOptions) -> MuseumSettings:
+    """The museum of a run: 400 exhibits as in the dissertation, a dozen in a smoke run."""
+    return replace(SMOKE_MUSEUM if options.smoke else MUSEUM, seed=options.seed)
+
+
+def dataset_of(options: RunOptions, settings: MuseumSettings) -> Dataset:
+    """What ``--data`` names; without it the museum of these settings, generated if need be.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        If the data set cannot be read.
+    ConfigurationError
+        If the museum cannot be written.
+    """
+    if options.data is not None:
+        return merge_datasets(load_datasets(options.data), options.data.resolve().name)
+    folder = museum_folder(options.museums, settings)
+    if not (folder / "museum.json").is_file() or read_settings(folder) != settings:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        workers = 1 if settings.objects <= _FEW else os.cpu_count() or 1
+        generate_museum(folder, settings, workers=workers)
+    return merge_datasets(load_datasets(folder), "generated museum")
+
+
+def museum_folder(museums: Path, settings: MuseumSettings) -> Path:
+    """Where a museum is kept; its name tells what it is."""
+    counts = f"objects{settings.objects}-photos{settings.photos_per_object}-unknown{settings.unknown_photos}"
+    return museums / f"{counts}-seed{settings.seed}-v{VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """Generated visits (dissertation, table 6.2 and 6.2.5)."""
+
+    sections: int
+    exhibits_per_section: int
+    visitors: int
+
+    def visits(self, rng: np.random.Generator) -> tuple[Visit, ...]:
+        """All visits of all visitors."""
+        return generate_visits(
+            rng,
+            sections=self.sections,
+            exhibits_per_section=self.exhibits_per_section,
+            visitors=self.visitors,
+        )
+
+
+WALKS, SMOKE_WALKS = Walks(3, 44, 180), Walks(1, 10, 15)
+
+
+class TaughtMuseum:
+    """A museum whose exhibits a cloud's database knows.
+
+    Parameters
+    ----------
+    options : RunOptions
+        Seed, and where museums are kept.
+    settings : MuseumSettings
+        It is generated and learnt if need be.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        Exhibits and photos.
+    folder, database : Path
+        Of the museum, and of the cloud's catalogue.
+    photos : dict of str to list of str
+        Paths of the photos of each exhibit.
+    seed : int
+        Of the options.
+    """
+
+    def __init__(self, options: RunOptions, settings: MuseumSettings) -> None:
+        self.dataset = dataset_of(options, settings)
+        self.folder = museum_folder(options.museums, settings).resolve()
+        self.database = self.folder / "cloud.db"
+        self.photos = photos_by_object(self.dataset)
+        self.seed = options.seed
+        threads = os.cpu_count() or 1
+        teach_catalogue(self.folder, self.database, threads=threads, progress=lambda _done, _of: None)
+
+    def testbed(self, name: str) -> Path:
+        """Where an experiment's daemons write logs."""
+        return self.folder.parent.parent / "testbed" / name
+
+    def session(
+        self,
+        folder: Path,
+        visits: Sequence[Visit],
+        following: Following,
+        network: LinkShape,
+        rng: np.random.Generator,
+        traces: str = "traces",
+    ) -> Session:
+        """Visitors with devices: four fifths of them have taught the edge, some of the others are followed.
+
+        Parameters
+        ----------
+        folder : Path
+            For logs, and in it ``traces`` for what devices photograph.
+        visits : sequence of Visit
+            Of all visitors.
+        following : Following
+            The devices.
+        network : LinkShape
+            To the cloud.
+        rng : Generator
+            Divides the visitors, chooses those that are followed, and draws their photos.
+        traces : str
+            Name of a folder.
+        """
+        crowd = Crowd.divided(visits, rng)
+        objects = crowd.mapped(list(self.photos))
+        unknown = [str(query.path) for query in self.dataset.queries if query.object_id is None]
+        planned = follow(crowd, following, objects, self.photos, unknown, rng)
+        return Session(
+            folder,
+            self.database,
+            write_traces(folder / traces, planned, rng),
+            tuple(crowd.transitions(objects)),
+            network,
+            self.seed,
+        )

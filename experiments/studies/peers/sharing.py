@@ -1,0 +1,139 @@
+"""Cooperative prefetching on a museum's visitors: what devices download from the edge, alone and sharing.
+
+Cloud, edge and devices are the real ones, as in the experiment ``prefetching``; the devices prefetch with an
+adaptive number of features. The two configurations differ in one thing: whether the devices share. What the
+edge sent in answers to requests for models is what the edge itself counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nearsight.experiments.framework.experiment import Row, RunOptions, StoredRow
+from nearsight.experiments.framework.numbers import nested, numbers
+from nearsight.experiments.links.link import TABLE_6_3
+from nearsight.experiments.rig.peer_group import free_udp_port
+from nearsight.experiments.rig.session import Played, Tiers
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.studies.answers import answer_numbers
+from nearsight.experiments.studies.cachier.prefetching import NETWORK, Plan
+from nearsight.experiments.studies.museums import TaughtMuseum
+from nearsight.experiments.studies.profiles import Profiles
+
+ALONE, SHARING = "alone", "sharing"
+PHOTO, EDGE_BYTES = "photo", "edge bytes"
+MODELS_METHOD = "Catalogue.GetObjectModels"
+REPETITIONS = 6
+"""A crowd is 400 photos, and its p95 twenty of them."""
+_SMOKE_FOLLOWING = Following(devices=2, seconds=4.0, unknown_share=0.05)
+_PERIOD_S, _DEPARTURE_S = 1.0, 5.0
+"""Devices know each other when the walk begins, so how soon they find each other is no part of this."""
+
+
+class CooperativePrefetching:
+    """Both configurations, for one crowd of visitors after the other.
+
+    Parameters
+    ----------
+    name : str
+        Of the experiment: its random numbers, and where logs go.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._profiles: Profiles | None = None
+
+    def run(self, number: int, options: RunOptions, configurations: Sequence[str]) -> list[Row]:
+        """One crowd; several configurations are run side by side."""
+        plan = Plan.of(options)
+        if options.smoke:
+            plan = replace(plan, following=_SMOKE_FOLLOWING)
+        museum = TaughtMuseum(options, plan.museum)
+        profiles = self._profiles = self._profiles or plan.profiles(museum, self._name)
+        rng = options.rng(self._name, "visitors", number)  # the same for both
+        visits = plan.walks.visits(rng)
+        folder = museum.testbed(self._name)
+        session = museum.session(folder, visits, plan.following, TABLE_6_3[NETWORK], rng)
+        played = session.play({name: _tiers(name, profiles) for name in configurations})
+        return [
+            {"devices": name, "repetition": number, **row}
+            for name, one in played.items()
+            for row in _rows(one)
+        ]
+
+
+def _tiers(configuration: str, profiles: Profiles) -> Tiers:
+    edge = {"cache.profile": str(profiles.edge), "metrics_listen": "127.0.0.1:0"}
+    device = {
+        "recognizer.prefetch.enabled": "true",
+        "recognizer.prefetch.profile": str(profiles.adaptive),
+    }
+    if configuration == SHARING:
+        device |= {
+            "recognizer.peers.enabled": "true",
+            "recognizer.peers.beacon_port": str(free_udp_port()),
+            "recognizer.peers.period_s": str(_PERIOD_S),
+            "recognizer.peers.departure_s": str(_DEPARTURE_S),
+        }
+    return Tiers(edge, device)
+
+
+def _rows(played: Played) -> list[Row]:
+    """Photos, and what was counted."""
+    counted = {EDGE_BYTES: played.edge_sent.get(MODELS_METHOD, 0), **played.models}
+    photos: list[Row] = [
+        {
+            "kind": PHOTO,
+            "expected": row.expected,
+            "answered": row.answered,
+            "answered_by": row.answered_by,
+            "value": row.latency_ms,
+        }
+        for row in played.rows
+    ]
+    sums: list[Row] = [{"kind": kind, "value": value} for kind, value in counted.items()]
+    return [*photos, *sums]
+
+
+def sharing_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """What devices of one configuration fetched, and what their photos gave."""
+    photos = [row for row in rows if row["kind"] == PHOTO]
+    latencies = answered_ms(photos)
+
+    def total(kind: str) -> int:
+        return int(sum(numbers((row for row in rows if row["kind"] == kind), "value")))
+
+    return {
+        "edge_model_bytes": total(EDGE_BYTES),
+        "list_bytes": total("list_bytes"),
+        "peer_model_bytes": total("peer_bytes"),
+        "wasted_model_bytes": total("wasted_bytes"),
+        "rejected_models": total("rejected_models"),
+        "fetched_models": total("fetched_models"),
+        "models_from_peers": total("peer_models"),
+        "waited_in_vain": total("waited_in_vain"),
+        **{f"p{rank}_ms": round(float(np.percentile(latencies, rank)), 3) for rank in (50, 95)},
+        **answer_numbers(photos),
+    }
+
+
+def answered_ms(rows: Sequence[StoredRow]) -> list[float]:
+    """Latencies of the photos that were answered [ms]."""
+    return numbers((row for row in rows if row["kind"] == PHOTO and row["answered_by"]), "value")
+
+
+def latency_ratios(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
+    """Latency of those who share over that of those who do not, of each crowd."""
+    crowds = nested(rows, ("repetition", "devices"), answered_ms).values()
+    pairs = [(one[SHARING], one[ALONE]) for one in crowds if one.get(SHARING) and one.get(ALONE)]
+    return {
+        f"p{rank}": [
+            round(float(np.percentile(sharing, rank) / np.percentile(alone, rank)), 4)
+            for sharing, alone in pairs
+        ]
+        for rank in (50, 95)
+    }

@@ -1,0 +1,130 @@
+"""The offline analyses that the tiers of a study rest on, made on the same machine before they start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearsight.common.object_cache.profile import CacheProfile
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.profiling.device import analyse_device
+from nearsight.experiments.profiling.measuring import (
+    PreparedData,
+    ProfilingPlan,
+    fit_profile,
+    measure,
+    prepare,
+)
+from nearsight.experiments.studies.museums import TaughtMuseum
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileAmount:
+    """How much of an offline analysis is made; a part of an experiment's plan.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Cache sizes.
+    subsets : int
+        Random subsets per size.
+    queries : int
+        Photos of objects in the subset, and as many of others.
+    """
+
+    sizes: tuple[int, ...]
+    subsets: int
+    queries: int
+
+    def plan(self, seed: int) -> ProfilingPlan:
+        """The same with its random choices."""
+        return ProfilingPlan(self.sizes, self.subsets, self.queries, self.queries, seed=seed)
+
+
+DEVICE_AMOUNT = ProfileAmount((1, 4, 8, 16, 32), subsets=4, queries=12)
+"""For devices, which hold tens of objects."""
+
+
+LSH, OURS = "flann-lsh", "auto"
+BACKEND_NAMES = {LSH: "LSH of FLANN, as in the paper", OURS: "our default"}
+PIPELINES: Mapping[str, Mapping[str, str | bool]] = {
+    LSH: {"backend": LSH, "early_stop": False},
+    OURS: {"backend": OURS},
+}
+"""The paper's searches with all features of a photo, whether its object is in the cache or not."""
+
+
+class EdgeProfiles:
+    """The offline analyses of a run over one museum, each made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._paths: set[Path] = set()
+        self._prepared: PreparedData | None = None
+
+    def settings(
+        self, museum: TaughtMuseum, name: str, backend: str, amount: ProfileAmount
+    ) -> dict[str, str]:
+        """Settings of an edge with one of the `PIPELINES`; ``name`` is that of its analysis in the museum."""
+        path, pipeline = museum.folder / f"profile-{name}.json", PIPELINES[backend]
+        if path not in self._paths:
+            if self._prepared is None:
+                self._prepared = prepare(museum.dataset, RecognitionSettings(), no_progress)
+            recognition = RecognitionSettings.model_validate(pipeline)
+            _analysed(self._prepared, recognition, amount, museum.seed).save(path)
+            self._paths.add(path)
+        return {
+            **{f"recognition.{key}": str(value) for key, value in pipeline.items()},
+            "cache.profile": str(path),
+        }
+
+
+def measure_edge(dataset: Dataset, amount: ProfileAmount, seed: int) -> CacheProfile:
+    """The offline analysis of an edge of this machine (dissertation, 3.3.1), with the usual settings."""
+    settings = RecognitionSettings()
+    return _analysed(prepare(dataset, settings, no_progress), settings, amount, seed)
+
+
+def _analysed(
+    prepared: PreparedData, settings: RecognitionSettings, amount: ProfileAmount, seed: int
+) -> CacheProfile:
+    rows = measure(prepared, amount.plan(seed), settings, no_progress)
+    return fit_profile(rows, prepared, settings, time.time())
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """Files of the offline analyses of the edge, and of devices with every number of features."""
+
+    edge: Path
+    adaptive: Path
+
+
+def measure_profiles(
+    dataset: Dataset, feature_counts: tuple[int, ...], amount: ProfileAmount, seed: int, folder: Path
+) -> Profiles:
+    """The offline analyses of this machine, for the edge (3.3.1) and for devices (4.5.2), from the same rows.
+
+    Devices and edge are the same machine here, so the edge uses the curve of 800 features.
+    """
+    settings = RecognitionSettings()
+    analysis = analyse_device(
+        dataset,
+        settings,
+        feature_counts,
+        lambda _objects: amount.plan(seed),
+        time.time(),
+        lambda _stage, _steps: no_progress,
+    )
+    profiles = {one.query_features: one for one in analysis.profile.profiles}
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Profiles(*(folder / f"profile-{name}.json" for name in ("edge", "adaptive")))
+    profiles[settings.query_features].save(found.edge)
+    analysis.profile.save(found.adaptive)
+    return found
+
+
+def no_progress(_steps: int) -> None:
+    """Show no progress within a cell."""
