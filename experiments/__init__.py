@@ -1,1 +1,4 @@
-"""Experiments: generated museums and traces, data-set loaders, the testbed, benchmarks and the demo."""
+"""Experiments: the papers measured anew, and what that takes: data, machines, sessions, a report.
+
+May import every tier. The rooms import each other in one direction: see `tests/test_architecture.py`.
+"""

@@ -18,6 +18,22 @@ LAYERS = {
     "device": {"device", "common", "protos"},
     "experiments": {"experiments", "device", "edge", "cloud", "common", "protos"},
 }
+ROOMS = (
+    {"framework"},
+    {"datasets"},
+    {"traces"},
+    {"museum"},
+    {"profiling"},
+    {"links"},
+    {"rig"},
+    {"twin", "testbed"},
+    {"studies"},
+    {"report"},
+    {"bench"},
+    {"demo"},
+    {"cli"},
+)
+"""Rooms of experiments: each may import those before it, and the tiers."""
 COMMON_ROOT = {"errors", "clock", "logging", "metrics"}
 
 
@@ -79,6 +95,12 @@ def subject(module: str) -> str | None:
     return "common" if name in {"", *COMMON_ROOT} else f"common.{name}"
 
 
+def room(module: str) -> str | None:
+    """``rig`` for ``experiments.rig.rows``."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "experiments" and len(parts) > 1 else None
+
+
 @pytest.mark.parametrize("layer", sorted(LAYERS))
 def test_a_layer_imports_only_layers_that_it_may_see(layer: str) -> None:
     graph = by_group(lambda module: module.split(".")[0])
@@ -98,6 +120,14 @@ def test_the_root_of_common_imports_no_subject() -> None:
 
 def test_subjects_of_common_import_each_other_in_one_direction() -> None:
     assert cycle(by_group(subject)) == []
+
+
+def test_rooms_of_experiments_import_only_rooms_before_them() -> None:
+    place = {name: number for number, names in enumerate(ROOMS) for name in names}
+    graph = by_group(room)
+    assert graph.keys() == place.keys()
+    later = {(one, other) for one, others in graph.items() for other in others if place[other] >= place[one]}
+    assert later <= {("rig", "studies")}  # the Kademlia node; the exception goes when it moves
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

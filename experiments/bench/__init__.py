@@ -1,1 +1,4 @@
-"""Benchmarks against peers, as ratios of medians with their spread."""
+"""`nearsight bench`: comparisons with other libraries, as ratios of medians with their spread.
+
+May import all rooms but `demo`.
+"""

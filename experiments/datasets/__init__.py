@@ -1,1 +1,4 @@
-"""Loaders for data sets on disk: a plain labelled folder and the Stanford Mobile Visual Search layout."""
+"""Data sets: loaders for every layout, training of their objects, `nearsight evaluate`.
+
+May import `framework` and `common`.
+"""

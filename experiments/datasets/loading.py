@@ -1,18 +1,39 @@
-"""One entry to every layout: `load_dataset` for a data set, `load_datasets` also for a folder of several."""
+"""Reads data sets from disk: `load_dataset` for one, `load_datasets` also for a folder of several.
+
+The plain layout, which `nearsight museum` writes, too::
+
+    DIR/references/0001.jpg         one image per object, the file's stem is its id
+    DIR/references/0001__2.jpg      a second view of the same object
+    DIR/queries/any-name.jpg
+    DIR/labels.csv                  columns query,object_id; an empty id: not in the catalogue
+    DIR/objects.csv                 optional: object_id,label and any further columns
+
+The layout of Stanford Mobile Visual Search (Chandrasekhar et al., MMSys 2011) is one folder per category.
+``Reference/`` holds the clean images; every other sub-folder holds photos of one camera (``Query/``,
+``E63/``, ``Canon/``, …). The same file number means the same object. A photo whose number has no reference
+shows an object that is not in the catalogue, and so does every photo of a category without ``Reference/``.
+
+Names of folders and files count without regard to case.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.experiments.datasets import labelled_folder, stanford
-from nearsight.experiments.datasets.dataset import Dataset, listed
-from nearsight.experiments.datasets.folders import require_folder, subfolders
-from nearsight.experiments.datasets.labelled_folder import is_labelled_folder, load_labelled_folder
-from nearsight.experiments.datasets.stanford import is_category, load_category
+from nearsight.experiments.datasets.dataset import Dataset, Query, Reference, listed
+from nearsight.experiments.datasets.tables import read_rows
 
-_EXPECTED = f"expected {labelled_folder.LAYOUT}; or {stanford.LAYOUT}"
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+_PLAIN = "references/*.jpg, queries/*.jpg and labels.csv with the columns query,object_id"
+_STANFORD = "Reference/001.jpg and photos of the same number in Query/, Canon/, Droid/, E63/, Palm/, …"
+_EXPECTED = f"expected {_PLAIN}; or {_STANFORD}"
+_STANFORD_PHOTOS = frozenset({"query", "queries", "canon", "droid", "e63", "palm", "5800", "iphone", "nexus"})
+_VIEW = re.compile(r"^(?P<object_id>.+)__(?P<view>\d+)$")
+_NUMBER = re.compile(r"\d+")
 
 
 def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
@@ -24,11 +45,11 @@ def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
         Says what is missing or malformed and what was expected.
     """
     path = Path(folder)
-    require_folder(path)
-    if is_labelled_folder(path):
-        return load_labelled_folder(path)
-    if is_category(path):
-        return load_category(path)
+    _require_folder(path)
+    if _is_plain(path):
+        return _load_plain(path)
+    if _is_stanford(path):
+        return _load_stanford(path)
     inside = _members(path)
     if inside:
         raise InvalidArgument(
@@ -50,8 +71,8 @@ def load_datasets(folder: str | os.PathLike[str]) -> tuple[Dataset, ...]:
         As `load_dataset`.
     """
     path = Path(folder)
-    require_folder(path)
-    if is_labelled_folder(path) or is_category(path):
+    _require_folder(path)
+    if _is_plain(path) or _is_stanford(path):
         return (load_dataset(path),)
     members = _members(path)
     if not members:
@@ -60,4 +81,157 @@ def load_datasets(folder: str | os.PathLike[str]) -> tuple[Dataset, ...]:
 
 
 def _members(folder: Path) -> tuple[Path, ...]:
-    return tuple(sub for sub in subfolders(folder) if is_labelled_folder(sub) or is_category(sub))
+    return tuple(sub for sub in _subfolders(folder) if _is_plain(sub) or _is_stanford(sub))
+
+
+def _is_plain(folder: Path) -> bool:
+    """Whether ``folder`` seems meant to have this layout, complete or not."""
+    return _child(folder, "labels.csv") is not None or _child(folder, "references") is not None
+
+
+def _load_plain(folder: Path) -> Dataset:
+    parts = {}
+    for name in ("references", "queries", "labels.csv"):
+        part = _child(folder, name)
+        if part is None or part.is_dir() != (name != "labels.csv"):
+            raise NotFound(f"{folder} has no {name}", advice=f"expected {_PLAIN}")
+        parts[name] = part
+    return Dataset(
+        folder.resolve().name,
+        _references(parts["references"], _child(folder, "objects.csv")),
+        _queries(parts["queries"], parts["labels.csv"]),
+    )
+
+
+def _references(folder: Path, objects_csv: Path | None) -> tuple[Reference, ...]:
+    views: dict[str, list[tuple[int, Path]]] = {}
+    for path in _images(folder):
+        match = _VIEW.match(path.stem)
+        object_id, view = (match["object_id"], int(match["view"])) if match else (path.stem, 1)
+        views.setdefault(object_id, []).append((view, path))
+    if not views:
+        raise NotFound(f"{folder} holds no images", advice=f"expected {_PLAIN}")
+    for object_id, numbered in views.items():
+        if len({view for view, _ in numbered}) < len(numbered):
+            raise InvalidArgument(
+                f"{folder} has two images of the same view of {object_id!r}",
+                advice="further views of one object are named ID__2.jpg, ID__3.jpg, …",
+            )
+    details = _object_details(objects_csv) if objects_csv else {}
+    return tuple(
+        _reference(object_id, tuple(path for _, path in sorted(numbered)), details.get(object_id, {}))
+        for object_id, numbered in sorted(views.items())
+    )
+
+
+def _reference(object_id: str, paths: tuple[Path, ...], details: Mapping[str, str]) -> Reference:
+    metadata = {name: value for name, value in details.items() if name not in {"object_id", "label"}}
+    return Reference(object_id, details.get("label") or object_id, paths, metadata)
+
+
+def _object_details(path: Path) -> dict[str, Mapping[str, str]]:
+    return {
+        row.values["object_id"].strip(): {name: value.strip() for name, value in row.values.items()}
+        for row in read_rows(path, (("object_id", "label"),))
+    }
+
+
+def _queries(folder: Path, labels_csv: Path) -> tuple[Query, ...]:
+    labels: dict[Path, str | None] = {}
+    missing = []
+    for row in read_rows(labels_csv, (("query", "object_id"),)):
+        name = row.values["query"].strip()
+        path = next((p for p in (folder / name, labels_csv.parent / name) if name and p.is_file()), None)
+        if path is None:
+            missing.append(f"{name!r} (line {row.line})")
+        elif path in labels:
+            raise InvalidArgument(
+                f"{labels_csv}, line {row.line}: {name} has a label already", advice="keep one row per photo"
+            )
+        else:
+            labels[path] = row.values["object_id"].strip() or None
+    if missing:
+        raise NotFound(
+            f"{labels_csv} names photos that are not in {folder}: {listed(missing)}",
+            advice="add the photos or remove the rows",
+        )
+    unlabelled = [path.name for path in _images(folder) if path not in labels]
+    if unlabelled:
+        raise InvalidArgument(
+            f"{labels_csv} has no row for {listed(unlabelled)}",
+            advice="add a row per photo; leave object_id empty if the object is not in the catalogue",
+        )
+    return tuple(Query(path, object_id) for path, object_id in labels.items())
+
+
+def _is_stanford(folder: Path) -> bool:
+    """Whether ``folder`` has a ``Reference`` folder, or at least a well-known folder of photos."""
+    names = {sub.name.lower() for sub in _subfolders(folder)}
+    return "reference" in names or bool(names & _STANFORD_PHOTOS)
+
+
+def _load_stanford(folder: Path) -> Dataset:
+    reference_folder = _child(folder, "reference")
+    references: dict[int, Reference] = {}
+    for path in _images(reference_folder) if reference_folder else ():
+        number = _number(path)
+        if number in references:
+            raise InvalidArgument(
+                f"{path} has the number of {references[number].paths[0].name}",
+                advice="one reference per number",
+            )
+        references[number] = Reference(path.stem, path.stem, (path,))
+    if reference_folder and not references:
+        raise NotFound(f"{reference_folder} holds no images", advice=f"expected {_STANFORD}")
+    photos = [path for sub in _subfolders(folder) if sub != reference_folder for path in _images(sub)]
+    if not photos:
+        raise NotFound(f"{folder} holds no photos to recognise", advice=f"expected {_STANFORD}")
+    return Dataset(
+        folder.resolve().name,
+        tuple(references.values()),
+        tuple(Query(path, _object_id(references, path)) for path in photos),
+    )
+
+
+def _object_id(references: dict[int, Reference], photo: Path) -> str | None:
+    if not references:
+        return None
+    reference = references.get(_number(photo))
+    return reference.object_id if reference else None
+
+
+def _number(path: Path) -> int:
+    match = _NUMBER.search(path.stem)
+    if match is None:
+        raise InvalidArgument(f"{path} has no number in its name", advice=f"expected {_STANFORD}")
+    return int(match[0])
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.exists():
+        raise NotFound(f"there is no folder {folder}", advice="check the path")
+    if not folder.is_dir():
+        raise InvalidArgument(f"{folder} is a file", advice="name the folder that holds the data set")
+
+
+def _child(folder: Path, name: str) -> Path | None:
+    """The entry called ``name`` in any mix of upper and lower case, or None."""
+    return next((entry for entry in sorted(folder.iterdir()) if entry.name.lower() == name), None)
+
+
+def _subfolders(folder: Path) -> tuple[Path, ...]:
+    """Visible sub-folders, sorted by name."""
+    return tuple(
+        sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    )
+
+
+def _images(folder: Path) -> tuple[Path, ...]:
+    """Image files directly in ``folder``, sorted by name; anything else there is ignored."""
+    return tuple(
+        sorted(
+            entry
+            for entry in folder.iterdir()
+            if entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".") and entry.is_file()
+        )
+    )

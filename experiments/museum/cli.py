@@ -33,15 +33,15 @@ def generate(
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each processor.")] = 0,
 ) -> None:
     """Paint exhibits and photograph them by hand."""
+    from nearsight.common.command_line.terminal import progress_bar
     from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
     from nearsight.experiments.museum.generation import generate_museum
-    from nearsight.experiments.museum.progress import progress_bar
     from nearsight.experiments.museum.settings import MuseumSettings
 
     hardness = DEFAULT_DIFFICULTY if difficulty is None else difficulty
     settings = MuseumSettings(objects, seed, photos, unknown, hardness)
-    with progress_bar("painting and photographing") as progress:
-        generate_museum(out, settings, workers=workers or os.cpu_count() or 1, progress=progress)
+    with progress_bar("painting and photographing", objects + unknown) as advance:
+        generate_museum(out, settings, workers=workers or os.cpu_count() or 1, progress=lambda *_: advance(1))
     typer.echo(
         f"{out}: {objects} exhibits, {objects * photos} photos of them and {unknown} of others "
         f"(seed {seed}, difficulty {hardness:g})"

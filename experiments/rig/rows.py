@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.traces.tables import Row, read_rows
+from nearsight.experiments.datasets.tables import Row, read_rows
 
 RECOGNIZED = "recognized"
 UNKNOWN = "unknown"

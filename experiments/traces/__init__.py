@@ -1,1 +1,4 @@
-"""Visitor traces: generated walks through a museum, and CSV in and out."""
+"""Visitors' traces: generated walks through a museum, tables in and out, the photos that a replay sends.
+
+May import `datasets` and what that may import.
+"""

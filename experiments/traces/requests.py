@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.traces.tables import read_rows, write_rows
+from nearsight.experiments.datasets.tables import read_rows, write_rows
 from nearsight.experiments.traces.visits import Visit
 
 COLUMNS = ("objectID", "imagePath", "time_ms")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.traces.tables import read_rows, write_rows
+from nearsight.experiments.datasets.tables import read_rows, write_rows
 
 COLUMNS = ("visitor", "exhibit", "start_s", "end_s")
 LOG_COLUMNS = ("visitor", "poi", "start_s", "end_s")

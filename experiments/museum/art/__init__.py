@@ -1,1 +1,4 @@
-"""The pictures themselves: what a generated exhibit shows, and in which manner it is made."""
+"""The pictures themselves: what a generated exhibit shows, and in which manner it is made.
+
+May import nothing else of ours but errors.
+"""

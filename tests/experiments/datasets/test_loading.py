@@ -77,8 +77,8 @@ def test_labels_may_give_paths_from_the_folder_itself(labelled: Path) -> None:
         ("query,object_id\n1.JPG,b\n", "no row for 2.jpg"),
         ("query,object_id\n1.JPG,b\n2.jpg,nobody\n", "nobody"),
         ("query,object_id\n1.JPG,b\n1.JPG,a\n2.jpg,\n", "line 3: 1.JPG has a label already"),
-        ("photo;object\n", "line 1: no header"),
-        ("query,object_id\n1.JPG\n", "line 2: the number of fields"),
+        ("photo;object\n", "line 1: the header is"),
+        ("query,object_id\n1.JPG\n", "line 2: not 2 fields"),
     ],
 )
 def test_wrong_labels_are_reported_with_their_place(labelled: Path, labels: str, expected: str) -> None:

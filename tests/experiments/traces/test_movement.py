@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.traces.floor_plan import draw_floor_plan
-from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.movement import draw_floor_plan, generate_visits
 from nearsight.experiments.traces.visits import Visit, sequences
 
 
