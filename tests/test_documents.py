@@ -1,0 +1,31 @@
+"""What documents name is there: modules, files behind links, and every decision in the index."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+DECISIONS = ROOT / "docs/decisions"
+
+_CODE = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|proto))`")
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_and_files_that_a_document_names_exist(document: Path) -> None:
+    text = document.read_text()
+    places = [ROOT / name for name in _CODE.findall(text)]
+    places += [document.parent / name for name in _LINK.findall(text)]
+    assert [str(place) for place in places if not place.exists()] == []
+
+
+def test_decisions_are_numbered_without_a_gap_and_the_index_has_each_with_its_title() -> None:
+    files = sorted(DECISIONS.glob("[0-9]*.md"))
+    assert [path.name[:3] for path in files] == [f"{number:03d}" for number in range(1, len(files) + 1)]
+    index = (DECISIONS / "README.md").read_text()
+    for path in files:
+        number, _, title = path.read_text().partition("\n")[0].removeprefix("# ").partition(". ")
+        assert f"| {number} | [{title}]({path.name}) |" in index
+        assert path.name.startswith(number)
