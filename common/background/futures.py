@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.errors import Cancelled, InternalError, NearsightError
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -49,19 +49,19 @@ def flat(outer: Future[Future[A]]) -> Future[A]:
     """The inner outcome of a future of a future."""
     result: Future[A] = pending()
 
-    def finish(done: Future[A]) -> None:
-        error = done.exception()
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(done.result())
-
     def unwrap(done: Future[Future[A]]) -> None:
         error = done.exception()
         if error is not None:
             result.set_exception(error)
         else:
             done.result().add_done_callback(finish)
+
+    def finish(done: Future[A]) -> None:
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(done.result())
 
     outer.add_done_callback(unwrap)
     return result
@@ -81,6 +81,8 @@ def when_done(
 
 def outcome_of(done: Future[A]) -> A | NearsightError:
     """The result of a future that is done, or its error."""
+    if done.cancelled():
+        return Cancelled("the call was cancelled")
     error = done.exception()
     if error is None:
         return done.result()

@@ -17,11 +17,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from nearsight.common.background.futures import when_done
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import FetchedModels, models_of
 from nearsight.common.catalogue.holdback import HoldbackQueue
 from nearsight.common.clock import Clock
-from nearsight.common.errors import Cancelled, InternalError, NearsightError
+from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Reply
 
@@ -170,12 +171,11 @@ class ModelFetcher:
             self._background.submit(self._ask, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05))
 
     def _send(self, request: _Request) -> None:
-        def answered(done: Future[Any]) -> None:
-            self._background.submit(lambda: self._take(request, _outcome(done)))
-
         self._open += 1
-        future = self._source.get_models(self._catalogue, request.object_ids, self._settings.timeout_s)
-        future.add_done_callback(answered)
+        future: Future[Any] = self._source.get_models(
+            self._catalogue, request.object_ids, self._settings.timeout_s
+        )
+        when_done(future, self._background, lambda outcome: self._take(request, outcome))
         if self._overtake:
             self._background.submit(lambda: self._look_after(request), after_s=self._overdue_after_s())
 
@@ -219,15 +219,11 @@ class ModelFetcher:
             self._log.warning("models not fetched", objects=len(request.object_ids), error=str(error))
             self._ask()
             return
-        self._note_duration(self._clock.monotonic() - request.sent_s)
+        took_s = self._clock.monotonic() - request.sent_s
+        typical_s = took_s if self._typical_s is None else self._typical_s
+        self._typical_s = typical_s + _NEWEST_WEIGHT * (took_s - typical_s)
         self._settle(fetched)
         self._ask()
-
-    def _note_duration(self, duration_s: float) -> None:
-        if self._typical_s is None:
-            self._typical_s = duration_s
-        else:
-            self._typical_s += _NEWEST_WEIGHT * (duration_s - self._typical_s)
 
     def _settle(self, fetched: FetchedModels) -> None:
         unusable = frozenset(self._arrived(fetched))
@@ -251,14 +247,3 @@ class ModelFetcher:
         self._queue.failed(object_ids, self._clock.monotonic())
         if self._failed is not None:
             self._failed(object_ids)
-
-
-def _outcome(done: Future[Reply] | Future[FetchedModels]) -> Reply | FetchedModels | NearsightError:
-    if done.cancelled():
-        return Cancelled("the request for models was cancelled")
-    error = done.exception()
-    if error is None:
-        return done.result()
-    if isinstance(error, NearsightError):
-        return error
-    return InternalError(f"the request for models failed unexpectedly: {type(error).__name__}")
