@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
@@ -149,12 +149,10 @@ def load_settings(
         One line: origin, key, what is wrong.
     """
     keys = setting_keys(settings_class)
-    layers = [
-        _file_layer(section, find_config(config, Path(typer.get_app_dir("nearsight"))), keys),
-        _text_layer(settings_class, keys, _environment(section)),
-        _override_layer(settings_class, keys, overrides or {}),
-    ]
-    merged = {key: setting for layer in layers for key, setting in layer.items()}
+    merged: dict[str, Setting] = {}
+    for key, setting in (*_from_file(section, config, keys), *_from_environment(section), *_flags(overrides)):
+        check_key(keys, key, setting.origin)
+        merged[key] = _parsed(settings_class, keys, key, setting) if setting.is_text else setting
     origins = {key: merged[key].origin if key in merged else DEFAULT_ORIGIN for key in keys}
     values = _group_defaults(settings_class, keys, merged) | {key: s.value for key, s in merged.items()}
     try:
@@ -178,56 +176,34 @@ def _group_defaults(
     return defaults
 
 
-def _file_layer(section: str, path: Path | None, keys: Collection[str]) -> dict[str, Setting]:
-    if path is None:
-        return {}
-    file = read_config(path, SECTIONS)
-    layer = {}
-    for key, value in flatten(keys, file.tables.get(section, {})):
-        origin = file.origin(f"{section}.{key}")
-        check_key(keys, key, origin)
-        layer[key] = Setting(value, origin)
-    return layer
+def _from_file(section: str, config: Path | None, keys: Collection[str]) -> Iterator[tuple[str, Setting]]:
+    path = find_config(config, Path(typer.get_app_dir("nearsight")))
+    if path is not None:
+        file = read_config(path, SECTIONS)
+        for key, value in flatten(keys, file.tables.get(section, {})):
+            yield key, Setting(value, file.origin(f"{section}.{key}"))
 
 
-def _environment(section: str) -> dict[str, Setting]:
+def _from_environment(section: str) -> Iterator[tuple[str, Setting]]:
     """``NEARSIGHT_CLOUD__SERVER__LISTEN=x`` as ``server.listen``; nothing else reads the environment."""
     prefix = f"NEARSIGHT_{section.upper()}__"
-    return {
-        name[len(prefix) :].lower().replace("__", "."): Setting(value, name)
-        for name, value in os.environ.items()
-        if name.upper().startswith(prefix)
-    }
+    for name, value in os.environ.items():
+        if name.upper().startswith(prefix):
+            yield name[len(prefix) :].lower().replace("__", "."), Setting(value, name, is_text=True)
 
 
-def _override_layer(
-    settings_class: type[DaemonSettings], keys: Collection[str], overrides: Mapping[str, object]
-) -> dict[str, Setting]:
-    given = {key: Setting(value, FLAG_ORIGIN) for key, value in overrides.items() if value is not None}
-    texts = {key: setting for key, setting in given.items() if isinstance(setting.value, str)}
-    for key in given:
-        check_key(keys, key, FLAG_ORIGIN)
-    return given | _text_layer(settings_class, keys, texts)
+def _flags(overrides: Mapping[str, object] | None) -> Iterator[tuple[str, Setting]]:
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            yield key, Setting(value, FLAG_ORIGIN, is_text=isinstance(value, str))
 
 
-def _text_layer(
-    settings_class: type[DaemonSettings], keys: Collection[str], texts: Mapping[str, Setting]
-) -> dict[str, Setting]:
-    """Values that are text: those of lists and mappings are parsed as JSON, others validated as they are."""
-    layer = {}
-    for key, text in texts.items():
-        check_key(keys, key, text.origin)
-        layer[key] = Setting(_parse_text(settings_class, keys, key, text), text.origin)
-    return layer
-
-
-def _parse_text(
-    settings_class: type[DaemonSettings], keys: Collection[str], key: str, text: Setting
-) -> object:
+def _parsed(settings_class: type[DaemonSettings], keys: Collection[str], key: str, text: Setting) -> Setting:
+    """A setting given as text: lists and mappings are parsed as JSON, others are validated as they are."""
     source = EnvSettingsSource(settings_class, case_sensitive=True, env_prefix="", env_nested_delimiter=".")
     source.env_vars = {key: str(text.value)}
     try:
-        return dict(flatten(keys, source())).get(key, text.value)
+        return Setting(dict(flatten(keys, source())).get(key, text.value), text.origin)
     except SettingsError as error:
         raise ConfigurationError(
             f"{text.origin}: {key}: {text.value!r} is not JSON",

@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nearsight.common.config.base import DaemonSettings, Loaded
 from nearsight.common.config.schema import setting_keys
@@ -14,19 +14,8 @@ from nearsight.common.config.schema import setting_keys
 _COMMENT_WIDTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SettingInForce:
-    """One row of ``nearsight config show``.
-
-    Parameters
-    ----------
-    key : str
-        Dotted.
-    value : object
-        As JSON has it.
-    origin : str
-        Where it was read, or ``default``.
-    """
+class SettingInForce(NamedTuple):
+    """One row of ``nearsight config show``: the dotted key, the value as JSON has it, where it was read."""
 
     key: str
     value: object
@@ -49,13 +38,7 @@ def _value(values: Mapping[str, object], key: str) -> object:
 
 
 def settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
-    """A ``nearsight.toml`` in which every setting stands with its default, commented out.
-
-    Parameters
-    ----------
-    sections : Mapping
-        Name of the table → settings class.
-    """
+    """A ``nearsight.toml`` in which every setting of every section stands with its default, commented out."""
     lines = [
         "# Settings of the nearsight daemons. Each line shows a default; remove the # to change it.",
         "# The environment (NEARSIGHT_CLOUD__SERVER__LISTEN=...) and flags win over this file.",

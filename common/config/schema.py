@@ -26,11 +26,14 @@ class Setting:
     value : object
         As written; not validated yet.
     origin : str
-        For a person: ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL``, ``--set``.
+        For a person: ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL``, ``command line``.
+    is_text : bool
+        From a source that knows only text: lists and mappings are JSON.
     """
 
     value: object
     origin: str
+    is_text: bool = False
 
 
 def setting_keys(settings_class: type[Any], prefix: str = "") -> dict[str, str]:
@@ -69,22 +72,17 @@ def _group(annotation: object) -> type[Any] | None:
     return None
 
 
-def flatten(keys: Collection[str], table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+def flatten(
+    keys: Collection[str], table: Mapping[str, object], prefix: str = ""
+) -> Iterator[tuple[str, object]]:
     """Split nested tables into pairs of key and value, stopping at leaves and at whatever is no key."""
-
-    def walk(prefix: str, values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-        for name, value in values.items():
-            key = prefix + name
-            if isinstance(value, Mapping) and key not in keys and (value or _is_group(keys, key)):
-                yield from walk(f"{key}.", value)
-            else:
-                yield key, value
-
-    return walk("", table)
-
-
-def _is_group(keys: Collection[str], key: str) -> bool:
-    return any(known.startswith(f"{key}.") for known in keys)
+    for name, value in table.items():
+        key = prefix + name
+        is_group = any(known.startswith(f"{key}.") for known in keys)
+        if isinstance(value, Mapping) and key not in keys and (value or is_group):
+            yield from flatten(keys, value, f"{key}.")
+        else:
+            yield key, value
 
 
 def nest(values: Mapping[str, object]) -> dict[str, object]:
