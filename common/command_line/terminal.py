@@ -63,24 +63,33 @@ def print_table(
     """
     console = output_console()
     for number, chosen in enumerate(_parts(_widths(columns, rows), keys, console.width)):
-        console.print(
-            _table(
-                [columns[place] for place in chosen],
-                [[row[place] for place in chosen] for row in rows],
-                title="" if number else title,
-                right=right,
-                whole=(*whole, *columns[:keys]),
-                width=console.width,
-            )
+        shown = [columns[place] for place in chosen]
+        values = [[str(row[place]) for place in chosen] for row in rows]
+        table = Table(
+            title=None if number or not title else escape(title), title_justify="left", header_style="bold"
         )
+        # Where headings must be folded, then between words: rich makes all columns equally narrow.
+        narrow = _fit(shown, values, console.width) and not _fit(
+            [one.replace(" ", "_") for one in shown], values, console.width
+        )
+        for place, (column, width) in enumerate(zip(shown, _widths(shown, values), strict=True)):
+            table.add_column(
+                escape("\n".join(wrap(column, width - _BORDER) if narrow else [column])),
+                justify="right" if column in right else "left",
+                overflow="fold",
+                no_wrap=place < keys or column in whole,
+            )
+        for row in values:
+            table.add_row(*map(escape, row))
+        console.print(table)
 
 
 def fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
     """Whether a table of these breaks no value and no word of a heading."""
-    return fits(columns, rows, output_console().width)
+    return _fit(columns, rows, output_console().width)
 
 
-def fits(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> bool:
+def _fit(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> bool:
     """Whether a table of these has at most so many characters a line, its headings folded between words."""
     return sum(_widths(columns, rows)) < width
 
@@ -95,43 +104,13 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[in
 
 def _parts(widths: Sequence[int], keys: int, most: int) -> list[list[int]]:
     """Which columns go into one table of at most so many characters, by their places."""
-    if not keys:
-        return [list(range(len(widths)))]
-    parts, left = [list(range(keys))], 0
+    room = most - 1 - sum(widths[:keys])
+    parts: list[list[int]] = [[]]
     for place in range(keys, len(widths)):
-        if len(parts[-1]) > keys and widths[place] > left:
-            parts.append(list(range(keys)))
-        if len(parts[-1]) == keys:
-            left = most - 1 - sum(widths[:keys])
+        if keys and parts[-1] and sum(widths[one] for one in (*parts[-1], place)) > room:
+            parts.append([])
         parts[-1].append(place)
-        left -= widths[place]
-    return parts
-
-
-def _table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    title: str,
-    right: Sequence[str],
-    whole: Sequence[str],
-    width: int,
-) -> Table:
-    table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
-    # Where headings must be folded, then between words: rich makes all columns equally narrow.
-    narrow = fits(columns, rows, width) and not fits([one.replace(" ", "_") for one in columns], rows, width)
-    widths = _widths(columns, rows)
-    for place, column in enumerate(columns):
-        lines = wrap(column, widths[place] - _BORDER) if narrow else [column]
-        table.add_column(
-            escape("\n".join(lines)),
-            justify="right" if column in right else "left",
-            overflow="fold",
-            no_wrap=column in whole,
-        )
-    for row in rows:
-        table.add_row(*(escape(str(value)) for value in row))
-    return table
+    return [[*range(keys), *part] for part in parts]
 
 
 def folded(text: str, indent: int) -> str:

@@ -1,4 +1,4 @@
 """Remote calls: protobuf services over ZeroMQ with deadlines, bounded queues, status codes and CURVE.
 
-May import the root of `nearsight.common` and, for its commands, `command_line`.
+May import `background` and, for its commands, `command_line`.
 """

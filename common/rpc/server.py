@@ -1,7 +1,8 @@
 """The serving side: requests in, handlers run by workers, one answer for each request, in time.
 
-The threads of a `WorkerPool` receive requests, run the handlers and send the answers; a `Timekeeper` looks
-after what waits. Every request that was read gets exactly one answer, whatever happens to it on the way.
+The threads of a `WorkerPool` receive requests, run the handlers and send the answers; a background thread
+looks after what waits. Every request that was read gets exactly one answer, whatever happens to it on the
+way.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
 from nearsight.common.errors import (
     DeadlineExceeded,
@@ -52,8 +54,11 @@ REFRESH_S = 1.0
 TICK_S = 0.05
 """How exactly times are kept."""
 
+STOP_S = 5.0
+"""Longest wait for the background thread when the server ends."""
+
 IDLE_TICKS = 20
-"""Ticks without work before the timekeeper sleeps, so that a trickle of work need not wake it each time."""
+"""Ticks without work before the ticking ends, so that a trickle of work need not begin it each time."""
 
 
 class ServerObserver(Protocol):
@@ -130,7 +135,9 @@ class RpcServer:
         if self._dispatcher.wants_own_worker:
             self._own_pool = WorkerPool("own-worker", 1, settings, clock, self._run, self._fail)
             self._pools.append(self._own_pool)
-        self._timekeeper = Timekeeper(self._look_after_times)
+        self._background = BackgroundWorker(SYSTEM_CLOCK, "rpc-time")
+        self._ticking = False
+        self._idle_ticks = 0
         self._listener: Listener | None = None
         self._started = False
 
@@ -150,7 +157,7 @@ class RpcServer:
         if not listen.startswith("inproc://"):
             self._listener = Listener(self._settings, self._security, self._pool.signal)
         self._started = True
-        self._timekeeper.start()
+        self._background.start()
         for pool in self._pools:
             if pool is self._pool and self._listener is not None:
                 pool.start(self._listener.filenos(), self._look)
@@ -198,7 +205,7 @@ class RpcServer:
         for call in list(self._live.values()):
             self._fail(call, _stopping_error())
         self._finished.set()
-        self._timekeeper.stop()
+        self._background.stop(STOP_S)
         for pool in self._pools:
             pool.stop()
         if self._listener is not None:
@@ -299,7 +306,8 @@ class RpcServer:
             stream = (peer_key or peer, request.client_id, endpoint.full_name)
         pool = self._own_pool if endpoint.own_worker else self._pool
         pool.offer(call, stream)
-        self._timekeeper.notice()
+        if not self._ticking:
+            self._tick_later()
         return pool
 
     def _reject(
@@ -392,66 +400,29 @@ class RpcServer:
                 hop.sent_bytes,
             )
 
-    def _look_after_times(self) -> bool:
-        """Answer what has waited for too long; returns whether anything is still to be answered."""
+    def _tick_later(self) -> None:
+        self._ticking = True
+        self._background.submit(self._tick, name="tick", after_s=TICK_S)
+
+    def _tick(self) -> None:
+        """Answer what has waited for too long; again after a while, as long as there is work."""
         now_s = self._clock.monotonic()
-        for pool in self._pools:
-            pool.sweep(now_s)
-        for call in list(self._deferred.values()):
-            if call.context.deadline.at_s <= now_s:
-                self._deferred.pop(id(call), None)
-                self._fail(call, _too_late(call))
-        if self._listener is not None and now_s >= self._refresh_at_s:
-            self._listener.refresh_allowed()
-            self._refresh_at_s = now_s + REFRESH_S
-        return bool(self._live)
-
-
-class Timekeeper:
-    """A thread that calls a function every tick while there is work, and sleeps while there is none.
-
-    Parameters
-    ----------
-    tick : callable
-        Looks after the times; returns whether there is still work.
-    """
-
-    def __init__(self, tick: Callable[[], bool]) -> None:
-        self._tick = tick
-        self._log = get_logger("rpc.timekeeper")
-        self._asleep = False
-        self._ended = False
-        self._woken = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="rpc-time", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def notice(self) -> None:
-        """There is work; any thread may say so, and it costs nothing while the keeper is awake."""
-        if self._asleep:
-            self._woken.set()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._ended = True
-        self._woken.set()
-        self._thread.join()
-
-    def _loop(self) -> None:
-        idle_ticks = 0
-        while not self._ended:
-            self._woken.clear()
-            # Asleep is said before the last look: whoever adds work after the look wakes us.
-            self._asleep = idle_ticks >= IDLE_TICKS
-            try:
-                idle_ticks = 0 if self._tick() else idle_ticks + 1
-            except Exception:  # noqa: BLE001  # a bug in one look must not stop the clock
-                self._log.exception("times could not be looked after")
-                idle_ticks = 0
-            self._woken.wait(None if self._asleep and idle_ticks else TICK_S)
-            self._asleep = False
+        try:
+            for pool in self._pools:
+                pool.sweep(now_s)
+            for call in list(self._deferred.values()):
+                if call.context.deadline.at_s <= now_s:
+                    self._deferred.pop(id(call), None)
+                    self._fail(call, _too_late(call))
+            if self._listener is not None and now_s >= self._refresh_at_s:
+                self._listener.refresh_allowed()
+                self._refresh_at_s = now_s + REFRESH_S
+        finally:
+            self._idle_ticks = 0 if self._live else self._idle_ticks + 1
+            # Said before the last look at the calls: a call that comes after the look begins to tick again.
+            self._ticking = self._idle_ticks < IDLE_TICKS
+            if self._ticking or self._live:
+                self._tick_later()
 
 
 def _too_late(call: ServedCall) -> DeadlineExceeded:

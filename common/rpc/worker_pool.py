@@ -187,6 +187,8 @@ class WorkerPool:
                 look(ready)
             except Exception:  # noqa: BLE001  # a bug around one call must not end the thread
                 self._log.exception("a call could not be served")
+        if isinstance(poller, select.epoll):  # not left to its frame, which a traceback may keep alive
+            poller.close()
 
     def _next(self, served: bool) -> ServedCall | None:
         """The next call to serve, if this thread may; ``served``: it has just served one."""
