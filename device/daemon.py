@@ -15,7 +15,7 @@ from nearsight.common.operation.status import HealthService, format_bytes
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
 from nearsight.device.circuit_breaker import BreakerState
-from nearsight.device.cooperation.cooperation import CooperationState
+from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
 from nearsight.device.peers.report import PeerReportsService, PeersReport
 from nearsight.device.prefetcher import PrefetchState

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from nearsight.device.circuit_breaker import BreakerState
-from nearsight.device.cooperation.cooperation import CooperationState
+from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome
 from nearsight.device.prefetcher import PrefetchState
 from nearsight.device.recognition import Attempt, Recognition

@@ -29,7 +29,7 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.circuit_breaker import BreakerState
-from nearsight.device.cooperation.cooperation import CooperationState
+from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.edge_client import CatalogueClient, EdgeClient
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
 from nearsight.device.handle import RequestHandle

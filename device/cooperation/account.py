@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from dataclasses import dataclass
 
+from nearsight.common.operation.status import format_bytes
+from nearsight.device.adaptation.adapter import AdaptationCounts
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass
 class CooperationAccount:
     """All since the start. Bytes are those of the network, frames and all.
 
@@ -15,20 +17,16 @@ class CooperationAccount:
     ----------
     peer_models, peer_bytes : int
         Models that came from devices nearby, and were the right ones.
-    edge_models, edge_bytes : int
-        Models that came from the edge.
-    cloud_models, cloud_bytes : int
-        Models that came from the cloud.
+    edge_models, edge_bytes, cloud_models, cloud_bytes : int
+        Models that came from the edge, and from the cloud.
     lists, list_bytes : int
-        Lists of the catalogue that came from edge or cloud: by them models of peers are judged.
+        Lists of the catalogue that came from edge or cloud: models of peers are verified by them.
     rejected_models, rejected_bytes : int
         Answers of peers that were not the right model.
     silent_peers : int
         Times that a peer did not answer, or failed.
-    waited : int
-        Models that another device was fetching, and that were waited for.
-    waited_in_vain : int
-        Of these, the ones that did not come.
+    waited, waited_in_vain : int
+        Models that another device was fetching, and that were waited for; those of them that did not come.
     served_models, served_bytes : int
         Models that were handed out to devices nearby.
     steps : int
@@ -52,22 +50,60 @@ class CooperationAccount:
     served_bytes: int = 0
     steps: int = 0
 
-
-class Accountant:
-    """Adds up; thread-safe."""
-
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._account = CooperationAccount()
-
-    @property
-    def account(self) -> CooperationAccount:
-        """The sums now."""
-        return self._account
 
     def add(self, **amounts: int) -> None:
-        """Add to the named sums."""
+        """Add to the named sums; thread-safe."""
         with self._lock:
-            before = self._account
-            sums = {name: getattr(before, name) + amount for name, amount in amounts.items()}
-            self._account = dataclasses.replace(before, **sums)
+            for name, amount in amounts.items():
+                setattr(self, name, getattr(self, name) + amount)
+
+
+@dataclass(frozen=True, slots=True)
+class CooperationState:
+    """For metrics.
+
+    Attributes
+    ----------
+    peers : int
+        Devices nearby.
+    account : CooperationAccount
+        Where models came from.
+    liars : int
+        Peers that handed out a wrong model.
+    adaptation : AdaptationCounts or None
+        Of adapted views, if they are on.
+    """
+
+    peers: int
+    account: CooperationAccount
+    liars: int
+    adaptation: AdaptationCounts | None
+
+    def facts(self) -> list[tuple[str, str]]:
+        """For a person, in display order."""
+        account = self.account
+        facts = [
+            ("devices nearby", str(self.peers)),
+            ("models from devices nearby", amount_text(account.peer_models, account.peer_bytes)),
+            ("models from the edge", amount_text(account.edge_models, account.edge_bytes)),
+            ("models from the cloud", amount_text(account.cloud_models, account.cloud_bytes)),
+            ("lists of the catalogue", amount_text(account.lists, account.list_bytes)),
+            ("models for devices nearby", amount_text(account.served_models, account.served_bytes)),
+            ("wrong models rejected", amount_text(account.rejected_models, account.rejected_bytes)),
+            ("peers not asked again", str(self.liars)),
+            ("peers that did not answer", str(account.silent_peers)),
+            ("waited for another device", f"{account.waited}, in vain {account.waited_in_vain}"),
+            ("steps counted together", str(account.steps)),
+        ]
+        if self.adaptation is not None:
+            views = f"{self.adaptation.views} of {self.adaptation.objects} objects"
+            found = f"{self.adaptation.found} of {self.adaptation.looks}"
+            facts += [("adapted views", views), ("found at a second look", found)]
+        return facts
+
+
+def amount_text(count: int, size_bytes: int) -> str:
+    """A number of models and their size, for a person."""
+    return f"{count}, {format_bytes(size_bytes)}"

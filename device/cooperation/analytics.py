@@ -1,6 +1,6 @@
-"""What may be seen next, from what the devices nearby saw: no edge is needed (dissertation, section 5.1.2.1).
+"""Popularity and transitions that devices nearby count together, and predictions from them (5.1.2).
 
-The same MAP rule as at the edge (`MarkovModel`), on the counters that the devices keep together. A peer that
+The same MAP rule as at the edge (`MarkovModel`), on the counters in the store; no edge is needed. A peer that
 writes wrong counts can make others fetch in vain, but only objects of the catalogue, and recognise nothing
 wrong.
 """
@@ -11,25 +11,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 
 from nearsight.common.background.futures import pending, when_done
-from nearsight.common.background.worker import BackgroundWorker, Job
-from nearsight.common.clock import Clock
+from nearsight.common.background.worker import Job
 from nearsight.common.errors import NearsightError
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
-from nearsight.device.cooperation.account import Accountant
-from nearsight.device.cooperation.protocol import CooperationRules, SharedStore, next_key, popularity_key
-from nearsight.device.cooperation.trust import ModelDigests
+from nearsight.device.cooperation.context import CooperationContext
+from nearsight.device.cooperation.protocol import next_key, popularity_key
 from nearsight.device.predictions import MOST_NEXT_OBJECTS, Prediction
 
 Counts = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Popularity:
-    counts: Counts
-    read_s: float
 
 
 class PeerForecasts:
@@ -37,36 +28,14 @@ class PeerForecasts:
 
     Parameters
     ----------
-    catalogue : str
-        Whose objects.
-    store : SharedStore
-        Where the counters are.
-    vouchers : ModelDigests
-        Which objects there are.
-    background : BackgroundWorker
-        Runs everything here.
-    rules : CooperationRules
-        How long a popularity is known.
-    clock : Clock
-        For that.
+    context : CooperationContext
+        The store, and which objects there are.
     """
 
-    def __init__(
-        self,
-        catalogue: str,
-        store: SharedStore,
-        vouchers: ModelDigests,
-        background: BackgroundWorker,
-        rules: CooperationRules,
-        clock: Clock,
-    ) -> None:
-        self._catalogue = catalogue
-        self._store = store
-        self._digests = vouchers
-        self._background = background
-        self._rules = rules
-        self._clock = clock
-        self._popularity = _Popularity({}, -math.inf)
+    def __init__(self, context: CooperationContext) -> None:
+        self._context = context
+        self._popularity: Counts = {}
+        self._read_s = -math.inf
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
         """What followed this object, and what is popular. Nothing is reported by it: see `StepCounts`.
@@ -74,6 +43,7 @@ class PeerForecasts:
         The store ends its reads by itself, sooner than ``timeout_s``.
         """
         del timeout_s
+        context = self._context
         result: Future[Prediction] = pending()
 
         def followed(outcome: Counts | NearsightError) -> None:
@@ -83,26 +53,27 @@ class PeerForecasts:
                 result.set_result(self._prediction(current, outcome))
 
         def ask() -> None:
-            when_done(self._store.counts(next_key(self._catalogue, current)), self._background, followed)
+            counts = context.store.counts(next_key(context.catalogue, current))
+            when_done(counts, context.background, followed)
 
-        self._background.submit(lambda: self._after_popularity(ask))
+        context.background.submit(lambda: self._after_popularity(ask))
         return result
 
     def _after_popularity(self, go_on: Job) -> None:
-        if self._clock.monotonic() < self._popularity.read_s + self._rules.popularity_age_s:
+        context = self._context
+        if context.clock.monotonic() < self._read_s + context.rules.popularity_age_s:
             go_on()
             return
 
         def read(outcome: Counts | NearsightError) -> None:
             if not isinstance(outcome, NearsightError):
-                self._popularity = _Popularity(outcome, self._clock.monotonic())
+                self._popularity, self._read_s = outcome, context.clock.monotonic()
             go_on()  # an old popularity is better than none
 
-        when_done(self._store.counts(popularity_key(self._catalogue)), self._background, read)
+        when_done(context.store.counts(popularity_key(context.catalogue)), context.background, read)
 
     def _prediction(self, current: str, followed: Counts) -> Prediction:
-        popular = self._popularity.counts
-        known = self._digests.object_ids
+        popular, known = self._popularity, self._context.digests.object_ids
         model = MarkovModel(known or {current, *popular, *followed}, MarkovSettings())
         counts = [TransitionCount((), name, float(count)) for name, count in popular.items()]
         counts += [TransitionCount((current,), name, float(count)) for name, count in followed.items()]
@@ -117,55 +88,38 @@ class StepCounts:
 
     Parameters
     ----------
-    catalogue : str
-        Whose objects.
-    store : SharedStore
-        Where the counters are.
-    accountant : Accountant
-        Told how many steps there were.
-    background : BackgroundWorker
-        Runs everything here.
-    rules : CooperationRules
-        How often.
+    context : CooperationContext
+        The store.
     """
 
-    def __init__(
-        self,
-        catalogue: str,
-        store: SharedStore,
-        accountant: Accountant,
-        background: BackgroundWorker,
-        rules: CooperationRules,
-    ) -> None:
-        self._catalogue = catalogue
-        self._store = store
-        self._accountant = accountant
-        self._background = background
-        self._rules = rules
+    def __init__(self, context: CooperationContext) -> None:
+        self._context = context
         self._waiting: dict[str, Counter[str]] = {}
 
     def stepped(self, previous: str, current: str) -> None:
         """The device came to an object, after another one ("": none). Going on to look at it is no step."""
         if current != previous:
-            self._background.submit(lambda: self._count(previous, current))
+            self._context.background.submit(lambda: self._count(previous, current))
 
     def _count(self, previous: str, current: str) -> None:
-        self._accountant.add(steps=1)
-        self._add(popularity_key(self._catalogue), current)
+        context = self._context
+        context.account.add(steps=1)
+        keys = [popularity_key(context.catalogue)]
         if previous:
-            self._add(next_key(self._catalogue, previous), current)
-        self._background.submit(self._hand_over, name="steps", after_s=self._rules.merge_s)
-
-    def _add(self, key: str, object_id: str) -> None:
-        self._waiting.setdefault(key, Counter())[object_id] += 1
-
-    def _hand_over(self) -> None:
-        self._flush()
+            keys.append(next_key(context.catalogue, previous))
+        for key in keys:
+            self._waiting.setdefault(key, Counter())[current] += 1
+        context.background.submit(lambda: _ignore(self._flush()), name="steps", after_s=context.rules.merge_s)
 
     def _flush(self) -> list[Future[None]]:
         waiting, self._waiting = self._waiting, {}
-        return [self._store.merge(key, dict(counts)) for key, counts in waiting.items()]
+        return [self._context.store.merge(key, dict(counts)) for key, counts in waiting.items()]
 
     def close(self, timeout_s: float) -> None:
         """Hand over the last steps; call after the background thread has ended."""
         wait(self._flush(), timeout_s)
+
+
+def _ignore(futures: list[Future[None]]) -> None:
+    """Counts that do not arrive are sent again by the store."""
+    del futures

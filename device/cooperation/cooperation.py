@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from nearsight.common.background.futures import when_done
 from nearsight.common.background.worker import BackgroundWorker
@@ -23,17 +23,16 @@ from nearsight.common.catalogue.answers import Listing
 from nearsight.common.catalogue.model_fetcher import ModelSource
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.operation.status import format_bytes
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.adaptation.adapter import AdaptationCounts, Adapter
-from nearsight.device.cooperation.account import Accountant, CooperationAccount
+from nearsight.device.adaptation.adapter import Adapter
+from nearsight.device.cooperation.account import CooperationAccount, CooperationState, amount_text
 from nearsight.device.cooperation.analytics import PeerForecasts, StepCounts
+from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.model_source import CooperativeModelSource
-from nearsight.device.cooperation.protocol import CooperationRules, adapt_key
+from nearsight.device.cooperation.protocol import adapt_key
 from nearsight.device.cooperation.sharing import ModelSharing, PeerModelService
-from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
@@ -41,57 +40,8 @@ from nearsight.device.peers.report import PeersReport
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.kvstore import ItemsRead
 
-_DEFAULT_RULES = CooperationRules()
 _LAST_STEPS_S = 0.5
 _HAND_OVER_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class CooperationState:
-    """For metrics.
-
-    Attributes
-    ----------
-    peers : int
-        Devices nearby.
-    account : CooperationAccount
-        Where models came from.
-    liars : int
-        Peers that handed out a wrong model.
-    adaptation : AdaptationCounts or None
-        Of adapted views, if they are on.
-    """
-
-    peers: int
-    account: CooperationAccount
-    liars: int
-    adaptation: AdaptationCounts | None
-
-    def facts(self) -> list[tuple[str, str]]:
-        """For a person, in display order."""
-        account = self.account
-        facts = [
-            ("devices nearby", str(self.peers)),
-            ("models from devices nearby", _amount(account.peer_models, account.peer_bytes)),
-            ("models from the edge", _amount(account.edge_models, account.edge_bytes)),
-            ("models from the cloud", _amount(account.cloud_models, account.cloud_bytes)),
-            ("lists of the catalogue", _amount(account.lists, account.list_bytes)),
-            ("models for devices nearby", _amount(account.served_models, account.served_bytes)),
-            ("wrong models rejected", _amount(account.rejected_models, account.rejected_bytes)),
-            ("peers not asked again", str(self.liars)),
-            ("peers that did not answer", str(account.silent_peers)),
-            ("waited for another device", f"{account.waited}, in vain {account.waited_in_vain}"),
-            ("steps counted together", str(account.steps)),
-        ]
-        if self.adaptation is not None:
-            views = f"{self.adaptation.views} of {self.adaptation.objects} objects"
-            found = f"{self.adaptation.found} of {self.adaptation.looks}"
-            facts += [("adapted views", views), ("found at a second look", found)]
-        return facts
-
-
-def _amount(count: int, size_bytes: int) -> str:
-    return f"{count}, {format_bytes(size_bytes)}"
 
 
 class Cooperation:
@@ -115,8 +65,15 @@ class Cooperation:
         Must run in real time.
     rng : random.Random
         Draws ids and holders.
-    rules : CooperationRules
-        Times and limits.
+
+    Attributes
+    ----------
+    node : PeerNode
+        This device as its peers see it.
+    models : CooperativeModelSource
+        Where the prefetcher gets models; from tiers alone, and counted, if models are not shared.
+    forecasts : PeerForecasts
+        What devices nearby predict.
 
     Raises
     ------
@@ -134,83 +91,55 @@ class Cooperation:
         recognition: RecognitionSettings,
         clock: Clock,
         rng: random.Random,
-        rules: CooperationRules = _DEFAULT_RULES,
     ) -> None:
-        self._catalogue = catalogue
-        self._held_models = held
+        self._models = held
         self._background = BackgroundWorker(clock, "nearsight-cooperation")
-        self._accountant = Accountant()
-        self._digests = ModelDigests()
         self._adapter = Adapter(recognition, rng) if settings.adapt else None
-        shares = settings.share != "off"
-        self._node = PeerNode(
+        account, share = CooperationAccount(), settings.share
+        services = [PeerModelService(catalogue, held, account, self._served)] if share != "off" else []
+        self.node = PeerNode(
             settings,
             device_id=device_id,
             clock=clock,
             rng=rng,
-            services=[PeerModelService(catalogue, held, self._accountant, self._served)] if shares else [],
-            held=lambda: len(held) if shares else 0,
+            services=services,
+            held=lambda: len(held) if services else 0,
         )
-        store, background = self._node.store, self._background
-        self._source = CooperativeModelSource(
+        self._context = context = CooperationContext(
             catalogue,
-            store,
-            self._node.route,
-            self._neighbours if shares else tuple,
-            upstream,
-            self._digests,
-            self._accountant,
-            background,
-            rules,
+            self.node.node_id,
+            self.node.store,
+            self.node.route,
+            self._neighbours if services else tuple,
+            self._background,
             clock,
             rng,
+            account=account,
         )
+        self.models = CooperativeModelSource(context, upstream)
         self._sharing: ModelSharing | None = None
-        if settings.share != "off":
-            self._sharing = ModelSharing(
-                catalogue,
-                lambda: self._node.node_id,
-                store,
-                settings.share,
-                self._source.came_from_tier,
-                background,
-                rules,
-            )
-        self._steps = StepCounts(catalogue, store, self._accountant, background, rules)
-        self._forecasts = PeerForecasts(catalogue, store, self._digests, background, rules, clock)
+        if share != "off":
+            self._sharing = ModelSharing(context, share, self.models.came_from_tier)
+        self._steps = StepCounts(context)
+        self.forecasts = PeerForecasts(context)
         held.observe(self)
-
-    @property
-    def models(self) -> ModelSource:
-        """Where the prefetcher gets models; from tiers alone, and counted, if models are not shared."""
-        return self._source
-
-    @property
-    def forecasts(self) -> PeerForecasts:
-        """What devices nearby predict."""
-        return self._forecasts
-
-    @property
-    def node(self) -> PeerNode:
-        """This device as its peers see it."""
-        return self._node
 
     @property
     def state(self) -> CooperationState:
         """For metrics."""
         adaptation = self._adapter.counts if self._adapter is not None else None
-        account = self._accountant.account
-        return CooperationState(len(self._node.peers()), account, len(self._source.liars), adaptation)
+        account = replace(self._context.account)
+        return CooperationState(len(self.node.peers()), account, len(self.models.liars), adaptation)
 
     def report(self) -> PeersReport:
         """For `nearsight peers`."""
-        report = self._node.report()
-        held, wasted = self._held_models, self._held_models.account
+        report = self.node.report()
+        held, wasted = self._models, self._models.account
         facts = (
             *report.facts,
             *self.state.facts(),
-            ("models here", f"{_amount(len(held), held.size_bytes)}, {held.unused} of no use so far"),
-            ("models fetched in vain", _amount(wasted.wasted_models, wasted.wasted_bytes)),
+            ("models here", f"{amount_text(len(held), held.size_bytes)}, {held.unused} of no use so far"),
+            ("models fetched in vain", amount_text(wasted.wasted_models, wasted.wasted_bytes)),
         )
         return PeersReport(report.node_id, report.device_id, report.endpoint, report.peers, facts)
 
@@ -223,7 +152,7 @@ class Cooperation:
             If peers cannot be served at the address that is set.
         """
         self._background.start()
-        self._node.start()
+        self.node.start()
         if self._sharing is not None:
             self._sharing.start()
 
@@ -231,13 +160,13 @@ class Cooperation:
         """Hand over and say goodbye."""
         self._background.stop(timeout_s=1.0)
         self._steps.close(_LAST_STEPS_S)
-        self._node.stop(_HAND_OVER_S)
+        self.node.stop(_HAND_OVER_S)
 
     def _served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
-        self._node.count_served(node, sent_bytes, received_bytes)
+        self.node.count_served(node, sent_bytes, received_bytes)
 
     def _neighbours(self) -> tuple[NodeId, ...]:
-        return tuple(peer.node_id for peer in self._node.peers())
+        return tuple(peer.node_id for peer in self.node.peers())
 
     # A `HoldObserver`
 
@@ -262,7 +191,7 @@ class Cooperation:
         self._steps.stepped(previous, found.object_id)
         if self._adapter is None:
             return
-        model = self._held_models.peek(found.object_id)
+        model = self._models.peek(found.object_id)
         if model is None or model.version != found.version:
             return
         if features is not None:
@@ -272,9 +201,9 @@ class Cooperation:
 
     def listed(self, listing: Listing) -> None:
         """A tier listed the catalogue."""
-        self._accountant.add(lists=1, list_bytes=listing.size_bytes)
-        self._digests.update(listing)
-        self._source.listed()
+        self._context.account.add(lists=1, list_bytes=listing.size_bytes)
+        self._context.digests.update(listing)
+        self.models.listed()
 
     def serving(self, models: Sequence[ObjectModel]) -> None:
         """The device answers with these models."""
@@ -296,18 +225,18 @@ class Cooperation:
             return
         item = adapter.on_recognized(features, found, model)
         if item is not None:
-            key = adapt_key(self._catalogue, model.object_id, model.version)
-            self._node.store.append(key, item, ttl_s=adapter.rules.lifetime_s)
+            key = adapt_key(self._context.catalogue, model.object_id, model.version)
+            self.node.store.append(key, item, ttl_s=adapter.rules.lifetime_s)
             self._background.submit(adapter.refresh, name="second look")
 
     def _ask_for_views(self, model: ObjectModel) -> None:
         adapter = self._adapter
-        if adapter is None or not self._node.peers():
+        if adapter is None or not self.node.peers():
             return
 
         def came(outcome: ItemsRead | NearsightError) -> None:
             if isinstance(outcome, ItemsRead) and adapter.offer(model, outcome.items):
                 self._background.submit(adapter.refresh, name="second look")
 
-        key = adapt_key(self._catalogue, model.object_id, model.version)
-        when_done(self._node.store.items(key), self._background, came)
+        key = adapt_key(self._context.catalogue, model.object_id, model.version)
+        when_done(self.node.store.items(key), self._background, came)

@@ -15,37 +15,20 @@ one fetches it from the tier; a node that promises models which do not come is n
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from nearsight.common.background.futures import outcome_of, pending, when_done
-from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.model_fetcher import ModelSource
-from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.rpc.client import Reply
-from nearsight.device.cooperation.account import Accountant
-from nearsight.device.cooperation.protocol import (
-    CooperationRules,
-    PeerCalls,
-    SharedStore,
-    holder_of,
-    model_in,
-    model_key,
-)
-from nearsight.device.cooperation.trust import (
-    ModelDigest,
-    ModelDigests,
-    PeerReputation,
-    Verdict,
-    judge,
-    stored_model,
-)
+from nearsight.device.cooperation.context import CooperationContext
+from nearsight.device.cooperation.protocol import holder_of, model_in, model_key
+from nearsight.device.cooperation.trust import ModelDigest, PeerReputation, Verdict, stored_model, verify
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.protos import catalogue_pb2
@@ -68,7 +51,7 @@ class _Search:
     result: Future[Reply]
     deadline_s: float
     patient_until_s: float
-    voucher: ModelDigest | None = None
+    listed: ModelDigest | None = None
     key: str = ""
     holders: set[NodeId] = field(default_factory=set)
     asked: set[NodeId] = field(default_factory=set)
@@ -81,60 +64,24 @@ class CooperativeModelSource:
 
     Parameters
     ----------
-    catalogue : str
-        The one that is shared.
-    store : SharedStore
-        Knows who has what.
-    calls : PeerCalls
-        Reaches one peer.
-    neighbours : callable
-        Ids of the peers that are there, this device not among them.
+    context : CooperationContext
+        The store, the peers, and which models are the right ones.
     upstream : ModelSource
         Edge and cloud.
-    vouchers : ModelDigests
-        Which models are the right ones.
-    accountant : Accountant
-        Where models came from.
-    background : BackgroundWorker
-        Runs everything here.
-    rules : CooperationRules
-        Times and limits.
-    clock : Clock
-        Must run in real time.
-    rng : random.Random
-        Spreads the load over the holders.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  wired in one place, by name
-        self,
-        catalogue: str,
-        store: SharedStore,
-        calls: PeerCalls,
-        neighbours: Callable[[], Collection[NodeId]],
-        upstream: ModelSource,
-        vouchers: ModelDigests,
-        accountant: Accountant,
-        background: BackgroundWorker,
-        rules: CooperationRules,
-        clock: Clock,
-        rng: random.Random,
-    ) -> None:
-        self._catalogue = catalogue
-        self._store = store
-        self._calls = calls
-        self._neighbours = neighbours
+    def __init__(self, context: CooperationContext, upstream: ModelSource) -> None:
+        self._context = context
         self._upstream = upstream
-        self._digests = vouchers
-        self._accountant = accountant
-        self._background = background
-        self._rules = rules
-        self._clock = clock
-        self._rng = rng
-        self._reputation = PeerReputation(rules)
-        self._promises = PeerReputation(rules)
+        self._rules = context.rules
+        self._clock = context.clock
+        self._background = context.background
+        self._account = context.account
+        self._reputation = PeerReputation(context.rules)
+        self._promises = PeerReputation(context.rules)
         self._open: dict[str, Future[Reply]] = {}
         self._from_tier: set[str] = set()
-        self._log = get_logger("device.cooperation").bind(catalogue=catalogue)
+        self._log = get_logger("device.cooperation").bind(catalogue=context.catalogue)
 
     @property
     def liars(self) -> tuple[NodeId, ...]:
@@ -145,7 +92,7 @@ class CooperativeModelSource:
         """Models, as a Catalogue service answers. Peers are asked for single objects of the own catalogue."""
         result: Future[Reply] = pending()
         now_s = self._clock.monotonic()
-        if catalogue != self._catalogue or len(object_ids) != 1:
+        if catalogue != self._context.catalogue or len(object_ids) != 1:
             self._ask_tier(catalogue, tuple(object_ids), result, timeout_s)
             return result
         patience_s = min(self._rules.patience_s, timeout_s / 2)
@@ -158,14 +105,14 @@ class CooperativeModelSource:
         return object_id in self._from_tier
 
     def listed(self) -> None:
-        """The vouchers have changed: forgive the peers whose model was wrong only by the old ones."""
+        """The digests have changed: forgive the peers whose model was wrong only by the old ones."""
         self._background.submit(lambda: self._reputation.forgive(self._was_mistaken))
 
     # In the background thread
 
     def _was_mistaken(self, object_id: str, digest: bytes) -> bool:
-        voucher = self._digests.of(object_id)
-        return voucher is None or voucher.digest != digest
+        listed = self._context.digests.of(object_id)
+        return listed is None or listed.digest != digest
 
     def _join_or_begin(self, search: _Search) -> None:
         """One search per object: a claim would not keep this device from fetching a model twice."""
@@ -174,28 +121,25 @@ class CooperativeModelSource:
             open_already.add_done_callback(lambda done: _pass_on(done, search.result))
             return
         self._open[search.object_id] = search.result
-        when_done(search.result, self._background, lambda _: self._ended(search))
+        when_done(search.result, self._background, lambda _: self._open.__delitem__(search.object_id))
         self._begin(search)
 
-    def _ended(self, search: _Search) -> None:
-        del self._open[search.object_id]
-
     def _begin(self, search: _Search) -> None:
-        if not self._neighbours():
+        if not self._context.neighbours():
             self._give_up(search)
-        elif not self._digests.listed and self._is_patient(search):
+        elif not self._context.digests.listed and self._is_patient(search):
             self._background.submit(lambda: self._begin(search), after_s=self._rules.poll_s)
         else:
-            search.voucher = self._digests.of(search.object_id)
+            search.listed = self._context.digests.of(search.object_id)
             self._look_up(search)
 
     def _look_up(self, search: _Search) -> None:
         """Ask the store who has the model."""
-        if search.voucher is None:
+        if search.listed is None:
             self._give_up(search)
             return
-        search.key = model_key(self._catalogue, search.object_id, search.voucher.version)
-        read = self._store.items(search.key, claim=search.claims)
+        search.key = model_key(self._context.catalogue, search.object_id, search.listed.version)
+        read = self._context.store.items(search.key, claim=search.claims)
         limit_s = self._limit_s(search, self._rules.read_timeout_s)
         self._await(read, limit_s, lambda outcome: self._looked_up(search, outcome))
 
@@ -216,7 +160,7 @@ class CooperativeModelSource:
         if self._is_patient(search) and self._believes(search):
             if not search.waited:
                 search.waited = True
-                self._accountant.add(waited=1)
+                self._account.add(waited=1)
             wait_s = min(wait_ms / 1e3, self._rules.poll_s)
             self._background.submit(lambda: self._look_up(search), after_s=wait_s)
             return
@@ -236,12 +180,12 @@ class CooperativeModelSource:
         if not search.waited:
             return
         search.waited = False
-        self._accountant.add(waited_in_vain=1)
+        self._account.add(waited_in_vain=1)
         for node in self._responsible(search):
             self._promises.failed(node, self._clock.monotonic())
 
     def _responsible(self, search: _Search) -> tuple[NodeId, ...]:
-        return self._calls.nodes_for(search.key, 1)
+        return self._context.calls.nodes_for(search.key, 1)
 
     def _found(self, search: _Search, items: Sequence[bytes]) -> None:
         """Take a model that lies in the store, or ask those who have it."""
@@ -254,45 +198,45 @@ class CooperativeModelSource:
 
     def _ask_holder(self, search: _Search) -> None:
         """Ask one of those who have the model, a tier if there is no other."""
-        here, now_s = frozenset(self._neighbours()), self._clock.monotonic()
+        here, now_s = frozenset(self._context.neighbours()), self._clock.monotonic()
         named = search.holders & here - search.asked
         holders = sorted(node for node in named if self._reputation.may_be_asked(node, now_s))
         if not holders or len(search.asked) >= self._rules.holders_asked:
             self._give_up(search)
             return
-        node = self._rng.choice(holders)
+        node = self._context.rng.choice(holders)
         search.asked.add(node)
         request = GetObjectModelsRequest(object_ids=[search.object_id])
         limit_s = self._limit_s(search, self._rules.model_timeout_s)
-        call = self._calls.call(
-            node, GET_OBJECT_MODELS, request, timeout_s=limit_s, catalogue=self._catalogue
+        call = self._context.calls.call(
+            node, GET_OBJECT_MODELS, request, timeout_s=limit_s, catalogue=self._context.catalogue
         )
         self._await(call, limit_s, lambda outcome: self._peer_answered(search, node, outcome))
 
     def _peer_answered(self, search: _Search, node: NodeId, outcome: Reply | NearsightError) -> None:
-        if isinstance(outcome, NearsightError) or search.voucher is None:
-            self._accountant.add(silent_peers=1)
+        if isinstance(outcome, NearsightError) or search.listed is None:
+            self._account.add(silent_peers=1)
             self._reputation.failed(node, self._clock.monotonic())
             self._log.debug("no model from a peer", peer=shown(node), reason=str(outcome))
         else:
             limit_bytes = self._rules.largest_answer_bytes
-            verdict = judge(outcome, search.object_id, search.voucher, limit_bytes)
+            verdict = verify(outcome, search.object_id, search.listed, limit_bytes)
             if verdict is Verdict.RIGHT:
                 self._reputation.answered(node)
                 self._take(search, outcome)
                 return
             if verdict is not Verdict.MISSING:
-                self._reject(search, node, search.voucher, outcome, verdict)
+                self._reject(search, node, search.listed, outcome, verdict)
         self._ask_holder(search)
 
     def _reject(
-        self, search: _Search, node: NodeId, voucher: ModelDigest, reply: Reply, verdict: Verdict
+        self, search: _Search, node: NodeId, listed: ModelDigest, reply: Reply, verdict: Verdict
     ) -> None:
-        self._accountant.add(rejected_models=1, rejected_bytes=reply.received_bytes)
+        self._account.add(rejected_models=1, rejected_bytes=reply.received_bytes)
         if verdict is Verdict.OUTDATED:  # that happens to the honest
             self._reputation.failed(node, self._clock.monotonic())
             return
-        self._reputation.lied(node, search.object_id, voucher.digest)
+        self._reputation.lied(node, search.object_id, listed.digest)
         self._log.warning(
             "a peer handed out a wrong model and is not asked again",
             peer=shown(node),
@@ -302,17 +246,17 @@ class CooperativeModelSource:
     def _take(self, search: _Search, reply: Reply) -> None:
         """The search is over. Of the answer goes on the model alone, not what the peer says besides."""
         if isinstance(reply.message, GetObjectModelsResponse):
-            reply.message.revision = self._digests.revision
+            reply.message.revision = self._context.digests.revision
             del reply.message.missing[:], reply.message.left_out[:]
-        self._accountant.add(peer_models=1, peer_bytes=reply.received_bytes)
+        self._account.add(peer_models=1, peer_bytes=reply.received_bytes)
         self._from_tier.discard(search.object_id)
         search.result.set_result(reply)
 
     def _take_stored(self, search: _Search, data: bytes) -> bool:
         """Take the model that lies in the store itself, if it is the right one."""
-        model = stored_model(data, search.voucher) if search.voucher is not None else None
+        model = stored_model(data, search.listed) if search.listed is not None else None
         if model is None:
-            self._accountant.add(rejected_models=1, rejected_bytes=len(data))
+            self._account.add(rejected_models=1, rejected_bytes=len(data))
             return False
         message, blobs = object_model_to_proto(model, 0)
         answer = GetObjectModelsResponse(models=[message])
@@ -335,7 +279,7 @@ class CooperativeModelSource:
         if left_s <= 0:
             search.result.set_exception(DeadlineExceeded("peers took all the time for a model"))
             return
-        self._ask_tier(self._catalogue, (search.object_id,), search.result, left_s)
+        self._ask_tier(self._context.catalogue, (search.object_id,), search.result, left_s)
 
     def _ask_tier(
         self, catalogue: str, object_ids: Sequence[str], result: Future[Reply], timeout_s: float
@@ -351,27 +295,21 @@ class CooperativeModelSource:
     def _count_tier(self, reply: Reply) -> None:
         message = reply.message
         came = message.models if isinstance(message, GetObjectModelsResponse) else ()
-        models = len(came)
         self._from_tier.update(model.object_id for model in came)
-        tier = reply.hops[-1].tier if reply.hops else "edge"
-        if tier == "cloud":
-            self._accountant.add(cloud_models=models, cloud_bytes=reply.received_bytes)
-        else:
-            self._accountant.add(edge_models=models, edge_bytes=reply.received_bytes)
+        tier = "cloud" if reply.hops and reply.hops[-1].tier == "cloud" else "edge"
+        self._account.add(**{f"{tier}_models": len(came), f"{tier}_bytes": reply.received_bytes})
 
     def _await(self, future: Future[A], limit_s: float, do: Callable[[A | NearsightError], None]) -> None:
         """Call ``do`` once, in the background thread: with the outcome, or when it has taken too long."""
-        settled = False
+        waiting = [do]
 
-        def settle(outcome: A | NearsightError) -> None:
-            nonlocal settled
-            if not settled:
-                settled = True
-                do(outcome)
+        def go_on(outcome: A | NearsightError) -> None:
+            if waiting:
+                waiting.pop()(outcome)
 
-        when_done(future, self._background, settle)
+        when_done(future, self._background, go_on)
         late = DeadlineExceeded(f"no answer within {limit_s} s")
-        self._background.submit(lambda: settle(late), after_s=limit_s)
+        self._background.submit(lambda: go_on(late), after_s=limit_s)
 
 
 def _pass_on(done: Future[Reply], result: Future[Reply]) -> None:

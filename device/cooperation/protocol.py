@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,7 +20,6 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from nearsight.common.rpc.client import Reply
-from nearsight.common.rpc.envelope import Buffer
 from nearsight.device.peers.presence.identity import NodeId, is_node_id
 from nearsight.device.peers.store.kvstore import ItemsRead
 
@@ -119,35 +118,31 @@ class CooperationRules:
 
 
 class SharedStore(Protocol):
-    """The part of `KVStore` that is used; see there."""
+    """The part of `KVStore` that is used."""
 
-    def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]: ...  # noqa: D102
+    def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
+        """See `KVStore.items`."""
 
-    def append(  # noqa: D102
-        self, key: str, item: bytes, *, ttl_s: float | None = None
-    ) -> Future[None]: ...
+    def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
+        """See `KVStore.append`."""
 
-    def remove(self, key: str, item: bytes) -> Future[None]: ...  # noqa: D102
+    def remove(self, key: str, item: bytes) -> Future[None]:
+        """See `KVStore.remove`."""
 
-    def merge(  # noqa: D102
-        self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None
-    ) -> Future[None]: ...
+    def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
+        """See `KVStore.merge`."""
 
-    def counts(self, key: str) -> Future[Mapping[str, int]]: ...  # noqa: D102
+    def counts(self, key: str) -> Future[Mapping[str, int]]:
+        """See `KVStore.counts`."""
 
 
 class PeerCalls(Protocol):
-    """The part of `KRoute` that is used; see there."""
+    """The part of `KRoute` that is used."""
 
-    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]: ...  # noqa: D102
+    def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
+        """See `KRoute.nodes_for`."""
 
-    def call(  # noqa: D102
-        self,
-        node: NodeId,
-        method: MethodDescriptor,
-        request: Message,
-        *,
-        timeout_s: float,
-        blobs: Sequence[Buffer] = (),
-        catalogue: str = "",
-    ) -> Future[Reply]: ...
+    def call(
+        self, node: NodeId, method: MethodDescriptor, request: Message, *, timeout_s: float, catalogue: str
+    ) -> Future[Reply]:
+        """See `PeerConnections.call`."""

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NoReturn
+from typing import ClassVar, Literal
 
 from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
 
 from nearsight.common.background.futures import when_done
-from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.errors import CallerError, InvalidArgument, NearsightError, NotFound
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import object_model_to_bytes, object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.service import CallContext, Service
-from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.account import CooperationAccount
+from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import (
-    CooperationRules,
-    SharedStore,
     holder_item,
     model_item,
     model_key,
@@ -31,18 +30,7 @@ from nearsight.device.cooperation.protocol import (
 from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.presence.identity import NodeId, caller_of
 from nearsight.protos import catalogue_pb2
-from nearsight.protos.catalogue_pb2 import (
-    AddObjectsRequest,
-    AddObjectsResponse,
-    GetObjectModelsRequest,
-    GetObjectModelsResponse,
-    ListCataloguesRequest,
-    ListCataloguesResponse,
-    ListObjectsRequest,
-    ListObjectsResponse,
-    RemoveObjectsRequest,
-    RemoveObjectsResponse,
-)
+from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 
 _RETRY_S = 2.0
 _RETRIES = 3
@@ -62,41 +50,28 @@ class ModelSharing:
 
     Parameters
     ----------
-    catalogue : str
-        Whose models.
-    own : callable
-        Id of this device.
-    store : SharedStore
-        Where it is written down.
+    context : CooperationContext
+        The store.
     share : {"redirect", "direct"}
         How.
     from_tier : callable
         Whether the last model of an object came from a tier.
-    background : BackgroundWorker
-        Runs everything here but the calls of `HoldObserver`.
-    rules : CooperationRules
-        Life of the entries.
     """
 
     def __init__(
         self,
-        catalogue: str,
-        own: Callable[[], NodeId],
-        store: SharedStore,
+        context: CooperationContext,
         share: Literal["redirect", "direct"],
         from_tier: Callable[[str], bool],
-        background: BackgroundWorker,
-        rules: CooperationRules,
     ) -> None:
-        self._catalogue = catalogue
-        self._own = own
-        self._store = store
+        self._context = context
         self._share = share
         self._from_tier = from_tier
-        self._background = background
-        self._rules = rules
+        self._store = context.store
+        self._background = context.background
+        self._rules = context.rules
         self._shared: dict[str, _Shared] = {}
-        self._log = get_logger("device.cooperation").bind(catalogue=catalogue)
+        self._log = get_logger("device.cooperation").bind(catalogue=context.catalogue)
 
     def start(self) -> None:
         """Renew entries from now on, before they end."""
@@ -111,7 +86,7 @@ class ModelSharing:
         self._background.submit(lambda: self._remove(model))
 
     def _add(self, model: ObjectModel) -> None:
-        key = model_key(self._catalogue, model.object_id, model.version)
+        key = model_key(self._context.catalogue, model.object_id, model.version)
         direct = self._share == "direct" and self._from_tier(model.object_id)
         self._shared[model.object_id] = _Shared(key, model, direct)
         self._write(self._shared[model.object_id], _RETRIES)
@@ -141,7 +116,9 @@ class ModelSharing:
             del self._shared[model.object_id]
         # A model that lies in the store itself stays of use without this device.
         if shared is None or not shared.direct:
-            self._store.remove(model_key(self._catalogue, model.object_id, model.version), self._holder())
+            self._store.remove(
+                model_key(self._context.catalogue, model.object_id, model.version), self._holder()
+            )
 
     def _renew(self) -> None:
         for shared in list(self._shared.values()):
@@ -149,7 +126,7 @@ class ModelSharing:
         self.start()
 
     def _holder(self) -> bytes:
-        return holder_item(self._own())
+        return holder_item(self._context.own)
 
 
 MOST_MODELS = 16
@@ -165,7 +142,7 @@ class PeerModelService(Service):
         The only one.
     held : HeldModels
         What this device has.
-    accountant : Accountant
+    account : CooperationAccount
         Told what was handed out.
     traffic : callable
         Told of every answer: which node asked, bytes sent to and received from it.
@@ -177,12 +154,12 @@ class PeerModelService(Service):
         self,
         catalogue: str,
         held: HeldModels,
-        accountant: Accountant,
+        account: CooperationAccount,
         traffic: Callable[[NodeId, int, int], None],
     ) -> None:
         self._catalogue = catalogue
         self._held = held
-        self._accountant = accountant
+        self._account = account
         self._traffic = traffic
 
     def get_object_models(
@@ -203,31 +180,14 @@ class PeerModelService(Service):
             response.models.append(message)
             context.response_blobs.extend(blobs)
             size_bytes = message.ByteSize() + sum(map(len, blobs))
-            self._accountant.add(served_models=1, served_bytes=size_bytes)
+            self._account.add(served_models=1, served_bytes=size_bytes)
         sent_bytes = response.ByteSize() + sum(map(len, context.response_blobs))
         self._traffic(caller_of(context), sent_bytes, request.ByteSize())
         return response
 
-    def list_objects(self, request: ListObjectsRequest, context: CallContext) -> ListObjectsResponse:
-        """Refuse."""
+    def refuse(self, request: Message, context: CallContext) -> Message:
+        """Refuse: a device hands out models, no more."""
         del request, context
-        _refuse()
+        raise InvalidArgument("a device hands out models, no more", advice="ask an edge or the cloud")
 
-    def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
-        """Refuse."""
-        del request, context
-        _refuse()
-
-    def add_objects(self, request: AddObjectsRequest, context: CallContext) -> AddObjectsResponse:
-        """Refuse."""
-        del request, context
-        _refuse()
-
-    def remove_objects(self, request: RemoveObjectsRequest, context: CallContext) -> RemoveObjectsResponse:
-        """Refuse."""
-        del request, context
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise InvalidArgument("a device hands out models, no more", advice="ask an edge or the cloud")
+    list_objects = list_catalogues = add_objects = remove_objects = refuse

@@ -9,9 +9,8 @@ from __future__ import annotations
 import enum
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.errors import CorruptStore, InvalidMessage
@@ -27,7 +26,7 @@ class Verdict(enum.Enum):
     """On an answer of a peer."""
 
     RIGHT = "right"
-    """The model that is vouched for, bit by bit."""
+    """The model that was listed, bit by bit."""
     MISSING = "missing"
     """It has none: honest, as models leave memory before the store knows."""
     OUTDATED = "outdated"
@@ -36,8 +35,8 @@ class Verdict(enum.Enum):
     """Not what was asked for."""
 
 
-def judge(reply: Reply, object_id: str, voucher: ModelDigest, limit_bytes: int) -> Verdict:
-    """Compare an answer with what a tier vouches for.
+def verify(reply: Reply, object_id: str, listed: ModelDigest, limit_bytes: int) -> Verdict:
+    """Compare an answer with what a tier listed.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ def judge(reply: Reply, object_id: str, voucher: ModelDigest, limit_bytes: int) 
         Of a peer that was asked for one model.
     object_id : str
         Of which object.
-    voucher : ModelDigest
+    listed : ModelDigest
         Its version and digest.
     limit_bytes : int
         A longer answer is not looked at.
@@ -58,22 +57,22 @@ def judge(reply: Reply, object_id: str, voucher: ModelDigest, limit_bytes: int) 
     model = message.models[0]
     if len(message.models) != 1 or model.object_id != object_id:
         return Verdict.WRONG
-    if model.version != voucher.version:
+    if model.version != listed.version:
         return Verdict.OUTDATED
     try:
-        right = digest_of_message(model, reply.blobs) == voucher.digest
+        right = digest_of_message(model, reply.blobs) == listed.digest
     except InvalidMessage:
         right = False
     return Verdict.RIGHT if right else Verdict.WRONG
 
 
-def stored_model(data: bytes, voucher: ModelDigest) -> ObjectModel | None:
-    """The model in a value of the store; None if it is not the one that is vouched for."""
+def stored_model(data: bytes, listed: ModelDigest) -> ObjectModel | None:
+    """The model in a value of the store; None if it is not the one that was listed."""
     try:
         model = object_model_from_bytes(data)
     except CorruptStore:
         return None
-    return model if model_digest(model) == voucher.digest else None
+    return model if model_digest(model) == listed.digest else None
 
 
 _MOST_REMEMBERED = 4096
@@ -130,55 +129,38 @@ class PeerReputation:
 
 @dataclass(frozen=True, slots=True)
 class ModelDigest:
-    """What a tier says of one object.
-
-    Attributes
-    ----------
-    version : int
-        That is to be used.
-    digest : bytes
-        Of its model.
-    """
+    """The version of an object's model that a tier listed, and its digest."""
 
     version: int
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    vouchers: MappingProxyType[str, ModelDigest]
-    object_ids: tuple[str, ...]
-    revision: int
-
-
 class ModelDigests:
-    """The last listing. Any thread may read it, one thread changes it."""
+    """The last listing of the catalogue. Any thread may read it, one thread changes it.
+
+    Attributes
+    ----------
+    listed : bool
+        Whether a tier has listed the catalogue.
+    revision : int
+        Of the catalogue as it was listed; 0 before.
+    object_ids : tuple of str
+        All objects of the catalogue.
+    """
 
     def __init__(self) -> None:
-        self._known: _Known | None = None
-
-    @property
-    def listed(self) -> bool:
-        """Whether a tier has listed the catalogue."""
-        return self._known is not None
-
-    @property
-    def revision(self) -> int:
-        """Of the catalogue as it was listed; 0 before."""
-        return self._known.revision if self._known is not None else 0
-
-    @property
-    def object_ids(self) -> tuple[str, ...]:
-        """All objects of the catalogue."""
-        return self._known.object_ids if self._known is not None else ()
+        self.listed = False
+        self.revision = 0
+        self.object_ids: tuple[str, ...] = ()
+        self._known: Mapping[str, ModelDigest] = {}
 
     def of(self, object_id: str) -> ModelDigest | None:
-        """What is vouched for; None if nothing is."""
-        return self._known.vouchers.get(object_id) if self._known is not None else None
+        """What was listed of an object; None if nothing was."""
+        return self._known.get(object_id)
 
     def update(self, listing: Listing) -> None:
         """Take over a listing."""
         versions = listing.versions
-        vouchers = {name: ModelDigest(versions[name], digest) for name, digest in listing.digests.items()}
-        # Binding a name is atomic: readers see the old listing or the new one.
-        self._known = _Known(MappingProxyType(vouchers), tuple(versions), listing.revision)
+        # Binding a name is atomic: readers see the old digests or the new ones.
+        self._known = {name: ModelDigest(versions[name], digest) for name, digest in listing.digests.items()}
+        self.object_ids, self.revision, self.listed = tuple(versions), listing.revision, True

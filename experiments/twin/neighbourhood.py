@@ -25,11 +25,9 @@ from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.model_source import CooperativeModelSource
-from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.cooperation.sharing import ModelSharing
-from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.presence.identity import NodeId, random_node_id
 from nearsight.device.peers.routing.kroute import RendezvousRouter
@@ -54,7 +52,6 @@ from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectMode
 A = TypeVar("A")
 
 _ROUTER = RendezvousRouter()
-_RULES = CooperationRules()
 _ITEM_BYTES = 20
 
 
@@ -133,31 +130,21 @@ class TwinPeer:
         self._held = held
         self._upstream = upstream
         self.node_id = random_node_id(rng)
-        self._digests = ModelDigests()
-        self._accountant = Accountant()
         worker = VirtualWorker(events, processor)
-        self._source = CooperativeModelSource(
+        self._context = CooperationContext(
             _CATALOGUE,
+            self.node_id,
             self,
             self,
             lambda: [node for node in neighbourhood.peers if node != self.node_id],
-            _Upstream(upstream),
-            self._digests,
-            self._accountant,
             worker,
-            _RULES,
             worker,
             rng,
         )
+        self._source = CooperativeModelSource(self._context, _Upstream(upstream))
         share = neighbourhood.settings.share
         self._sharing = ModelSharing(
-            _CATALOGUE,
-            lambda: self.node_id,
-            self,
-            "redirect" if share == "off" else share,
-            self._source.came_from_tier,
-            worker,
-            _RULES,
+            self._context, "redirect" if share == "off" else share, self._source.came_from_tier
         )
         held.observe(self)
         neighbourhood.join(self)
@@ -169,7 +156,7 @@ class TwinPeer:
     @property
     def account(self) -> Mapping[str, int]:
         """Where models came from; as of `CooperationAccount`."""
-        return asdict(self._accountant.account)
+        return asdict(self._context.account)
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
@@ -192,7 +179,7 @@ class TwinPeer:
 
     def listed(self, listing: Listing) -> None:
         """The catalogue is this."""
-        self._digests.update(listing)
+        self._context.digests.update(listing)
         self._source.listed()
 
     def serving(self, models: Sequence[ObjectModel]) -> None:
@@ -295,7 +282,7 @@ class TwinPeer:
         models = [model for name in names if (model := self._held.peek(name)) is not None]
         size = _wire_bytes(models)
         if models:
-            self._accountant.add(served_models=len(models), served_bytes=size)
+            self._context.account.add(served_models=len(models), served_bytes=size)
         missing = [name for name in names if name not in self._held]
         return answer_with(models, missing, (), 0, ANSWER_BYTES + size)
 

@@ -16,11 +16,9 @@ from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.codec import model_digest, object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Hop, Reply
-from nearsight.common.rpc.envelope import Buffer
-from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.model_source import CooperativeModelSource
 from nearsight.device.cooperation.protocol import CooperationRules, holder_item, model_key
-from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
@@ -55,28 +53,25 @@ class Scene:
     def __init__(self, *, listed: bool = True) -> None:
         self.clock = ManualClock()
         self.background = ManualBackground(self.clock)
-        self.vouchers = ModelDigests()
-        if listed:
-            self.vouchers.update(listing(RIGHT))
-        self.accountant = Accountant()
         self.neighbours = [FIRST, SECOND, THIRD]
         self.reads: list[Future[ItemsRead]] = []
         self.claims: list[bool] = []
         self.calls: list[tuple[NodeId, Future[Reply]]] = []
         self.tier: list[Future[Reply]] = []
-        self.source = CooperativeModelSource(
+        self.context = CooperationContext(
             "museum",
+            NodeId(9),
             self,
             self,
             lambda: self.neighbours,
-            self,
-            self.vouchers,
-            self.accountant,
             self.background,
-            RULES,
             self.clock,
             random.Random(1),
         )
+        self.digests, self.account = self.context.digests, self.context.account
+        if listed:
+            self.digests.update(listing(RIGHT))
+        self.source = CooperativeModelSource(self.context, self)
 
     # The store, a route and a tier at once
 
@@ -102,8 +97,7 @@ class Scene:
         request: Message,
         *,
         timeout_s: float,
-        blobs: Sequence[Buffer] = (),
-        catalogue: str = "",
+        catalogue: str,
     ) -> Future[Reply]:
         assert (method.name, catalogue) == ("GetObjectModels", "museum")
         assert 0 < timeout_s <= RULES.model_timeout_s

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,10 @@ from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.common.object_cache.markov import MarkovModel
-from nearsight.device.cooperation.account import Accountant
 from nearsight.device.cooperation.analytics import PeerForecasts, StepCounts
+from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import CooperationRules, next_key, popularity_key
-from nearsight.device.cooperation.trust import ModelDigests
+from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.predictions import Prediction
 from support.manual_background import ManualBackground
 
@@ -61,13 +63,14 @@ class Scene:
         self.clock = ManualClock()
         self.background = ManualBackground(self.clock)
         self.store = Store()
-        self.accountant = Accountant()
-        self.vouchers = ModelDigests()
-        self.vouchers.update(Listing(dict.fromkeys(OBJECTS, 1), 5))
-        self.steps = StepCounts("museum", self.store, self.accountant, self.background, RULES)
-        self.forecasts = PeerForecasts(
-            "museum", self.store, self.vouchers, self.background, RULES, self.clock
+        nobody: Any = None
+        context = CooperationContext(
+            "museum", NodeId(42), self.store, nobody, tuple, self.background, self.clock, random.Random(1)
         )
+        context.digests.update(Listing(dict.fromkeys(OBJECTS, 1), 5))
+        self.account = context.account
+        self.steps = StepCounts(context)
+        self.forecasts = PeerForecasts(context)
 
     def walk(self, path: str) -> None:
         previous = ""
@@ -99,7 +102,7 @@ def test_steps_are_merged_together_and_each_once(scene: Scene) -> None:
         next_key("museum", "a"): {"b": 2},
         next_key("museum", "b"): {"a": 1},
     }
-    assert scene.accountant.account.steps == 4
+    assert scene.account.steps == 4
 
 
 def test_steps_are_not_repeated_when_the_store_failed_which_keeps_them_itself(scene: Scene) -> None:

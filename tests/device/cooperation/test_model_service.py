@@ -12,9 +12,9 @@ from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.recognition.codec import model_digest
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext
-from nearsight.device.cooperation.account import Accountant
+from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.device.cooperation.sharing import MOST_MODELS, PeerModelService
-from nearsight.device.cooperation.trust import ModelDigest, Verdict, judge
+from nearsight.device.cooperation.trust import ModelDigest, Verdict, verify
 from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.protos.catalogue_pb2 import (
@@ -36,9 +36,9 @@ class Scene:
         self.held = HeldModels(10**6)
         for model in MODELS.values():
             self.held.put(model, 100)
-        self.accountant = Accountant()
+        self.account = CooperationAccount()
         self.traffic: list[tuple[NodeId, int, int]] = []
-        self.service = PeerModelService("museum", self.held, self.accountant, self.count)
+        self.service = PeerModelService("museum", self.held, self.account, self.count)
 
     def count(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
         self.traffic.append((node, sent_bytes, received_bytes))
@@ -64,7 +64,7 @@ def test_models_that_are_held_are_handed_out_and_counted(scene: Scene) -> None:
     assert [model.object_id for model in fetched.models] == ["c", "a"]
     assert fetched.missing == ("x",)
     assert all(same_model(model, MODELS[model.object_id]) for model in fetched.models)
-    account = scene.accountant.account
+    account = scene.account
     assert account.served_models == 2
     assert account.served_bytes >= 2 * 40 * (4 + 32 + 2)
 
@@ -79,16 +79,16 @@ def test_what_is_handed_out_is_traffic_with_the_one_who_asked(scene: Scene) -> N
 
 def test_what_is_handed_out_passes_the_judgement_of_others(scene: Scene) -> None:
     right = ModelDigest(1, model_digest(MODELS["a"]))
-    assert judge(scene.ask("a"), "a", right, 10**6) is Verdict.RIGHT
-    assert judge(scene.ask("x"), "x", right, 10**6) is Verdict.MISSING
-    assert judge(scene.ask("b"), "b", right, 10**6) is Verdict.WRONG
-    assert judge(scene.ask("a"), "a", ModelDigest(2, right.digest), 10**6) is Verdict.OUTDATED
-    assert judge(scene.ask("a"), "a", right, 99) is Verdict.WRONG
+    assert verify(scene.ask("a"), "a", right, 10**6) is Verdict.RIGHT
+    assert verify(scene.ask("x"), "x", right, 10**6) is Verdict.MISSING
+    assert verify(scene.ask("b"), "b", right, 10**6) is Verdict.WRONG
+    assert verify(scene.ask("a"), "a", ModelDigest(2, right.digest), 10**6) is Verdict.OUTDATED
+    assert verify(scene.ask("a"), "a", right, 99) is Verdict.WRONG
 
 
 def test_handing_out_does_not_count_as_use(scene: Scene) -> None:
     small = HeldModels(2 * MODELS["a"].size_bytes)
-    scene.service = PeerModelService("museum", small, scene.accountant, scene.count)
+    scene.service = PeerModelService("museum", small, scene.account, scene.count)
     small.put(MODELS["a"], 100)
     small.put(MODELS["b"], 100)
     scene.ask("a")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument, Unavailable
 from nearsight.common.recognition.codec import object_model_to_bytes
+from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import CooperationRules, holder_item, model_item, model_key
 from nearsight.device.cooperation.sharing import ModelSharing
 from nearsight.device.held_models import HeldModels
@@ -33,9 +35,11 @@ class Scene:
         self.written: list[tuple[str, str, bytes]] = []
         self.answers: list[Exception | None] = []
         self.held = HeldModels(10 * MODEL.size_bytes)
-        self.sharing = ModelSharing(
-            "museum", lambda: OWN, self, share, lambda _: from_tier, self.background, RULES
+        nobody: Any = None
+        context = CooperationContext(
+            "museum", OWN, self, nobody, tuple, self.background, self.clock, random.Random(1)
         )
+        self.sharing = ModelSharing(context, share, lambda _: from_tier)
         self.held.observe(self.sharing)
 
     def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:

@@ -66,9 +66,9 @@ def test_only_what_has_a_digest_is_vouched_for() -> None:
         ObjectSummary(object_id="b", version=1),
         ObjectSummary(object_id="c", version=1, model_digest=DIGEST[:-1]),
     )
-    vouchers = ModelDigests()
-    assert (vouchers.listed, vouchers.of("a"), vouchers.object_ids, vouchers.revision) == (False, None, (), 0)
-    vouchers.update(Listing({"a": 3, "b": 1, "c": 1}, 9, entries))
-    assert vouchers.of("a") == ModelDigest(3, DIGEST)
-    assert (vouchers.of("b"), vouchers.of("c"), vouchers.of("x")) == (None, None, None)
-    assert (vouchers.object_ids, vouchers.revision) == (("a", "b", "c"), 9)
+    digests = ModelDigests()
+    assert (digests.listed, digests.of("a"), digests.object_ids, digests.revision) == (False, None, (), 0)
+    digests.update(Listing({"a": 3, "b": 1, "c": 1}, 9, entries))
+    assert digests.of("a") == ModelDigest(3, DIGEST)
+    assert (digests.of("b"), digests.of("c"), digests.of("x")) == (None, None, None)
+    assert (digests.object_ids, digests.revision) == (("a", "b", "c"), 9)

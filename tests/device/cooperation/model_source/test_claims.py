@@ -22,7 +22,7 @@ def test_who_holds_the_claim_asks_the_tier(scene: Scene) -> None:
     scene.store_says()
     scene.tier_says(RIGHT)
     assert same_model(model_in(result), RIGHT)
-    assert scene.accountant.account.edge_models == 1
+    assert scene.account.edge_models == 1
     assert scene.source.came_from_tier("a")
 
 
@@ -37,7 +37,7 @@ def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scen
     scene.holders(FIRST)
     scene.peer_says(reply(RIGHT))
     assert result.done()
-    account = scene.accountant.account
+    account = scene.account
     assert (account.waited, account.waited_in_vain, account.peer_models) == (1, 0, 1)
 
 
@@ -48,7 +48,7 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
         scene.store_says(wait_ms=FOREVER_MS)
         scene.background.advance(RULES.poll_s)
     assert scene.clock.monotonic() - started_s <= RULES.patience_s + 2 * RULES.poll_s
-    assert scene.accountant.account.waited_in_vain == 1
+    assert scene.account.waited_in_vain == 1
     scene.store_says()
     scene.tier_says(RIGHT)
     scene.ask()

@@ -25,7 +25,7 @@ def test_a_peer_is_asked_before_a_tier(scene: Scene) -> None:
     scene.peer_says(reply(RIGHT))
     assert same_model(model_in(result), RIGHT)
     assert scene.tier == []
-    account = scene.accountant.account
+    account = scene.account
     assert (account.peer_models, account.peer_bytes, account.edge_models) == (1, 4000, 0)
     assert not scene.source.came_from_tier("a")
 
@@ -69,7 +69,7 @@ def test_models_are_counted_by_the_tier_that_they_came_from(scene: Scene, tier: 
     scene.ask()
     scene.store_says()
     scene.tier_says(RIGHT, tier)
-    account = scene.accountant.account
+    account = scene.account
     assert (account.edge_models, account.cloud_models) == ((1, 0) if tier == "edge" else (0, 1))
     assert account.edge_bytes + account.cloud_bytes == 4000
 

@@ -33,7 +33,7 @@ def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None
     scene.ask()
     scene.holders(FIRST)
     assert len(scene.calls) == 2
-    assert scene.accountant.account.silent_peers == 1
+    assert scene.account.silent_peers == 1
 
 
 def test_an_answer_that_comes_too_late_changes_nothing(scene: Scene) -> None:
@@ -60,7 +60,7 @@ def test_a_holder_that_let_the_model_go_is_not_blamed(scene: Scene) -> None:
     scene.holders(FIRST)
     scene.peer_says(Reply(GetObjectModelsResponse(missing=["a"]), (), (), 10, 20))
     assert len(scene.tier) == 1
-    account = scene.accountant.account
+    account = scene.account
     assert (account.silent_peers, account.rejected_models, scene.source.liars) == (0, 0, ())
 
 
@@ -92,7 +92,7 @@ def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
     scene.ask()
     scene.background.advance(0.5)
     assert (scene.reads, scene.tier) == ([], [])
-    scene.vouchers.update(listing(RIGHT))
+    scene.digests.update(listing(RIGHT))
     scene.background.advance(RULES.poll_s)
     assert len(scene.reads) == 1
     unlisted = Scene(listed=False)

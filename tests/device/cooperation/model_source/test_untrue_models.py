@@ -46,7 +46,7 @@ def test_a_wrong_model_is_rejected_and_its_peer_not_asked_again(scene: Scene, li
     assert not result.done()
     scene.tier_says(RIGHT)
     assert same_model(model_in(result), RIGHT)
-    account = scene.accountant.account
+    account = scene.account
     assert (account.rejected_models, account.rejected_bytes) == (1, lie.received_bytes)
     assert scene.source.liars == (FIRST,)
     scene.clock.advance(10 * RULES.longest_rest_s)
@@ -74,7 +74,7 @@ def test_another_version_is_not_taken_but_no_lie(scene: Scene) -> None:
     scene.peer_says(reply(replace(RIGHT, version=2)))
     assert len(scene.tier) == 1
     assert scene.source.liars == ()
-    assert scene.accountant.account.rejected_models == 1
+    assert scene.account.rejected_models == 1
 
 
 def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene) -> None:
@@ -83,11 +83,11 @@ def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene)
     scene.holders(FIRST)
     scene.peer_says(reply(newer))
     assert scene.source.liars == (FIRST,)
-    scene.vouchers.update(listing(RIGHT, revision=6))
+    scene.digests.update(listing(RIGHT, revision=6))
     scene.source.listed()
     scene.background.run()
     assert scene.source.liars == (FIRST,)
-    scene.vouchers.update(listing(newer, revision=7))
+    scene.digests.update(listing(newer, revision=7))
     scene.source.listed()
     scene.background.run()
     assert scene.source.liars == ()
@@ -106,12 +106,12 @@ def test_a_model_in_the_store_itself_is_taken_if_it_is_the_right_one(scene: Scen
     wrong = object_model_to_bytes(forged(RIGHT))
     scene.store_says(model_item(b"nonsense"), model_item(wrong), model_item(data))
     assert same_model(model_in(result), RIGHT)
-    account = scene.accountant.account
+    account = scene.account
     assert (account.peer_models, account.peer_bytes, account.rejected_models) == (1, len(data), 2)
 
 
 def test_nothing_is_taken_of_peers_that_no_tier_vouches_for(scene: Scene) -> None:
-    scene.vouchers.update(listing(random_model("b")))
+    scene.digests.update(listing(random_model("b")))
     scene.ask()
     assert scene.reads == []
     assert len(scene.tier) == 1

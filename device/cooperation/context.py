@@ -1,0 +1,57 @@
+"""What all parts of the cooperation of one device share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.clock import Clock
+from nearsight.device.cooperation.account import CooperationAccount
+from nearsight.device.cooperation.protocol import CooperationRules, PeerCalls, SharedStore
+from nearsight.device.cooperation.trust import ModelDigests
+from nearsight.device.peers.presence.identity import NodeId
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CooperationContext:
+    """What all parts of the cooperation of one device share.
+
+    Parameters
+    ----------
+    catalogue : str
+        Whose objects.
+    own : NodeId
+        This device.
+    store : SharedStore
+        Knows who has what, and holds the counters.
+    calls : PeerCalls
+        Reaches one peer.
+    neighbours : callable
+        Ids of the peers that are there, this device not among them.
+    background : BackgroundWorker
+        Runs everything but calls from outside.
+    clock : Clock
+        Must run in real time, or as the worker's.
+    rng : random.Random
+        Spreads the load over the holders of a model.
+    rules : CooperationRules
+        Times and limits.
+    digests : ModelDigests
+        Which models are the right ones.
+    account : CooperationAccount
+        Where models came from.
+    """
+
+    catalogue: str
+    own: NodeId
+    store: SharedStore
+    calls: PeerCalls
+    neighbours: Callable[[], Collection[NodeId]]
+    background: BackgroundWorker
+    clock: Clock
+    rng: random.Random
+    rules: CooperationRules = field(default_factory=CooperationRules)
+    digests: ModelDigests = field(default_factory=ModelDigests)
+    account: CooperationAccount = field(default_factory=CooperationAccount)
