@@ -46,28 +46,19 @@ class DaemonMetrics:
         Info("nearsight", "Which daemon this is.", registry=self.registry).info(
             {"daemon": daemon, "version": __version__}
         )
-        method = ("service", "method")
-        self._calls = Counter("nearsight_calls", "Calls answered.", (*method, "code"), registry=self.registry)
-        self._queue = Histogram(
-            "nearsight_call_queue_seconds",
-            "Time from arrival to the start of work.",
-            method,
-            registry=self.registry,
-            buckets=_SECONDS,
+        method, registry = ("service", "method"), self.registry
+        self._calls = Counter("nearsight_calls", "Calls answered.", (*method, "code"), registry=registry)
+        self._queue, self._compute = (
+            Histogram(f"nearsight_call_{name}_seconds", text, method, registry=registry, buckets=_SECONDS)
+            for name, text in (
+                ("queue", "Time from arrival to the start of work."),
+                ("compute", "Time of work on a call, without waiting for the next tier."),
+            )
         )
-        self._compute = Histogram(
-            "nearsight_call_compute_seconds",
-            "Time of work on a call, without waiting for the next tier.",
-            method,
-            registry=self.registry,
-            buckets=_SECONDS,
-        )
-        self._received = Counter(
-            "nearsight_received_bytes", "Bytes of requests.", method, registry=self.registry
-        )
-        self._sent = Counter("nearsight_sent_bytes", "Bytes of responses.", method, registry=self.registry)
+        self._received = Counter("nearsight_received_bytes", "Bytes of requests.", method, registry=registry)
+        self._sent = Counter("nearsight_sent_bytes", "Bytes of responses.", method, registry=registry)
         self._crashes = Counter(
-            "nearsight_thread_crashes", "Threads that ended with an exception.", registry=self.registry
+            "nearsight_thread_crashes", "Threads that ended with an exception.", registry=registry
         )
 
     def on_call(

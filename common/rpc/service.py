@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from nearsight.common.clock import Deadline
 from nearsight.common.errors import InvalidMessage, NotFound
 from nearsight.common.rpc.envelope import Buffer, Hop
-from nearsight.protos import echo_pb2, rpc_pb2
+from nearsight.protos import rpc_pb2
 
 
 class Service:
@@ -199,18 +199,3 @@ class Dispatcher:
         if endpoint is None:
             raise NotFound(f"{service} has no method {method!r}", advice=f"it has {', '.join(methods)}")
         return endpoint
-
-
-class EchoService(Service):
-    """Gives back what it gets: measures a link and the whole call path, with nothing behind it."""
-
-    descriptor: ClassVar[ServiceDescriptor] = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
-
-    def echo(self, request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
-        """The text and the blobs of the request."""
-        context.response_blobs.extend(context.blobs)
-        return echo_pb2.EchoResponse(text=request.text)
-
-    def echo_once(self, request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
-        """As `echo`; clients do not repeat it."""
-        return self.echo(request, context)

@@ -19,9 +19,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import zmq
+from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import (
@@ -33,7 +34,7 @@ from nearsight.common.rpc.security import (
     read_secret_key,
 )
 from nearsight.common.rpc.server import RpcServer
-from nearsight.common.rpc.service import EchoService
+from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.bench.benchmark import Benchmark, Tell, times_ms
 from nearsight.protos import echo_pb2
@@ -44,6 +45,19 @@ _TIMEOUT_S = 10.0
 _SERVER_KEY, _CLIENT_KEY, _ALLOWED = "server", "client", "allowed"
 
 Echo = Callable[[bytes], None]
+
+
+class EchoService(Service):
+    """Gives back what it gets: the whole call path, with nothing behind it."""
+
+    descriptor: ClassVar[ServiceDescriptor] = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
+
+    def echo(self, request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        """The text and the blobs of the request."""
+        context.response_blobs.extend(context.blobs)
+        return echo_pb2.EchoResponse(text=request.text)
+
+    echo_once = echo
 
 
 @dataclass(slots=True)

@@ -253,37 +253,24 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         app(arguments, prog_name="nearsight", obj=invocation)
     except SystemExit as end:
-        return _exit_code(end)
-    except NearsightError as error:
-        return _report(error, show=invocation.debug)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except OSError as error:
-        refused = refusal_of_machine(error)
-        show = invocation.debug
-        return _report(refused, show=show) if refused is not None else _report_bug(error, show=show)
     except Exception as error:  # noqa: BLE001  the last boundary: a person gets one line, not a traceback
-        return _report_bug(error, show=invocation.debug)
+        return _report(error, show=invocation.debug)
     return 0
 
 
-def _exit_code(end: SystemExit) -> int:
-    return end.code if isinstance(end.code, int) else int(end.code is not None)
-
-
-def _report(error: NearsightError, *, show: bool) -> int:
-    """Say what a person can change."""
-    if show:
-        traceback.print_exc()
-    print_error(str(error))
-    return error.exit_code
-
-
-def _report_bug(error: Exception, *, show: bool) -> int:
-    """Keep the traceback of an unexpected exception, and say where it is."""
-    name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _report(error: Exception, *, show: bool) -> int:
+    """Say in one line what a person can change; keep the traceback of a bug, and say where it is."""
     if show:
         traceback.print_exception(error)
+    known = refusal_of_machine(error) if isinstance(error, OSError) else error
+    if isinstance(known, NearsightError):
+        print_error(str(known))
+        return known.exit_code
+    name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if show:
         print_error(f"unexpected {name}")
         return 1
     with tempfile.NamedTemporaryFile("w", prefix="nearsight-", suffix=".log", delete=False) as log:

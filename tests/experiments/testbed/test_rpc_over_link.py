@@ -17,12 +17,12 @@ from nearsight.common.rpc.security import (
     generate_keys,
 )
 from nearsight.common.rpc.server import RpcServer
-from nearsight.common.rpc.service import EchoService
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 from nearsight.experiments.links.shaper import parse_endpoint
 from nearsight.protos.echo_pb2 import EchoRequest
+from support.rpc import ECHO, ScriptedEcho
 from support.waiting import wait_until
 
 SHAPE = LinkShape(rtt_ms=6.0, jitter_ms=1.0, up_mbps=200.0, down_mbps=200.0)
@@ -30,7 +30,7 @@ SHAPE = LinkShape(rtt_ms=6.0, jitter_ms=1.0, up_mbps=200.0, down_mbps=200.0)
 
 @pytest.fixture
 def server() -> Iterator[RpcServer]:
-    server = RpcServer([EchoService()], tier="cloud", settings=ServerSettings())
+    server = RpcServer([ScriptedEcho()], tier="cloud", settings=ServerSettings())
     server.start()
     yield server
     server.stop(0.1)
@@ -46,7 +46,7 @@ def channel_through(proxy: ShapingProxy, security: ClientSecurity | None = None)
 
 def echo(channel: Channel, size_bytes: int = 50_000, timeout_s: float = 10.0) -> bool:
     blob = np.random.default_rng(2).bytes(size_bytes)
-    stub = Stub(channel, EchoService.descriptor)
+    stub = Stub(channel, ECHO)
     reply = stub.echo(EchoRequest(text="x"), timeout_s=timeout_s, blobs=[blob])
     return bytes(reply.blobs[0]) == blob
 
@@ -63,7 +63,7 @@ def test_encrypted_calls_pass_unchanged(tmp_path: Path) -> None:
     allow_client(keys["client"].public_file, tmp_path / "allowed")
     security = ServerSecurity(keys["server"].secret_file, tmp_path / "allowed")
     settings = ServerSettings()
-    with RpcServer([EchoService()], tier="cloud", settings=settings, security=security) as server:
+    with RpcServer([ScriptedEcho()], tier="cloud", settings=settings, security=security) as server:
         client = ClientSecurity(keys["client"].secret_file, keys["server"].public_file)
         with link_to(server) as proxy, channel_through(proxy, client) as channel:
             assert echo(channel)
@@ -73,7 +73,7 @@ def test_a_lost_link_ends_calls_with_an_answer_or_a_typed_error_and_heals(server
     slow = LinkShape(rtt_ms=40.0, up_mbps=5.0, down_mbps=5.0)
     with link_to(server, slow) as proxy, channel_through(proxy) as channel:
         assert echo(channel, 1000)
-        stub = Stub(channel, EchoService.descriptor)
+        stub = Stub(channel, ECHO)
         calls = [stub.echo.future(EchoRequest(), timeout_s=3.0, blobs=[bytes(100_000)]) for _ in range(4)]
         wait_until(lambda: proxy.counters["up"].bytes > 20_000, what="bytes under way")
         proxy.cut()
