@@ -7,8 +7,9 @@ from files. So a figure can be improved, and a number recomputed, without measur
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -105,7 +106,13 @@ class Cell:
     """
 
     key: str
-    parameters: Mapping[str, str | int | float]
+    parameters: Mapping[str, Any]
+
+
+def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
+    """One cell per combination of parameters, the last changing first; ``key`` is a format of them."""
+    combinations = (dict(zip(parameters, one, strict=True)) for one in product(*parameters.values()))
+    return tuple(Cell(key.format(**one), one) for one in combinations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from nearsight.experiments.links.kernel_links import Rate
 from nearsight.experiments.links.namespaces import NamespaceNetwork, namespaces_allowed
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
+from nearsight.experiments.rig.kademlia_node import KademliaSettings
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import child_environment
-from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0

@@ -37,7 +37,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import xxhash
@@ -48,10 +48,7 @@ from nearsight.common.operation.daemon import write_announcement
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import shown
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
-
-if TYPE_CHECKING:
-    from nearsight.experiments.studies.peers.kademlia_node import KademliaNode
+from nearsight.experiments.rig.kademlia_node import KademliaNode, KademliaSettings
 
 NEARSIGHT, KADEMLIA = "nearsight", "kademlia"
 PUT, GET = "put", "get"
@@ -383,7 +380,11 @@ def main() -> None:
     node = PeerNode(
         settings, device_id=arguments.device_id, clock=SYSTEM_CLOCK, rng=random.Random(arguments.seed)
     )
-    kademlia = _kademlia(arguments.device_id, json.loads(arguments.kademlia)) if arguments.kademlia else None
+    kademlia = (
+        KademliaNode(arguments.device_id, KademliaSettings(**json.loads(arguments.kademlia)))
+        if arguments.kademlia
+        else None
+    )
     writing = threading.Lock()
 
     def say(message: Answer) -> None:
@@ -402,12 +403,6 @@ def main() -> None:
         process.obey(command)
     process.stop(_EXIT_GRACE_S)
     say({"did": "exit"})
-
-
-def _kademlia(name: str, settings: Mapping[str, int]) -> KademliaNode:
-    from nearsight.experiments.studies.peers.kademlia_node import KademliaNode  # noqa: PLC0415  an optional library
-
-    return KademliaNode(name, KademliaSettings(**settings))
 
 
 if __name__ == "__main__":

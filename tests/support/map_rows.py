@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import product
 
 from nearsight.experiments.framework.experiment import StoredRow
-from nearsight.experiments.studies.map.loss_grid import MACHINES
-from nearsight.experiments.studies.map.losses import Place
+from nearsight.experiments.studies.map.places import MACHINES, Place
 from nearsight.experiments.studies.map.where_it_loses import CONFIGURATIONS
 from nearsight.experiments.twin.session import ONLY_CLOUD
 

@@ -19,14 +19,21 @@ come after the keys were stored, as visitors do.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import Picture
+from nearsight.experiments.framework.drawing import (
+    Picture,
+    caption,
+    legend_below,
+    new_picture,
+    plain_logarithmic,
+    whole_numbers,
+)
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -34,22 +41,27 @@ from nearsight.experiments.framework.experiment import (
     Row,
     RunOptions,
     StoredRow,
+    Table,
     Target,
 )
 from nearsight.experiments.framework.extra import require_experiments
+from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.links.radio import RadioSettings
-from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, OK, PUT
+from nearsight.experiments.rig.kademlia_node import KademliaSettings
+from nearsight.experiments.rig.peer_group import LOOPBACK
+from nearsight.experiments.rig.peer_process import KADEMLIA, NEARSIGHT
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
-from nearsight.experiments.studies.peers.peer_lookups import (
-    BEACONS,
-    CHANNEL,
-    GET_PHASE,
-    GONE,
-    IDLE,
-    PUT_PHASE,
-    SEES_ALL,
+from nearsight.experiments.studies.cachier.lookup_numbers import (
+    ALL_GETS,
+    OVER_NETWORK,
+    mean_per_node,
+    presence_numbers,
+    setting_numbers,
+)
+from nearsight.experiments.studies.cachier.lookups import (
+    RATE_MBPS,
     SYSTEMS,
+    VALUE_BYTES,
     LookupMeasurement,
     LookupPlan,
     Setting,
@@ -66,7 +78,6 @@ MOST_BEACON_BYTES_S = 255.0
 LATEST_GONE_S = 2.0
 LEAST_GETS = 30
 """Of either store: fewer are shown, but nothing is claimed about them."""
-ALL_GETS, OVER_NETWORK = "all gets", "over the network"
 
 SETTINGS = (
     Setting(
@@ -108,54 +119,36 @@ SMOKE_SETTINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Which settings, how long."""
-
-    settings: tuple[Setting, ...]
-    lookups: LookupPlan
-    on_radio: LookupPlan | None = None
-    """Where nodes share a radio channel: fewer puts, as one of k = 20 is eighty frames."""
-
-    def of(self, setting: Setting) -> LookupPlan:
-        """How much is measured in a setting."""
-        return self.on_radio if setting.radio is not None and self.on_radio is not None else self.lookups
-
-
-FULL_LOOKUPS = LookupPlan(
+FULL = LookupPlan(
     period_s=5.0,
     departure_s=15.0,
     keys=200,
     requests=30,
-    exponent=0.8,
     put_rate=20.0,
     get_rate=40.0,
-    value_bytes=1024,
-    rate_mbps=54.0,
     idle_s=30.0,
     settle_s=5.0,
 )
-FULL = Plan(
-    SETTINGS,
-    lookups=FULL_LOOKUPS,
-    on_radio=replace(FULL_LOOKUPS, put_rate=8.0),
+ON_RADIO = replace(FULL, put_rate=8.0)
+"""Fewer puts, as one of k = 20 is eighty frames on the shared channel."""
+SMOKE = LookupPlan(
+    period_s=0.4,
+    departure_s=0.8,
+    keys=12,
+    requests=8,
+    put_rate=50.0,
+    get_rate=50.0,
+    idle_s=0.8,
+    settle_s=0.1,
 )
-SMOKE = Plan(
-    SMOKE_SETTINGS,
-    lookups=LookupPlan(
-        period_s=0.4,
-        departure_s=0.8,
-        keys=12,
-        requests=8,
-        exponent=0.8,
-        put_rate=50.0,
-        get_rate=50.0,
-        value_bytes=1024,
-        rate_mbps=54.0,
-        idle_s=0.8,
-        settle_s=0.1,
-    ),
-)
+_COLOURS = {NEARSIGHT: "#1f6f8b", KADEMLIA: "#c2571a"}
+_MARKERS = {NEARSIGHT: "o", KADEMLIA: "s"}
+_SHIFT = {NEARSIGHT: -0.15, KADEMLIA: 0.15}
+_PANELS = 2
+"""Side by side."""
+_LEAST_MS = 0.01
+"""The axis is logarithmic: a deviation as large as the mean ends at its edge."""
+_ROOM = 20.0
 
 
 class Figure(Experiment):
@@ -164,29 +157,29 @@ class Figure(Experiment):
     name: ClassVar[str] = "fig6.15"
     source: ClassVar[str] = "Cachier dissertation, 6.8"
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
-        plan = _plan(options)
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per setting and repetition."""
         return tuple(
             Cell(f"{setting.name}-{number}", {"setting": setting.name, "repetition": number})
-            for setting in plan.settings
+            for setting in (SMOKE_SETTINGS if options.smoke else SETTINGS)
             for number in range(setting.repetitions)
         )
 
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:  # noqa: D102
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Measure both stores; a row per put, get, phase and observation of presence."""
         require_experiments(f"experiment run {self.name}", ("kademlia",))
-        plan, number = _plan(options), int(cell.parameters["repetition"])
-        setting = next(one for one in plan.settings if one.name == cell.parameters["setting"])
-        lookups = plan.of(setting)
+        number = cell.parameters["repetition"]
+        setting = next(one for one in (*SETTINGS, *SMOKE_SETTINGS) if one.name == cell.parameters["setting"])
+        plan = SMOKE if options.smoke else ON_RADIO if setting.radio else FULL
         measurement = LookupMeasurement(
             options.museums.resolve().parent / "testbed" / self.name / cell.key,
             setting,
-            lookups,
+            plan,
             options.rng(self.name, setting.nodes, number),
             options.seed + number,
         )
-        order = SYSTEMS if number % 2 == 0 else SYSTEMS[::-1]
         with termination_as_interrupt():
-            measured = measurement.run(order)
+            measured = measurement.run(SYSTEMS if number % 2 == 0 else SYSTEMS[::-1])
         head: Row = {
             "setting": setting.name,
             "title": setting.title,
@@ -196,10 +189,10 @@ class Figure(Experiment):
             "k": setting.kademlia.k,
             "alpha": setting.kademlia.alpha,
             "copies": setting.kademlia.copies or setting.kademlia.k,
-            "period_s": lookups.period_s,
-            "departure_s": lookups.departure_s,
-            "value_bytes": lookups.value_bytes,
-            "rate_mbps": setting.radio.rate_mbps if setting.radio else lookups.rate_mbps,
+            "period_s": plan.period_s,
+            "departure_s": plan.departure_s,
+            "value_bytes": VALUE_BYTES,
+            "rate_mbps": setting.radio.rate_mbps if setting.radio else RATE_MBPS,
             "loss": setting.radio.loss if setting.radio else 0.0,
             "repetition": number,
         }
@@ -207,19 +200,15 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``settings.<name>.<system>`` for lookups, ``presence`` for the rest."""
-        groups: dict[str, list[StoredRow]] = defaultdict(list)
-        for row in rows:
-            groups[row["setting"]].append(row)
-        found = {name: _setting(group) for name, group in groups.items()}
-        return {"presence": _presence(rows), "settings": found}
+        return {"presence": presence_numbers(rows), "settings": nested(rows, ("setting",), setting_numbers)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Presence, failed gets, and latencies over those of Kademlia."""
         presence = summary["presence"]
         return (*(_presence_targets(presence) if presence else ()), *_lookup_targets(summary["settings"]))
 
-    def table(  # noqa: D102
-        self, summary: Mapping[str, Any]
-    ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per setting and store."""
         rows = [
             (
                 setting["title"],
@@ -243,149 +232,24 @@ class Figure(Experiment):
         )
         return (*columns, *rest), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
-        from nearsight.experiments.studies.cachier.fig6_15_picture import draw  # noqa: PLC0415
-
-        return draw(results)
-
-
-def mean_per_node(
-    rows: Iterable[StoredRow], *, network_only: bool = False
-) -> dict[str, tuple[float, float, int]]:
-    """Mean and deviation of the latency of each node's gets [ms], and their number, by node."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if row["kind"] == GET and row["outcome"] == OK and not (network_only and row["local"] == "1"):
-            values[row["node"]].append(float(row["ms"]))
-    return {
-        node: (float(np.mean(one)), float(np.std(one, ddof=1)) if len(one) > 1 else 0.0, len(one))
-        for node, one in sorted(values.items())
-    }
-
-
-def _plan(options: RunOptions) -> Plan:
-    return SMOKE if options.smoke else FULL
-
-
-def _setting(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    systems = {name: [row for row in rows if row["system"] == name] for name in SYSTEMS}
-    return {
-        "title": rows[0]["title"],
-        "place": sorted({row["place"] for row in rows}),
-        "access_point_late_p99_ms": max(
-            (float(row["late_ms"]) for row in rows if row["kind"] == CHANNEL), default=0.0
-        ),
-        "systems": {name: _system(group) for name, group in systems.items()},
-        "ratios": {reading: _ratios(rows, reading) for reading in (ALL_GETS, OVER_NETWORK)},
-    }
-
-
-def _ratios(rows: Sequence[StoredRow], reading: str) -> list[dict[str, float]]:
-    """Our latencies over Kademlia's, of each repetition in which both answered some."""
-    repetitions: dict[str, dict[str, list[StoredRow]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row["kind"] == GET and (reading == ALL_GETS or row["local"] == "0"):
-            repetitions[row["repetition"]][row["system"]].append(row)
-    found = []
-    for one in repetitions.values():
-        ours, theirs = (_latencies(one[name]) for name in SYSTEMS)
-        if ours["count"] and theirs["count"]:
-            found.append({name: round(ours[name] / theirs[name], 4) for name in ("p50_ms", "p99_ms")})
-    return found
-
-
-def _system(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    gets = [row for row in rows if row["kind"] == GET]
-    puts = [row for row in rows if row["kind"] == PUT]
-    network = [row for row in gets if row["local"] == "0"]
-    means = [mean for mean, _, _ in mean_per_node(gets).values()]
-    return {
-        "gets": len(gets),
-        "failed": sum(row["outcome"] != OK for row in gets),
-        "outcomes": {
-            name: sum(row["outcome"] == name for row in gets) for name in {r["outcome"] for r in gets}
-        },
-        "own_storage": round(1 - len(network) / max(1, len(gets)), 4),
-        ALL_GETS: _latencies(gets),
-        OVER_NETWORK: _latencies(network),
-        "mean_per_node_ms": _spread(means),
-        "puts": len(puts),
-        "puts_failed": sum(row["outcome"] != OK for row in puts),
-        "put": _latencies(puts),
-        "late_p99_ms": round(float(np.percentile([float(row["late_ms"]) for row in gets], 99)), 3),
-        "traffic": {
-            "put": _traffic(rows, PUT_PHASE, len(puts)),
-            "get": _traffic(rows, GET_PHASE, len(gets)),
-        },
-    }
-
-
-def _spread(means: Sequence[float]) -> dict[str, float]:
-    if not means:
-        return {}
-    return {
-        "mean": round(float(np.mean(means)), 4),
-        "least": round(min(means), 4),
-        "most": round(max(means), 4),
-    }
-
-
-def _latencies(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """Of what was asked, failed or not: a get that failed took its time as well."""
-    values = [float(row["ms"]) for row in rows]
-    if not values:
-        return {"count": 0}
-    return {
-        "count": len(values),
-        "p50_ms": round(float(np.percentile(values, 50)), 4),
-        "p99_ms": round(float(np.percentile(values, 99)), 4),
-        "mean_ms": round(float(np.mean(values)), 4),
-    }
-
-
-def _traffic(rows: Sequence[StoredRow], phase: str, operations: int) -> dict[str, float]:
-    """Frames that all nodes sent in a phase, over its operations; beacons are among them."""
-    chosen = [row for row in rows if row["kind"] == phase]
-    return {
-        "packets_each": round(sum(int(row["packets"]) for row in chosen) / max(1, operations), 2),
-        "bytes_each": round(sum(int(row["bytes"]) for row in chosen) / max(1, operations), 1),
-    }
-
-
-def _presence(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Of the settings in which it was measured."""
-    measured = {row["setting"] for row in rows if row["kind"] == GONE}
-    chosen = [row for row in rows if row["setting"] in measured]
-
-    def seconds(kind: str) -> list[float]:
-        return [float(row["ms"]) / 1000 for row in chosen if row["kind"] == kind]
-
-    if not chosen:
-        return {}
-    first = chosen[0]
-    beacons = [row for row in chosen if row["kind"] == BEACONS]
-    idle = [row for row in chosen if row["kind"] == IDLE]
-    with_headers = [int(row["bytes"]) / float(row["seconds"]) for row in beacons]
-    return {
-        "nodes": int(first["nodes"]),
-        "place": first["place"],
-        "period_s": float(first["period_s"]),
-        "departure_s": float(first["departure_s"]),
-        "all_see_all_s": round(max(seconds(SEES_ALL)), 3),
-        "gone_s": {"least": round(min(seconds(GONE)), 3), "most": round(max(seconds(GONE)), 3)},
-        "beacon_bytes_s": {
-            "mean": _mean(with_headers),
-            "most_of_a_device": round(max(with_headers), 2),
-        },
-        "interface_bytes_s": {
-            "mean": _mean(int(row["bytes"]) / float(row["seconds"]) for row in idle),
-            "most_of_a_device": round(max(int(row["bytes"]) / float(row["seconds"]) for row in idle), 2),
-        },
-    }
-
-
-def _mean(values: Iterable[float]) -> float:
-    return round(float(np.mean(list(values))), 2)
+    def draw(self, results: Results) -> Picture:
+        """The mean latency of each node's gets with its deviation, one panel per setting."""
+        rows, settings = results.rows, results.metrics["settings"]
+        by_setting = grouped(rows, "setting")
+        lines = -(-len(settings) // _PANELS)
+        picture = new_picture(11.0, 3.4 * lines + 0.7)
+        panels = picture.subplots(lines, _PANELS, squeeze=False, sharey=True).ravel()
+        for axes, (setting, found) in zip(panels, settings.items(), strict=False):
+            _draw_setting(axes, by_setting[setting], found)
+        highest_ms = max(axes.dataLim.ymax for axes in panels[: len(settings)])
+        panels[0].set_ylim(_LEAST_MS, _ROOM * highest_ms)  # of all: they share the axis
+        for axes in panels[len(settings) :]:
+            axes.set_visible(False)
+        for axes in panels[::_PANELS]:
+            axes.set_ylabel("latency of a get [ms]")
+        legend_below(picture, panels[0], 2)
+        caption(picture, _caption(rows[0]))
+        return picture
 
 
 def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -450,3 +314,46 @@ def _shown(latencies: Mapping[str, float]) -> str:
 def _per(one: Mapping[str, Any], phase: str) -> str:
     traffic = one["traffic"][phase]
     return f"{traffic['packets_each']:.0f}, {traffic['bytes_each']:.0f}"
+
+
+def _draw_setting(axes: Axes, rows: Sequence[StoredRow], numbers: Mapping[str, Any]) -> None:
+    title = [str(numbers["title"])]
+    for system, one in numbers["systems"].items():
+        means = mean_per_node(row for row in rows if row["system"] == system)
+        mean, deviation, _ = np.array([*means.values()]).T
+        below = np.minimum(deviation, np.maximum(mean - _LEAST_MS, 0.0))
+        axes.errorbar(
+            np.arange(1, len(means) + 1) + _SHIFT[system],
+            mean,
+            [below, deviation],
+            fmt=_MARKERS[system],
+            color=_COLOURS[system],
+            markersize=4,
+            elinewidth=0.8,
+            capsize=1.5,
+            label=f"{system}: mean of each node, with standard deviation",
+        )
+        network = one[OVER_NETWORK]
+        own = one["gets"] - network["count"]
+        read = f"{system}: {own} of {one['gets']} gets from own storage"
+        if network["count"] >= LEAST_GETS:
+            read += f"; network p50 {network['p50_ms']:.2f}, p99 {network['p99_ms']:.1f} ms"
+        if one["failed"]:
+            read += f"; {one['failed']} of {one['gets']} failed"
+        title.append(read)
+    axes.set_title(title[0])
+    axes.text(
+        0.01, 0.98, "\n".join(title[1:]), transform=axes.transAxes, va="top", fontsize=7, color="#444444"
+    )
+    axes.set(yscale="log", xlabel="node")
+    plain_logarithmic(axes.yaxis)
+    whole_numbers(axes.xaxis)
+
+
+def _caption(row: StoredRow) -> str:
+    where = (
+        f"one network namespace per node, {float(row['rate_mbps']):g} Mbit/s links, nearsight encrypted"
+        if row["place"] != LOOPBACK
+        else "all nodes on loopback"
+    )
+    return f"The same keys of {row['value_bytes']} bytes and the same requests for both stores; {where}"

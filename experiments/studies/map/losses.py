@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from nearsight.experiments.framework.experiment import StoredRow
+from nearsight.experiments.studies.map.places import Place
 from nearsight.experiments.twin.session import BOUNDED, LOAD_BALANCED, ONLY_CLOUD, PREFETCHING
 
 SIMPLER = (ONLY_CLOUD, LOAD_BALANCED, BOUNDED, PREFETCHING)
@@ -74,23 +75,6 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "missed": Metric(("recall",), "photos not recognised", "% of photos", 0.5, 100.0, complement=True),
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An operating point with its machines."""
-
-    visitors: int
-    sections: int
-    classes: int
-    network: str
-    machines: str
-
-    @classmethod
-    def of(cls, row: StoredRow) -> Place:
-        """That of a row."""
-        visitors, sections, classes = (int(row[name]) for name in ("visitors", "sections", "classes"))
-        return cls(visitors, sections, classes, row["network"], row["machines"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class OperatingPoint:
         visitors, sections, classes = (int(values[name]) for name in (VISITORS, SECTIONS, CLASSES))
         return cls(visitors, sections, classes, str(values[NETWORK]))
 
-    def parameters(self) -> dict[str, str | int]:
+    def parameters(self) -> dict[str, Any]:
         """The values of all variables, as columns of a row."""
         return asdict(self)
 

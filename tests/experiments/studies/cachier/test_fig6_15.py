@@ -16,16 +16,14 @@ from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, OK, PUT
 from nearsight.experiments.studies.cachier.fig6_15 import (
-    ALL_GETS,
     FULL,
     LEAST_GETS,
-    OVER_NETWORK,
     PAPER,
     SMOKE,
     Figure,
-    mean_per_node,
 )
-from nearsight.experiments.studies.peers.peer_lookups import (
+from nearsight.experiments.studies.cachier.lookup_numbers import ALL_GETS, OVER_NETWORK, mean_per_node
+from nearsight.experiments.studies.cachier.lookups import (
     BEACONS,
     GET_PHASE,
     GONE,
@@ -36,7 +34,6 @@ from nearsight.experiments.studies.peers.peer_lookups import (
     LookupMeasurement,
     Setting,
     make_traces,
-    make_traces_of_others,
 )
 
 HEAD: Row = {
@@ -161,39 +158,33 @@ def test_presence_is_judged_by_the_slowest_node(measured: list[Row], missed: str
 
 
 def test_each_device_stores_its_keys_once_and_gets_them_in_the_order_of_its_trace() -> None:
-    puts, wanted = make_traces(FULL.lookups, 20, np.random.default_rng(3))
+    puts, wanted = make_traces(FULL, 20, np.random.default_rng(3))
     assert len(puts) == len(wanted) == 20
     for stored_keys, asked in zip(puts, wanted, strict=True):
-        assert len(asked) == FULL.lookups.requests
+        assert len(asked) == FULL.requests
         names = [key for _, key in stored_keys]
         assert len(set(names)) == len(names)
         assert set(names) == {key for _, key in asked}
         assert [at_s for at_s, _ in asked] == sorted(at_s for at_s, _ in asked)
     last_s = max(trace[-1][0] for trace in wanted)
-    assert 20 * FULL.lookups.requests / last_s == pytest.approx(FULL.lookups.get_rate, rel=0.1)
+    assert 20 * FULL.requests / last_s == pytest.approx(FULL.get_rate, rel=0.1)
 
 
 def test_every_key_is_stored_once_and_asked_for_by_others_alone() -> None:
-    puts, wanted = make_traces_of_others(FULL.lookups, 20, np.random.default_rng(3))
+    puts, wanted = make_traces(FULL, 20, np.random.default_rng(3), others_keys=True)
     stored_keys = [key for trace in puts for _, key in trace]
-    assert sorted(stored_keys) == [f"object/{number:04d}" for number in range(FULL.lookups.keys)]
+    assert sorted(stored_keys) == [f"object/{number:04d}" for number in range(FULL.keys)]
     for mine, asked in zip(puts, wanted, strict=True):
-        assert len(asked) == FULL.lookups.requests
+        assert len(asked) == FULL.requests
         assert {key for _, key in mine}.isdisjoint(key for _, key in asked)
     counts = Counter(key for trace in wanted for _, key in trace)
     assert counts["object/0000"] > 3 * counts["object/0100"]
 
 
-def test_on_a_radio_channel_devices_store_and_ask_less_often() -> None:
-    radios = [setting for setting in FULL.settings if setting.radio]
-    assert radios and all(FULL.of(setting).put_rate < FULL.lookups.put_rate for setting in radios)
-    assert all(FULL.of(setting) is FULL.lookups for setting in FULL.settings if not setting.radio)
-
-
 def test_those_who_are_there_also_store_the_keys_of_those_who_come_late(tmp_path: Path) -> None:
     setting = Setting("late", "late", 6, PAPER, late=2)
-    measurement = LookupMeasurement(tmp_path, setting, SMOKE.lookups, np.random.default_rng(1), 1)
-    puts, wanted = make_traces(SMOKE.lookups, 6, np.random.default_rng(1))
+    measurement = LookupMeasurement(tmp_path, setting, SMOKE, np.random.default_rng(1), 1)
+    puts, wanted = make_traces(SMOKE, 6, np.random.default_rng(1))
     made = measurement.puts_of_early()
     assert len(made) == 4
     assert {key for trace in made for _, key in trace} == {key for trace in wanted for _, key in trace}
@@ -205,7 +196,7 @@ def test_a_small_run_measures_everything(smoke_runs) -> None:
     summary = json.loads((folder / "summary.json").read_text())["metrics"]
     (setting,) = summary["settings"].values()
     ours, theirs = (setting["systems"][name] for name in (NEARSIGHT, KADEMLIA))
-    assert ours["gets"] == theirs["gets"] == 4 * SMOKE.lookups.requests
+    assert ours["gets"] == theirs["gets"] == 4 * SMOKE.requests
     assert ours["failed"] == ours["puts_failed"] == 0
     assert summary["presence"]["all_see_all_s"] > 0
     assert summary["presence"]["gone_s"]["most"] > 0

@@ -6,8 +6,7 @@ from nearsight.experiments.framework.experiment import RunOptions, StoredRow
 from nearsight.experiments.framework.result_files import ResultFolder
 from nearsight.experiments.studies.cachier.scale.machines import HARDWARE, NEXUS_7
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
-from nearsight.experiments.studies.map.loss_grid import FAST_PHONE, MACHINES, grid_of
-from nearsight.experiments.studies.map.losses import Place
+from nearsight.experiments.studies.map.places import FAST_PHONE, MACHINES, Grid, Place
 from nearsight.experiments.studies.map.where_it_loses import Figure
 from nearsight.experiments.twin.session import ADAPTIVE, BOUNDED, COOPERATIVE
 from support.figures import png_size
@@ -28,7 +27,7 @@ def rows() -> list[StoredRow]:
 
 
 def test_at_least_two_hundred_points_are_played_and_some_of_them_again() -> None:
-    grid = grid_of(RunOptions())
+    grid = Grid.of(RunOptions())
     assert len(set(grid.points)) * len(grid.machines) >= 200
     cells = FIGURE.cells(RunOptions())
     assert len({cell.key for cell in cells}) == len(cells)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nearsight.experiments.studies.map.losses import Place, digits, losses_of
+from nearsight.experiments.studies.map.losses import digits, losses_of
+from nearsight.experiments.studies.map.places import Place
 from nearsight.experiments.twin.session import ADAPTIVE, BOUNDED, ONLY_CLOUD, PREFETCHING
 from support.map_rows import FAST, map_rows
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from nearsight.experiments.studies.map.loss_regions import Regions, regions_of
-from nearsight.experiments.studies.map.losses import Place, losses_of
+from nearsight.experiments.studies.map.losses import losses_of
+from nearsight.experiments.studies.map.places import Place
+from nearsight.experiments.studies.map.regions import Regions, regions_of
 from nearsight.experiments.twin.session import ADAPTIVE, BOUNDED
 from support.map_rows import NEXUS, SMALL_NEXUS, every_place, map_rows
 
@@ -25,7 +26,7 @@ def test_a_region_is_said_as_a_person_would() -> None:
     found = regions(lambda place: place.machines in {NEXUS, SMALL_NEXUS} and place.visitors <= 10)
     (region,) = found.regions
     assert region.where == "Nexus 7, at most 10 visitors"
-    assert (region.lost, region.points) == (32, 32)
+    assert (len(region.losses), region.points) == (32, 32)
     assert region.sentence("p50") == (
         "Nexus 7, at most 10 visitors: 32 of 32 points, by 30 ms (+300 %) in the middle and 30 ms at most; "
         "best there: bounded edge (32)"

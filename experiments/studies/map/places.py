@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 from nearsight.experiments.framework.experiment import Cell, RunOptions
 from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
-from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, OperatingPoint
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount, OperatingPoint
 from nearsight.experiments.twin.session import Hardware
 
 SLOW_EDGE = 4.0
@@ -57,6 +58,18 @@ MACHINES: Mapping[str, Machines] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class Place(OperatingPoint):
+    """An operating point with its machines, a name in `MACHINES`."""
+
+    machines: str = ""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Place:
+        """That of a row."""
+        return cls(**OperatingPoint.of(values).parameters(), machines=values["machines"])
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     """What is played.
 
@@ -66,55 +79,39 @@ class Grid:
         Each with all machines.
     repeated : tuple of OperatingPoint
         Those that are played again with other traces, which tells what chance does.
-    runs : int
-        How often these are played.
     machines : tuple of str
         In `MACHINES`.
-    seconds : float
-        How long visitors are followed.
-    crowd : int
-        Visitors that there are walks of; four fifths of them taught the edge before.
-    processes : int
-        Cells at a time.
+    amount : Amount
+        How often those are played again, and how long.
     """
 
     points: tuple[OperatingPoint, ...]
     repeated: tuple[OperatingPoint, ...]
-    runs: int
     machines: tuple[str, ...]
-    seconds: float
-    crowd: int
-    processes: int = 1
+    amount: Amount
+
+    @classmethod
+    def of(cls, options: RunOptions) -> Grid:
+        """The grid of a run."""
+        if options.smoke:
+            point = replace(BASELINE, visitors=2, sections=1, classes=50)
+            return cls((point,), (point,), tuple(MACHINES)[:1], Amount(runs=2, seconds=8.0, crowd=20))
+        return cls(
+            tuple(OperatingPoint(*one) for one in product(_VISITORS, _SECTIONS, _CLASSES, _NETWORKS)),
+            tuple(replace(BASELINE, visitors=visitors) for visitors in _VISITORS),
+            tuple(MACHINES),
+            Amount(options.runs or _RUNS, seconds=45.0, processes=os.cpu_count() or 1, crowd=120),
+        )
 
     def cells(self) -> tuple[Cell, ...]:
         """One per point and run, with all machines."""
-        first = [(point, 1) for point in self.points]
-        again = [(point, run) for run in range(2, self.runs + 1) for point in self.repeated]
+        again = [(point, run) for run in range(2, self.amount.runs + 1) for point in self.repeated]
         return tuple(
             Cell(f"{point.key}-run{run}", {**point.parameters(), "run": run})
-            for point, run in (*first, *again)
+            for point, run in (*((point, 1) for point in self.points), *again)
         )
 
 
 _VISITORS, _SECTIONS, _CLASSES = (1, 10, 40), (1, 3, 9), (500, 2000)
 _NETWORKS = ("Slow", "baseline", "SuperFast")
 _RUNS = 3
-_SMOKE_POINT = replace(BASELINE, visitors=2, sections=1, classes=50)
-
-
-def grid_of(options: RunOptions) -> Grid:
-    """What a run plays."""
-    if options.smoke:
-        smallest = tuple(MACHINES)[:1]
-        return Grid((_SMOKE_POINT,), (_SMOKE_POINT,), runs=2, machines=smallest, seconds=8.0, crowd=20)
-    points = tuple(OperatingPoint(*one) for one in product(_VISITORS, _SECTIONS, _CLASSES, _NETWORKS))
-    repeated = tuple(replace(BASELINE, visitors=n) for n in _VISITORS)
-    return Grid(
-        points,
-        repeated,
-        runs=options.runs or _RUNS,
-        machines=tuple(MACHINES),
-        seconds=45.0,
-        crowd=120,
-        processes=os.cpu_count() or 1,
-    )

@@ -19,15 +19,13 @@ import numpy as np
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.links.radio import RadioSettings
-from nearsight.experiments.links.radio_network import RadioNetwork
+from nearsight.experiments.rig.kademlia_node import KademliaSettings
 from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup, PeerHandle, ask_all
 from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, PUT
-from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
 
 SYSTEMS = (NEARSIGHT, KADEMLIA)
 SEES_ALL, GONE, IDLE, BEACONS = "sees all", "gone", "idle", "beacons"
 PUT_PHASE, GET_PHASE, CHANNEL = "put phase", "get phase", "channel"
-DEFAULT_REPLICAS = 2
 _START_MARGIN_S = 0.5
 _PRESENCE_TIMEOUT_PERIODS = 12.0
 _AT_ONCE = 20
@@ -84,7 +82,7 @@ class Setting:
     title: str
     nodes: int
     kademlia: KademliaSettings
-    replicas: int = DEFAULT_REPLICAS
+    replicas: int = 2
     late: int = 0
     presence: bool = False
     radio: RadioSettings | None = None
@@ -104,14 +102,8 @@ class LookupPlan:
         Objects that devices may ask for.
     requests : int
         Gets of each device; popular keys may come again.
-    exponent : float
-        Of Zipf's law, by which keys are asked for.
     put_rate, get_rate : float
         Puts, and gets, per second of all devices together.
-    value_bytes : int
-        Of every key.
-    rate_mbps : float
-        Of each device's link.
     idle_s : float
         How long nothing is done, to measure beacons alone.
     settle_s : float
@@ -122,51 +114,40 @@ class LookupPlan:
     departure_s: float
     keys: int
     requests: int
-    exponent: float
     put_rate: float
     get_rate: float
-    value_bytes: int
-    rate_mbps: float
     idle_s: float
     settle_s: float
 
 
+EXPONENT = 0.8
+"""Of Zipf's law, by which keys are asked for."""
+VALUE_BYTES = 1024
+RATE_MBPS = 54.0
+"""Of each device's link."""
 Trace = Sequence[tuple[float, str]]
 
 
 def make_traces(
-    plan: LookupPlan, nodes: int, rng: np.random.Generator
-) -> tuple[tuple[Trace, ...], tuple[Trace, ...]]:
+    plan: LookupPlan, nodes: int, rng: np.random.Generator, *, others_keys: bool = False
+) -> tuple[list[Trace], list[Trace]]:
     """What each device stores and gets: (second, key) each.
 
-    A device stores every key of its trace once, then gets them in the order of its trace. Devices are spread
+    A device stores every key of its trace once, then gets them in the order of its trace. With
+    ``others_keys`` every key is stored once, and no device asks for a key that it stored. Devices are spread
     over the seconds, and the rates are those of all together, so that more devices ask less often.
     """
-    weights = np.arange(1, plan.keys + 1, dtype=float) ** -plan.exponent
-    weights /= weights.sum()
-    puts, gets = [], []
-    for _ in range(nodes):
-        asked = [f"object/{number:04d}" for number in rng.choice(plan.keys, plan.requests, p=weights)]
-        stored = list(dict.fromkeys(asked))
-        puts.append(_spread(stored, nodes / plan.put_rate, rng))
-        gets.append(_spread(asked, nodes / plan.get_rate, rng))
-    return tuple(puts), tuple(gets)
-
-
-def make_traces_of_others(
-    plan: LookupPlan, nodes: int, rng: np.random.Generator
-) -> tuple[tuple[Trace, ...], tuple[Trace, ...]]:
-    """As `make_traces`, but every key is stored once, and no device asks for a key that it stored."""
     names = [f"object/{number:04d}" for number in range(plan.keys)]
-    weights = np.arange(1, plan.keys + 1, dtype=float) ** -plan.exponent
+    weights = np.arange(1, plan.keys + 1, dtype=float) ** -EXPONENT
     puts, gets = [], []
     for node in range(nodes):
-        others = np.array([number % nodes != node for number in range(plan.keys)])
-        chances = np.where(others, weights, 0.0)
-        asked = rng.choice(plan.keys, plan.requests, p=chances / chances.sum())
-        puts.append(_spread(names[node::nodes], nodes / plan.put_rate, rng))
-        gets.append(_spread([names[number] for number in asked], nodes / plan.get_rate, rng))
-    return tuple(puts), tuple(gets)
+        own = np.arange(plan.keys) % nodes == node if others_keys else np.zeros(plan.keys, bool)
+        chances = np.where(own, 0.0, weights)
+        asked = [names[one] for one in rng.choice(plan.keys, plan.requests, p=chances / chances.sum())]
+        stored = names[node::nodes] if others_keys else list(dict.fromkeys(asked))
+        puts.append(_spread(stored, nodes / plan.put_rate, rng))
+        gets.append(_spread(asked, nodes / plan.get_rate, rng))
+    return puts, gets
 
 
 def _spread(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
@@ -198,8 +179,7 @@ class LookupMeasurement:
         self._folder = folder
         self._setting = setting
         self._plan = plan
-        make = make_traces_of_others if setting.others_keys else make_traces
-        self._puts, self._gets = make(plan, setting.nodes, rng)
+        self._puts, self._gets = make_traces(plan, setting.nodes, rng, others_keys=setting.others_keys)
         self._seed = seed
         self._place = ""
         self._rows: list[Row] = []
@@ -217,7 +197,7 @@ class LookupMeasurement:
         peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=setting.replicas)
         kademlia = setting.kademlia if system == KADEMLIA else None
         radio = replace(setting.radio, loss=0.0) if setting.radio is not None else None
-        group_plan = GroupPlan(setting.nodes, peers, kademlia, plan.rate_mbps, radio, self._seed)
+        group_plan = GroupPlan(setting.nodes, peers, kademlia, RATE_MBPS, radio, self._seed)
         with PeerGroup(self._folder / system, group_plan) as group:
             self._place = group.place
             early = group.nodes[: setting.nodes - setting.late]
@@ -236,7 +216,9 @@ class LookupMeasurement:
                 self._settle(system, group.nodes[len(early) :])
             self._phase(system, GET, group.nodes, self._gets)
             if group.radio is not None:
-                self._note_radio(system, group.radio)
+                carried = group.radio.report()
+                packets, late_ms = int(carried["sent"]), carried["late_p99_ms"]
+                self._note(system=system, kind=CHANNEL, packets=packets, late_ms=late_ms)
             if presence:
                 self._kill(group)
 
@@ -273,22 +255,15 @@ class LookupMeasurement:
         after = ask_all(group.nodes, {"do": "counters"})
         for node, one, two in zip(group.nodes, before, after, strict=True):
             seconds = round(two["at_s"] - one["at_s"], 4)
-            wire = _difference(one["wire"], two["wire"])
-            self._note(
-                kind=IDLE,
-                node=node.name,
-                seconds=seconds,
-                packets=wire["sent_packets"] + wire["received_packets"],
-                bytes=wire["sent_bytes"] + wire["received_bytes"],
-            )
-            beacons = _difference(one["beacons"], two["beacons"])
-            self._note(
-                kind=BEACONS,
-                node=node.name,
-                seconds=seconds,
-                packets=beacons["sent"] + beacons["received"],
-                bytes=beacons["sent_bytes"] + beacons["received_bytes"],
-            )
+            for kind, counted in ((IDLE, _grown(one, two, "wire")), (BEACONS, _grown(one, two, "beacons"))):
+                packets = "_packets" if kind == IDLE else ""
+                self._note(
+                    kind=kind,
+                    node=node.name,
+                    seconds=seconds,
+                    packets=counted[f"sent{packets}"] + counted[f"received{packets}"],
+                    bytes=counted["sent_bytes"] + counted["received_bytes"],
+                )
 
     def _phase(self, system: str, kind: str, nodes: Sequence[PeerHandle], traces: Sequence[Trace]) -> None:
         """All devices put or get the keys of their traces."""
@@ -302,25 +277,17 @@ class LookupMeasurement:
                 "kind": kind,
                 "requests": traces[number],
                 "begin_s": begin_s,
-                "value_bytes": self._plan.value_bytes,
+                "value_bytes": VALUE_BYTES,
             }
 
         longest_s = max(trace[-1][0] for trace in traces)
         answers = ask_all(nodes, command, longest_s + _TRACE_MARGIN_S)
         after = ask_all(nodes, {"do": "counters"})
         for node, answer, one, two in zip(nodes, answers, before, after, strict=True):
-            for key, late_ms, ms, outcome, local in answer["rows"]:
-                self._note(
-                    system=system,
-                    kind=kind,
-                    node=node.name,
-                    key=key,
-                    late_ms=late_ms,
-                    ms=ms,
-                    outcome=outcome,
-                    local=int(local),
-                )
-            wire = _difference(one["wire"], two["wire"])
+            for row in answer["rows"]:
+                done = dict(zip(("key", "late_ms", "ms", "outcome", "local"), row, strict=True))
+                self._note(system=system, kind=kind, node=node.name, **done | {"local": int(done["local"])})
+            wire = _grown(one, two, "wire")
             self._note(
                 system=system,
                 kind=PUT_PHASE if kind == PUT else GET_PHASE,
@@ -329,12 +296,6 @@ class LookupMeasurement:
                 bytes=wire["sent_bytes"],
                 seconds=round(two["at_s"] - one["at_s"], 4),
             )
-
-    def _note_radio(self, system: str, radio: RadioNetwork) -> None:
-        carried = radio.report()
-        self._note(
-            system=system, kind=CHANNEL, packets=int(carried["sent"]), late_ms=carried["late_p99_ms"], ms=0.0
-        )
 
     def _kill(self, group: PeerGroup) -> None:
         victim = group.nodes[-1]
@@ -347,5 +308,6 @@ class LookupMeasurement:
         self._rows.append({"place": self._place, **_COLUMNS, **values})
 
 
-def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    return {name: after[name] - count for name, count in before.items()}
+def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> dict[str, int]:
+    """By how much these counters grew."""
+    return {counter: after[name][counter] - count for counter, count in before[name].items()}

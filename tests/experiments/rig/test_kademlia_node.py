@@ -6,9 +6,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from nearsight.experiments.rig.kademlia_node import KademliaNode, KademliaSettings
 from nearsight.experiments.rig.peer_process import value_of
-from nearsight.experiments.studies.peers.kademlia_node import KademliaNode
-from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
 
 TIMEOUT_S = 20.0
 

@@ -11,17 +11,34 @@ import asyncio
 import logging
 import threading
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kademlia.network import Server
-from kademlia.utils import digest
-
 from nearsight.common.errors import AddressInUse, Unavailable
-from nearsight.experiments.studies.peers.kademlia_settings import KademliaSettings
 
 _START_TIMEOUT_S = 5.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class KademliaSettings:
+    """Of one node; they can be named without the package.
+
+    Attributes
+    ----------
+    k : int
+        Size of a bucket; for the package that is also to how many nodes a value is stored.
+    alpha : int
+        How many nodes a lookup asks at once.
+    copies : int
+        To how many nodes a value is stored, if not k: the dissertation calls k the size of a bucket, by which
+        every node knows all others (6.8.1), and says nothing of copies. 0: k, as the package has it.
+    """
+
+    k: int = 20
+    alpha: int = 3
+    copies: int = 0
 
 
 class KademliaNode:
@@ -36,10 +53,14 @@ class KademliaNode:
     """
 
     def __init__(self, name: str, settings: KademliaSettings) -> None:
+        from kademlia.network import Server  # noqa: PLC0415  an optional library
+        from kademlia.utils import digest  # noqa: PLC0415
+
         # It warns of every call that is not answered, which the rows of an experiment say as well.
         for logger in ("kademlia", "rpcudp"):
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         self._server = Server(ksize=settings.k, alpha=settings.alpha, node_id=digest(name))
+        self._digest = digest
         self._copies = settings.copies or settings.k
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kademlia", daemon=True)
@@ -78,7 +99,7 @@ class KademliaNode:
 
     def holds(self, key: str) -> bool:
         """Whether ``get`` would answer from this node's own storage, without a message."""
-        return self._server.storage.get(digest(key)) is not None
+        return self._server.storage.get(self._digest(key)) is not None
 
     @property
     def sent(self) -> tuple[int, int]:

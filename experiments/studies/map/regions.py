@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.tree import DecisionTreeClassifier
 
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.operating_point import NETWORKS
-from nearsight.experiments.studies.map.loss_grid import FAST_PHONE, MACHINES, SLOW_EDGE
-from nearsight.experiments.studies.map.losses import METRICS, Loss, Place, digits
+from nearsight.experiments.studies.map.losses import METRICS, Loss, digits
+from nearsight.experiments.studies.map.places import FAST_PHONE, MACHINES, SLOW_EDGE, Place
 
 _DEPTH = 3
 _LEAST_LEAF = 0.04
@@ -88,20 +90,15 @@ class Region:
     ----------
     where : str
         In words.
-    points, lost : int
-        In it, and lost ones of them.
+    points : int
+        In it.
     losses : tuple of Loss
-        The lost ones.
+        The points that are lost.
     """
 
     where: str
     points: int
     losses: tuple[Loss, ...]
-
-    @property
-    def lost(self) -> int:
-        """Points that are lost."""
-        return len(self.losses)
 
     def sentence(self, metric: str) -> str:
         """For a person: where, how often, how much, and to whom."""
@@ -112,7 +109,7 @@ class Region:
         whom = ", ".join(f"{name} ({count})" for name, count in rivals.most_common(2))
         middle, most = digits(float(np.median(differences))), digits(max(differences))
         return (
-            f"{self.where}: {self.lost} of {self.points} points, by {middle} {unit} "
+            f"{self.where}: {len(self.losses)} of {self.points} points, by {middle} {unit} "
             f"({np.median(percent):+.0f} %) in the middle and {most} {unit} at most; best there: {whom}"
         )
 
@@ -139,8 +136,6 @@ class Regions:
 
 def regions_of(losses: Sequence[Loss]) -> Regions:
     """Grow the tree and read it."""
-    from sklearn.tree import DecisionTreeClassifier  # noqa: PLC0415
-
     lost = np.array([one.lost for one in losses])
     share = float(lost.mean())
     always = max(share, 1 - share)
@@ -150,19 +145,14 @@ def regions_of(losses: Sequence[Loss]) -> Regions:
     numbers = np.array([[one.number(loss.place) for one in VARIABLES.values()] for loss in losses])
     least = max(1, round(_LEAST_LEAF * len(losses)))
     tree = DecisionTreeClassifier(max_depth=_DEPTH, min_samples_leaf=least, random_state=0)
-    unseen = _unseen(tree, np.log2(numbers), lost)
-    tree.fit(np.log2(numbers), lost)
-    regions = [_region(part, numbers, losses) for part in _parts(tree.tree_, np.log2(numbers), lost)]
-    said = tree.predict(np.log2(numbers))
-    ordered = sorted((one for one in regions if one.lost), key=lambda one: -one.lost)
-    return Regions(tuple(ordered), float(np.mean(said == lost)), unseen, always)
-
-
-def _unseen(tree: Any, numbers: Any, lost: Any) -> float:
-    from sklearn.model_selection import KFold, cross_val_predict  # noqa: PLC0415
-
+    logarithms = np.log2(numbers)
     folds = KFold(min(_FOLDS, len(lost)), shuffle=True, random_state=0)
-    return float(np.mean(cross_val_predict(tree, numbers, lost, cv=folds) == lost))
+    unseen = float(np.mean(cross_val_predict(tree, logarithms, lost, cv=folds) == lost))
+    tree.fit(logarithms, lost)
+    regions = [_region(part, numbers, losses) for part in _parts(tree.tree_, logarithms, lost)]
+    said = tree.predict(logarithms)
+    ordered = sorted((one for one in regions if one.losses), key=lambda one: -len(one.losses))
+    return Regions(tuple(ordered), float(np.mean(said == lost)), unseen, always)
 
 
 def _parts(tree: Any, numbers: Any, lost: Any) -> list[Any]:
