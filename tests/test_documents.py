@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.experiments.framework.registry import experiments
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 DECISIONS = ROOT / "docs/decisions"
 
 _CODE = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|proto))`")
+_EXPERIMENT = re.compile(r"nearsight experiment run ([\w.-]*\w)")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 
 
@@ -19,6 +22,11 @@ def test_modules_and_files_that_a_document_names_exist(document: Path) -> None:
     places = [ROOT / name for name in _CODE.findall(text)]
     places += [document.parent / name for name in _LINK.findall(text)]
     assert [str(place) for place in places if not place.exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_experiments_that_a_document_names_exist(document: Path) -> None:
+    assert set(_EXPERIMENT.findall(document.read_text())) - {"NAME"} <= set(experiments())
 
 
 def test_decisions_are_numbered_without_a_gap_and_the_index_has_each_with_its_title() -> None:

@@ -1,5 +1,6 @@
-"""Smoke runs of experiments, made once for all tests: they share museums and rows."""
+"""Smoke runs of experiments, made once for all tests of all workers: they share museums and rows."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,22 @@ class SmokeRuns:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._finished: set[str] = set()
+        self.root.mkdir(exist_ok=True)
 
     def folder(self, name: str) -> Path:
         """The results of an experiment, which is run if it was not yet."""
-        if name not in self._finished:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(self.root)
-                assert main(["experiment", "run", name, "--smoke"]) == 0
-            self._finished.add(name)
+        finished = self.root / f"{name}.finished"
+        with (self.root / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not finished.exists():
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.chdir(self.root)
+                    assert main(["experiment", "run", name, "--smoke"]) == 0
+                finished.touch()
         return self.root / f"results/experiments/{name}-smoke"
 
 
 @pytest.fixture(scope="session")
-def smoke_runs(tmp_path_factory: pytest.TempPathFactory) -> SmokeRuns:
-    return SmokeRuns(tmp_path_factory.mktemp("experiments"))
+def smoke_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> SmokeRuns:
+    base = tmp_path_factory.getbasetemp()
+    return SmokeRuns((base if worker_id == "master" else base.parent) / "experiments")

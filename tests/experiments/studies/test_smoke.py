@@ -10,8 +10,15 @@ import pytest
 from nearsight.experiments.framework.registry import experiments
 from nearsight.experiments.framework.result_files import PROVENANCE
 
+# Those that start daemons, or take longer than five seconds on one core.
+LONG = {
+    *("adaptation", "crowd", "edge-prefetching", "fig3.2", "fig6.15", "multi-user", "peers", "prefetching"),
+    "twin-validation",
+}
+RUNS = [pytest.param(name, marks=pytest.mark.system if name in LONG else ()) for name in experiments()]
 
-@pytest.mark.parametrize("name", experiments())
+
+@pytest.mark.parametrize("name", RUNS)
 def test_a_smoke_run_leaves_rows_numbers_and_a_picture(name: str, smoke_runs) -> None:
     folder: Path = smoke_runs.folder(name)
     with (folder / "rows.csv").open(newline="") as file:
@@ -25,3 +32,7 @@ def test_a_smoke_run_leaves_rows_numbers_and_a_picture(name: str, smoke_runs) ->
     picture = cv2.imread(str(folder / f"{name}.png"))
     assert picture is not None
     assert picture.std() > 10, "something is drawn"
+
+
+def test_the_long_ones_are_experiments() -> None:
+    assert set(experiments()) >= LONG

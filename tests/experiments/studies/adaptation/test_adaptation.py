@@ -66,6 +66,7 @@ def test_a_forger_who_gets_one_wrong_answer_has_won() -> None:
     assert not reached(gain=5, wrong=0, forged_wrong=1)[-1]
 
 
+@pytest.mark.system
 def test_what_vouched_models_answer_stays_and_forgers_come_to_nothing(smoke_runs) -> None:
     summary = json.loads((smoke_runs.folder("adaptation") / "summary.json").read_text())
     found = summary["metrics"]["conditions"]

@@ -191,6 +191,7 @@ def test_those_who_are_there_also_store_the_keys_of_those_who_come_late(tmp_path
     assert made[3] == puts[3]
 
 
+@pytest.mark.system
 def test_a_small_run_measures_everything(smoke_runs) -> None:
     folder: Path = smoke_runs.folder("fig6.15")
     summary = json.loads((folder / "summary.json").read_text())["metrics"]

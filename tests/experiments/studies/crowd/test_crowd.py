@@ -139,6 +139,7 @@ def test_where_an_oracle_could_not_the_requests_beyond_it_are_compared_and_both_
     assert not target.reached
 
 
+@pytest.mark.system
 def test_a_summary_has_what_each_estimate_and_the_oracle_needed(smoke_runs) -> None:
     summary = json.loads((smoke_runs.folder("crowd") / "summary.json").read_text())
     found = summary["metrics"]["regained"]["paper's LSH"]["0.2 h"]

@@ -128,6 +128,7 @@ def test_a_group_that_loses_a_device_loses_nothing_else(tmp_path: Path) -> None:
     assert float(values[1, GONE]) > 0
 
 
+@pytest.mark.system
 def test_a_small_run_measures_everything(smoke_runs) -> None:
     folder: Path = smoke_runs.folder("peers")
     summary = json.loads((folder / "summary.json").read_text())["metrics"]
