@@ -18,7 +18,7 @@ from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
 from nearsight.device.peers.report import PeerReportsService, PeersReport
-from nearsight.device.prefetcher import PrefetchState
+from nearsight.device.prefetching.controller import PrefetchState
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.service import DeviceRecognitionService
 from nearsight.device.settings import DeviceSettings

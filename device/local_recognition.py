@@ -11,15 +11,15 @@ from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.cooperation.cooperation import Cooperation
-from nearsight.device.device_profile import DeviceProfile, default_device_profile
-from nearsight.device.local_cache import LocalCache, LocalSnapshot
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.offloading import Offloading
-from nearsight.device.prefetcher import Prefetcher, PrefetchState
+from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
+from nearsight.device.prefetching.controller import PrefetchController, PrefetchState
+from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
+from nearsight.device.prefetching.profiler import DeviceProfiler
+from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
 from nearsight.device.preparation import Preparation
-from nearsight.device.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.device.remote_tier import TierReply
 
@@ -75,7 +75,7 @@ class LocalRecognition:
         self._profiler = DeviceProfiler(profile, miss_latency)
         self._offloading = Offloading(tiers, extractor, recognition, clock)
         self._providers = providers
-        self._prefetcher = Prefetcher(
+        self._prefetcher = PrefetchController(
             catalogue, cache, self._profiler, providers.held, providers.sources(), prefetch, clock
         )
         self.prepare = Preparation(

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome
-from nearsight.device.prefetcher import PrefetchState
+from nearsight.device.prefetching.controller import PrefetchState
 from nearsight.device.recognition import Attempt, Recognition
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)

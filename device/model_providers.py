@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from nearsight.common.clock import Clock
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.cooperation.cooperation import Cooperation
-from nearsight.device.edge_client import CatalogueClient, EdgeClient
-from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.device.prefetch_sources import PrefetchSources
-from nearsight.device.tier_catalogues import TierCatalogues
+from nearsight.device.prefetching.controller import PrefetchSources
+from nearsight.device.prefetching.held_models import HeldModels
+from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient, TierCatalogues
 
 
 class ModelProviders:

@@ -10,9 +10,9 @@ from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.local_cache import LocalCache, LocalSnapshot
 from nearsight.device.offloading import Extracted, Offloading
-from nearsight.device.profiler import DeviceProfiler
+from nearsight.device.prefetching.profiler import DeviceProfiler
+from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
 from nearsight.device.query import Photo, Query, QuerySource
 from nearsight.device.recognition import TierAnswer
 from nearsight.device.recognizer_settings import UploadSettings

@@ -30,14 +30,14 @@ from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.account import CooperationState
-from nearsight.device.edge_client import CatalogueClient, EdgeClient
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
 from nearsight.device.handle import RequestHandle
-from nearsight.device.held_models import HeldModels
 from nearsight.device.local_recognition import LocalRecognition
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peers.report import PeersReport
-from nearsight.device.prefetcher import PrefetchState
+from nearsight.device.prefetching.controller import PrefetchState
+from nearsight.device.prefetching.held_models import HeldModels
+from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient
 from nearsight.device.query import Query, QuerySource, prepare_query, snapshot
 from nearsight.device.recognition import Recognition, TierAnswer
 from nearsight.device.recognizer_settings import RecognizerSettings

@@ -13,7 +13,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
 from nearsight.common.recognition.models import Features
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.predictions import Prediction, prediction_of
+from nearsight.device.prefetching.predictions import Prediction, prediction_of
 from nearsight.device.query import Query
 from nearsight.device.recognition import TierAnswer
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse

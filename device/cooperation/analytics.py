@@ -18,7 +18,7 @@ from nearsight.common.errors import NearsightError
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
 from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import next_key, popularity_key
-from nearsight.device.predictions import MOST_NEXT_OBJECTS, Prediction
+from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, Prediction
 
 Counts = Mapping[str, int]
 

@@ -2,7 +2,7 @@
 
 ::
 
-    Prefetcher ──models?──> CooperativeModelSource ──> KVStore: who has it? ──> a peer ──> else edge, cloud
+    prefetching ─models?──> CooperativeModelSource ──> KVStore: who has it? ──> a peer ──> else edge, cloud
         │  ▲                        ▲ vouchers (digests that edge or cloud listed)
         │  └──what next?── PeerForecasts ──> KVStore: counters
         ├──stepped──> StepCounts ──────────> KVStore: counters
@@ -33,12 +33,12 @@ from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.model_source import CooperativeModelSource
 from nearsight.device.cooperation.protocol import adapt_key
 from nearsight.device.cooperation.sharing import ModelSharing, PeerModelService
-from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.kvstore import ItemsRead
+from nearsight.device.prefetching.held_models import HeldModels
 
 _LAST_STEPS_S = 0.5
 _HAND_OVER_S = 1.0

@@ -27,8 +27,8 @@ from nearsight.device.cooperation.protocol import (
     model_item,
     model_key,
 )
-from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.presence.identity import NodeId, caller_of
+from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 

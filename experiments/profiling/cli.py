@@ -18,7 +18,7 @@ from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
     from nearsight.common.object_cache.profile import CacheProfile
-    from nearsight.device.device_profile import DeviceProfile
+    from nearsight.device.prefetching.device_profile import DeviceProfile
     from nearsight.experiments.datasets.dataset import Dataset
     from nearsight.experiments.profiling.measuring import ProfilingPlan
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.device_profile import DeviceProfile
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.profiling.measuring import (
     ProfilingPlan,

@@ -13,7 +13,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.device.predictions import Prediction
+from nearsight.device.prefetching.predictions import Prediction
 from nearsight.experiments.twin.cost_model import (
     ANSWER_BYTES,
     MODEL_OVERHEAD_BYTES,

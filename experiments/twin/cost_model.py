@@ -20,7 +20,7 @@ from nearsight.common.object_cache.profile import (
     load_profile_file,
     save_profile_file,
 )
-from nearsight.device.device_profile import DeviceProfile, default_device_profile
+from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, Effort
 
 COSTS_VERSION = 2

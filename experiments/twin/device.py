@@ -21,15 +21,14 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.envelope import Hop
-from nearsight.device.avoidable_latency import AvoidableLatency
 from nearsight.device.circuit_breaker import CircuitBreaker
 from nearsight.device.engine import LARGEST_RESERVE_S
-from nearsight.device.held_models import HeldModels
-from nearsight.device.local_cache import LocalCache, LocalSnapshot
 from nearsight.device.offloading import Offloading
-from nearsight.device.prefetch_sources import PrefetchSources
-from nearsight.device.prefetcher import Prefetcher
-from nearsight.device.profiler import DeviceProfiler
+from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
+from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
+from nearsight.device.prefetching.held_models import HeldModels
+from nearsight.device.prefetching.profiler import DeviceProfiler
+from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
 from nearsight.device.recognition import TierAnswer
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.remote_tier import LEAST_REPETITION_S
@@ -128,7 +127,7 @@ class TwinDevice:
         self._offloading = Offloading(tiers, _EXTRACTOR, settings.prefetch.recognition, self._clock)
         self._cache: LocalCache | None = None
         self._profiler: DeviceProfiler | None = None
-        self.prefetcher: Prefetcher | None = None
+        self.prefetcher: PrefetchController | None = None
         self.peer: TwinPeer | None = None
 
     def prefetch(
@@ -157,7 +156,7 @@ class TwinDevice:
                 self._events, neighbours, self.processor, air, self._costs, held, source, rng
             )
             sources = self.peer.sources()
-        self.prefetcher = Prefetcher(
+        self.prefetcher = PrefetchController(
             "museum",
             self._cache,
             self._profiler,

@@ -23,7 +23,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.envelope import Hop
-from nearsight.device.predictions import MOST_NEXT_OBJECTS, EdgeNow, Prediction
+from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeNow, Prediction
 from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl

@@ -9,7 +9,7 @@ from dataclasses import replace
 from nearsight.common.background.futures import outcome_of, pending
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import DeadlineExceeded, NearsightError
-from nearsight.device.predictions import Prediction
+from nearsight.device.prefetching.predictions import Prediction
 from nearsight.experiments.twin.cost_model import (
     ANSWER_BYTES,
     BYTES_PER_PREDICTION,

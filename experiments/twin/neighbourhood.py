@@ -28,13 +28,13 @@ from nearsight.common.rpc.envelope import Buffer
 from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.model_source import CooperativeModelSource
 from nearsight.device.cooperation.sharing import ModelSharing
-from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.presence.identity import NodeId, random_node_id
 from nearsight.device.peers.routing.kroute import RendezvousRouter
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.device.peers.store.shared_store import Claims
-from nearsight.device.prefetch_sources import PrefetchSources
+from nearsight.device.prefetching.controller import PrefetchSources
+from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.experiments.twin.cost_model import (
     ANSWER_BYTES,
     MODEL_OVERHEAD_BYTES,

@@ -18,7 +18,7 @@ The constant term counts as extraction: it is what a lookup among nothing takes.
 from __future__ import annotations
 
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.device.device_profile import DeviceProfile
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.session import Hardware
 

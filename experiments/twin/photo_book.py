@@ -24,7 +24,7 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, recognize_image
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.device_profile import DeviceProfile
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.experiments.twin.cost_model import SECOND_LOOK_MS, lookups_ms
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
 

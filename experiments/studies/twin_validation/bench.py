@@ -16,7 +16,7 @@ from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.device_profile import DeviceProfile
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.recognizer_settings import PrefetchSettings
 from nearsight.edge.markov_estimator import MarkovEstimator
 from nearsight.edge.settings import EdgeSettings

@@ -18,7 +18,7 @@ from nearsight.device.cooperation.analytics import PeerForecasts, StepCounts
 from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import CooperationRules, next_key, popularity_key
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.predictions import Prediction
+from nearsight.device.prefetching.predictions import Prediction
 from support.manual_background import ManualBackground
 
 RULES = CooperationRules()

@@ -15,8 +15,8 @@ from nearsight.common.rpc.service import CallContext
 from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.device.cooperation.sharing import MOST_MODELS, PeerModelService
 from nearsight.device.cooperation.trust import ModelDigest, Verdict, verify
-from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.presence.identity import NodeId, shown
+from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.protos.catalogue_pb2 import (
     AddObjectsRequest,
     GetObjectModelsRequest,

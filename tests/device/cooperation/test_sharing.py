@@ -15,8 +15,8 @@ from nearsight.common.recognition.codec import object_model_to_bytes
 from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import CooperationRules, holder_item, model_item, model_key
 from nearsight.device.cooperation.sharing import ModelSharing
-from nearsight.device.held_models import HeldModels
 from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.prefetching.held_models import HeldModels
 from support.manual_background import ManualBackground
 from support.objects import random_model
 

@@ -13,7 +13,7 @@ from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import GrayImage
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
-from nearsight.device.device_profile import DeviceProfile
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from support.gallery import SETTINGS, SIDE
 from support.prefetching_devices import Scene, holds, photo, settings
 from support.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 
 from nearsight.__main__ import main
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.device.device_profile import DeviceProfile
+from nearsight.device.prefetching.device_profile import DeviceProfile
 from support.pictures import photo_jpeg, picture_jpeg
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.object_cache.profile import default_profile
-from nearsight.device.device_profile import default_device_profile
+from nearsight.device.prefetching.device_profile import default_device_profile
 from nearsight.experiments.twin.cost_model import slowed
 from nearsight.experiments.twin.photo_book import Usual, measure_photos
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, TwinPhoto

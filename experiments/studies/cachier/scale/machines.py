@@ -198,7 +198,7 @@ class _Measuring:
 
     def _profiled(self) -> CostModel:
         from nearsight.common.object_cache.profile import CacheProfile  # noqa: PLC0415
-        from nearsight.device.device_profile import DeviceProfile  # noqa: PLC0415
+        from nearsight.device.prefetching.device_profile import DeviceProfile  # noqa: PLC0415
 
         profiles = measure_profiles(
             self._dataset, FEATURE_COUNTS, DEVICE_AMOUNT, MUSEUM.seed, _folder(self._options)

@@ -1,16 +1,17 @@
 """What reports tell a device of its edge, put together with the way there."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
 
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.rpc.client import Channel
-from nearsight.device.avoidable_latency import AvoidableLatency
-from nearsight.device.device_profile import default_device_profile
-from nearsight.device.edge_client import EdgeClient
-from nearsight.device.predictions import EdgeNow
-from nearsight.device.profiler import DeviceProfiler
+from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
+from nearsight.device.prefetching.device_profile import default_device_profile
+from nearsight.device.prefetching.predictions import EdgeNow
+from nearsight.device.prefetching.profiler import DeviceProfiler, PhotoTransfer
+from nearsight.device.prefetching.tier_clients import EdgeClient
 from support.gallery import exhibit_models
 from support.predicting_edge import PredictingEdge
 
@@ -86,3 +87,49 @@ def test_an_edge_that_says_nonsense_with_every_hit_is_reported_once(
     for _ in range(3):
         reported(edge, client, -1.0)
     assert capsys.readouterr().err.count("makes no sense") == 1
+
+
+def after(photos_ms: list[float], small_ms: list[float]) -> PhotoTransfer:
+    transfer = PhotoTransfer()
+    for photo in photos_ms:
+        transfer.observe_photo(photo)
+    for small in small_ms:
+        transfer.observe_small(small)
+    return transfer
+
+
+@pytest.mark.parametrize(("photos_ms", "small_ms"), [([], []), ([30.0], []), ([], [10.0])])
+def test_nothing_is_known_before_a_photo_and_a_small_message(
+    photos_ms: list[float], small_ms: list[float]
+) -> None:
+    assert after(photos_ms, small_ms).expected_ms is None
+
+
+def test_where_nothing_changes_it_is_what_photos_took() -> None:
+    assert after([30.0, 34.0, 32.0], [10.0, 10.0]).expected_ms == 32.0
+
+
+def test_a_way_that_becomes_longer_makes_photos_longer_by_as_much() -> None:
+    assert after([30.0], [10.0, 25.0, 25.0]).expected_ms == 45.0
+
+
+def test_one_small_message_that_was_late_changes_nothing() -> None:
+    assert after([30.0], [10.0, 10.0, 900.0]).expected_ms == 30.0
+
+
+def test_a_photo_is_never_quicker_than_a_small_message() -> None:
+    assert after([5.0], [10.0]).expected_ms == 10.0
+
+
+def test_the_last_photos_say_what_bytes_add() -> None:
+    transfer = after([30.0], [10.0])
+    for _ in range(5):
+        transfer.observe_photo(15.0)
+    transfer.observe_small(10.0)
+    assert transfer.expected_ms == 15.0
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0])
+def test_times_that_cannot_be_are_ignored(wrong: float) -> None:
+    transfer = after([30.0, wrong], [wrong, 10.0, wrong])
+    assert transfer.expected_ms == 30.0

@@ -12,8 +12,7 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError, NotFound, Unavailable
 from nearsight.common.object_cache.next_objects import NextObjects
-from nearsight.device.forecasts import MOST_PREDICTIONS, MOST_REPORTS, Forecasts
-from nearsight.device.predictions import Prediction
+from nearsight.device.prefetching.predictions import MOST_PREDICTIONS, MOST_REPORTS, Forecasts, Prediction
 from nearsight.device.recognizer_settings import PrefetchSettings
 
 FOLLOWING = NextObjects(("b", "c"), np.array([0.6, 0.3]), 0.1)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile, load_profile_file, save_profile_file
-from nearsight.device.prefetch_decision import ExtractionCurves
+from nearsight.device.prefetching.decision import ExtractionCurves
 
 DEVICE_PROFILE_VERSION = 1
 MOST_FEATURE_COUNTS = 16

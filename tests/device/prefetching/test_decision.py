@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.device.prefetch_decision import (
+from nearsight.device.prefetching.decision import (
     ExtractionCurves,
     PrefetchDecision,
     PrefetchFacts,

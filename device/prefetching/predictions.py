@@ -1,7 +1,7 @@
-"""What may follow each object: asked of the edge, remembered, and remembered longer while the edge is away.
+"""What may be seen next: asked of the edge, remembered, and remembered longer while the edge is away.
 
 Where there is no edge, or it is away, the devices nearby are asked (dissertation, section 5.1.2). What an
-edge said stands before what they say. Everything here runs in the background thread.
+edge said stands before what they say. `Forecasts` runs in the background thread.
 """
 
 from __future__ import annotations
@@ -9,14 +9,24 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
 
 from nearsight.common.background.futures import when_done
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import NearsightError, NotFound
+from nearsight.common.errors import InvalidMessage, NearsightError, NotFound
 from nearsight.common.logging import get_logger
-from nearsight.device.predictions import Prediction, PredictionSource
+from nearsight.common.object_cache.codec import next_objects_from_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.device.recognizer_settings import PrefetchSettings
+from nearsight.protos.recognition_pb2 import NextObjectsMessage
+
+MOST_NEXT_OBJECTS = 256
+"""Of a prediction, so many objects are kept; the rest is hardly ever asked for."""
+_LONGEST_ANSWER_MS = 60_000.0
+"""An edge that says that a photo takes longer says nonsense: nobody waits for so long."""
 
 MOST_PREDICTIONS = 64
 """Objects whose last known prediction is kept."""
@@ -25,6 +35,68 @@ MOST_REPORTS = 16
 
 _NOTHING = ("", -math.inf)
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeNow:
+    """What a photo would find at the edge now, as far as a report and its answer tell.
+
+    Attributes
+    ----------
+    answer_ms : float
+        From its arrival to the answer, without the tiers behind the edge; the edge says so.
+    transfer_ms : float
+        Of the report and its answer: the time that the device waited less what the edge spent.
+
+    Raises
+    ------
+    InvalidMessage
+        If a time cannot be: the edge is not believed everything.
+    """
+
+    answer_ms: float
+    transfer_ms: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.answer_ms <= _LONGEST_ANSWER_MS and 0 <= self.transfer_ms < math.inf):
+            raise InvalidMessage(f"an answer of {self.answer_ms} ms, {self.transfer_ms} ms away, cannot be")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What was said to follow an object.
+
+    Attributes
+    ----------
+    following : NextObjects
+        The most probable objects.
+    revision : int or None
+        Of the catalogue, as the edge knew it; None from others, who do not vouch for any.
+    now : EdgeNow, optional
+        What a photo takes at the edge that predicted, if it said so.
+    """
+
+    following: NextObjects
+    revision: int | None
+    now: EdgeNow | None = None
+
+
+class PredictionSource(Protocol):
+    """Who predicts."""
+
+    def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
+        """Say what the device recognised, and ask what may follow; the future ends within ``timeout_s``."""
+
+
+def prediction_of(message: NextObjectsMessage) -> Prediction:
+    """The prediction in a message.
+
+    Raises
+    ------
+    InvalidMessage
+        If it is no distribution.
+    """
+    return Prediction(next_objects_from_proto(message).top(MOST_NEXT_OBJECTS), message.revision)
 
 
 class Forecasts:

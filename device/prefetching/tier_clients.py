@@ -5,17 +5,19 @@ On connections of their own, so that a model on its way never stands before an a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import TypeVar
 
-from nearsight.common.background.futures import then
+from nearsight.common.background.futures import outcome_of, pending, then
 from nearsight.common.catalogue.answers import Listing, listing_of, message_of
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import InvalidMessage
+from nearsight.common.errors import InvalidMessage, NearsightError, PeerError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.predictions import EdgeNow, Prediction, prediction_of
+from nearsight.device.prefetching.predictions import EdgeNow, Prediction, prediction_of
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
@@ -26,6 +28,11 @@ from nearsight.protos.catalogue_pb2 import (
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 
 _log = get_logger("device.edge")
+
+A = TypeVar("A")
+
+_REST_S = 5.0
+"""A tier that did not answer is asked last for so long."""
 
 
 class CatalogueClient:
@@ -105,3 +112,64 @@ def _now_at(reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeNow | N
         return None
     own = reply.hops[-1]
     return EdgeNow(answer_ms, round_trip_ms - own.queue_ms - own.compute_ms - own.next_tier_ms)
+
+
+class TierCatalogues:
+    """Asks the tiers in turn. Thread-safe.
+
+    Parameters
+    ----------
+    tiers : sequence of CatalogueClient
+        The nearest first; at least one.
+    clock : Clock
+        For the rest of tiers that do not answer.
+    """
+
+    def __init__(self, tiers: Sequence[CatalogueClient], clock: Clock) -> None:
+        self._tiers = tuple(tiers)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rests_until_s: dict[CatalogueClient, float] = {}
+
+    def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
+        """Object models, of the first tier that answers."""
+        return self._ask(lambda tier, limit_s: tier.get_models(catalogue, object_ids, limit_s), timeout_s)
+
+    def list_objects(self, timeout_s: float) -> Future[Listing]:
+        """Which objects there are."""
+        return self._ask(lambda tier, limit_s: tier.list_objects(limit_s), timeout_s)
+
+    def get_revision(self, timeout_s: float) -> Future[int]:
+        """At which revision the catalogue is."""
+        return self._ask(lambda tier, limit_s: tier.get_revision(limit_s), timeout_s)
+
+    def _ask(self, call: Callable[[CatalogueClient, float], Future[A]], timeout_s: float) -> Future[A]:
+        result: Future[A] = pending()
+        order = self._order()
+        limit_s = timeout_s / len(order)
+
+        def ask(position: int) -> None:
+            call(order[position], limit_s).add_done_callback(lambda done: answered(position, done))
+
+        def answered(position: int, done: Future[A]) -> None:
+            outcome = outcome_of(done)
+            tier = order[position]
+            if not isinstance(outcome, NearsightError):
+                result.set_result(outcome)
+            elif isinstance(outcome, PeerError) and position + 1 < len(order):
+                self._rest(tier)
+                ask(position + 1)
+            else:
+                result.set_exception(outcome)
+
+        ask(0)
+        return result
+
+    def _order(self) -> list[CatalogueClient]:
+        now_s = self._clock.monotonic()
+        with self._lock:
+            return sorted(self._tiers, key=lambda tier: self._rests_until_s.get(tier, now_s) > now_s)
+
+    def _rest(self, tier: CatalogueClient) -> None:
+        with self._lock:
+            self._rests_until_s[tier] = self._clock.monotonic() + _REST_S

@@ -9,7 +9,7 @@ import pytest
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
-from nearsight.device.catalogue_sync import CatalogueSync
+from nearsight.device.prefetching.catalogue_sync import CatalogueSync
 from support.manual_background import ManualBackground
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.device.held_models import HeldModels
+from nearsight.device.prefetching.held_models import HeldModels
 from support.objects import random_model
 
 SIZE = random_model("a").size_bytes

@@ -13,8 +13,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NotFound, Unavailable
 from nearsight.common.rpc.client import Channel, Reply
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.device.edge_client import CatalogueClient, EdgeClient
-from nearsight.device.tier_catalogues import TierCatalogues
+from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient, TierCatalogues
 from support.gallery import exhibit_models
 from support.predicting_edge import PredictingEdge
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from nearsight.common.errors import ConfigurationError, CorruptStore, NotFound
 from nearsight.common.object_cache.profile import CacheProfile, default_profile
-from nearsight.device.device_profile import DeviceProfile, default_device_profile
+from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 
 
 def row(features: int, **changes: object) -> CacheProfile:

@@ -17,31 +17,30 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from nearsight.common.background.worker import BackgroundWorker, Job
 from nearsight.common.catalogue.answers import FetchedModels, Listing
-from nearsight.common.catalogue.model_fetcher import ModelFetcher
+from nearsight.common.catalogue.model_fetcher import ModelFetcher, ModelSource, ReadModelSource
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.operation.status import format_bytes
-from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.device.catalogue_sync import CatalogueSync
-from nearsight.device.forecasts import Forecasts
-from nearsight.device.held_models import HeldModels, PrefetchAccount
-from nearsight.device.local_cache import LocalCache
-from nearsight.device.predictions import Prediction
-from nearsight.device.prefetch_decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
-from nearsight.device.prefetch_sources import PrefetchSources
-from nearsight.device.profiler import DeviceProfiler
+from nearsight.device.prefetching.catalogue_sync import CatalogueSync, ObjectLister
+from nearsight.device.prefetching.decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
+from nearsight.device.prefetching.held_models import HeldModels, PrefetchAccount
+from nearsight.device.prefetching.predictions import Forecasts, Prediction, PredictionSource
+from nearsight.device.prefetching.profiler import DeviceProfiler
+from nearsight.device.prefetching.snapshots import Build, LocalCache, Snapshots
 from nearsight.device.recognizer_settings import PrefetchSettings
-from nearsight.device.snapshots import Build, Snapshots
 
 _MOST_NOTES = 64
 _MOST_ABSENT = 1000
@@ -49,6 +48,44 @@ _TOLERANCE = 0.15
 """A decision stands until what it rests on has changed by more than this share."""
 _GATHER_S = 0.05
 """Models that arrive within this time of each other are built into one snapshot."""
+
+
+class Neighbourhood(Protocol):
+    """What devices nearby learn of this one; called in the prefetcher's thread, must not wait."""
+
+    def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
+        """An object was recognised, after another one ("": none); ``features``: of the photo, if known."""
+
+    def listed(self, listing: Listing) -> None:
+        """The catalogue is this."""
+
+    def serving(self, models: Sequence[ObjectModel]) -> None:
+        """The device answers with these models."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchSources:
+    """Who has what the prefetcher needs.
+
+    Attributes
+    ----------
+    models : ModelSource or ReadModelSource
+        Who has models.
+    lister : ObjectLister
+        Who knows the catalogue.
+    edge : PredictionSource or None
+        The edge, which predicts; None without an edge.
+    neighbours : PredictionSource, optional
+        The devices nearby, which predict where no edge does.
+    neighbourhood : Neighbourhood, optional
+        What devices nearby learn.
+    """
+
+    models: ModelSource | ReadModelSource
+    lister: ObjectLister
+    edge: PredictionSource | None
+    neighbours: PredictionSource | None = None
+    neighbourhood: Neighbourhood | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +143,7 @@ class _Basis:
         return bool(close and np.allclose(self.numbers, now.numbers, rtol=_TOLERANCE, atol=0.02))
 
 
-class Prefetcher:
+class PrefetchController:
     """Fills a `LocalCache` with what the device is likely to see next.
 
     Parameters

@@ -1,0 +1,232 @@
+"""What the device answers from: an immutable snapshot, replaced as a whole; the last few are kept (4.7).
+
+A request takes the snapshot once and uses that one to its end, with the number of features that goes with it.
+Snapshots are built in the background thread; only the swap reaches requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import RecognitionSettings
+
+Contents = frozenset[tuple[str, int]]
+"""Object ids with the versions of their models."""
+
+SecondLook = Callable[[Contents, Features], RecognizedObject | None]
+"""Looks again at features that no model explained."""
+
+Build = Callable[[Sequence[ObjectModel], RecognitionSettings], ObjectRecognizer]
+"""Indexes models."""
+
+_BUILD_SHARE = 0.25
+"""Of the background thread's time, at most."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalSnapshot:
+    """What the device recognises by itself, and how.
+
+    Attributes
+    ----------
+    recognizer : ObjectRecognizer
+        May be empty: then no photo is looked up.
+    query_features : int
+        Features to extract from a photo for it.
+    """
+
+    recognizer: ObjectRecognizer
+    query_features: int
+
+    def __len__(self) -> int:
+        return len(self.recognizer)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Objects that it answers with."""
+        return frozenset(self.recognizer.models)
+
+    @property
+    def contents(self) -> Contents:
+        """Objects and versions that it answers with."""
+        return frozenset((name, model.version) for name, model in self.recognizer.models.items())
+
+
+class LocalCache:
+    """Holds the snapshot that answers now, and counts what it did. Thread-safe.
+
+    Parameters
+    ----------
+    snapshot : LocalSnapshot
+        To begin with.
+    second_look : callable, optional
+        Asked about photos that the snapshot does not know, with what it answers with.
+    """
+
+    def __init__(self, snapshot: LocalSnapshot, second_look: SecondLook | None = None) -> None:
+        self._snapshot = snapshot
+        self._second_look = second_look
+        self._lock = threading.Lock()
+        self._lookups = 0
+        self._hits = 0
+
+    @property
+    def snapshot(self) -> LocalSnapshot:
+        """What answers now."""
+        return self._snapshot
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Lookups, and hits among them."""
+        with self._lock:
+            return self._lookups, self._hits
+
+    def swap(self, snapshot: LocalSnapshot) -> None:
+        """Answer from this snapshot from now on."""
+        # Binding a name is atomic: no lock stands between a request and its snapshot.
+        self._snapshot = snapshot
+
+    def lookup(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
+        """What the photo shows; None is a miss."""
+        found = snapshot.recognizer.recognize(features).found
+        if found is None and self._second_look is not None:
+            found = self._second_look(snapshot.contents, features)
+        with self._lock:
+            self._lookups += 1
+            self._hits += found is not None
+        return found
+
+
+class SnapshotLru(Generic[T]):
+    """Snapshots by the object that was looked at; the one unused for longest goes.
+
+    Parameters
+    ----------
+    capacity : int
+        4 in the dissertation.
+
+    Raises
+    ------
+    InvalidArgument
+        If there is no room for any.
+    """
+
+    def __init__(self, capacity: int = 4) -> None:
+        if capacity < 1:
+            raise InvalidArgument(f"there must be room for a snapshot, got {capacity}")
+        self._capacity = capacity
+        self._snapshots: OrderedDict[str, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    def __contains__(self, object_id: object) -> bool:
+        return object_id in self._snapshots
+
+    def get(self, object_id: str) -> T | None:
+        """The snapshot for this object, which is used now; None if there is none."""
+        snapshot = self._snapshots.get(object_id)
+        if snapshot is not None:
+            self._snapshots.move_to_end(object_id)
+        return snapshot
+
+    def put(self, object_id: str, snapshot: T) -> None:
+        """Keep a snapshot, instead of an older one for the same object."""
+        self._snapshots[object_id] = snapshot
+        self._snapshots.move_to_end(object_id)
+        if len(self._snapshots) > self._capacity:
+            self._snapshots.popitem(last=False)
+
+    def drop(self, outdated: Callable[[T], bool]) -> int:
+        """Forget snapshots, such as those with an object that left the catalogue; returns how many."""
+        gone = [object_id for object_id, snapshot in self._snapshots.items() if outdated(snapshot)]
+        for object_id in gone:
+            del self._snapshots[object_id]
+        return len(gone)
+
+
+class Snapshots:
+    """Swaps snapshots into a `LocalCache`.
+
+    Parameters
+    ----------
+    cache : LocalCache
+        What requests are answered from.
+    capacity : int
+        Snapshots kept by current object.
+    recognition : RecognitionSettings
+        The pipeline.
+    clock : Clock
+        Measures builds.
+    build : callable
+        Makes a recognizer; the simulation brings its own.
+    """
+
+    def __init__(
+        self,
+        cache: LocalCache,
+        capacity: int,
+        recognition: RecognitionSettings,
+        clock: Clock,
+        build: Build = ObjectRecognizer.build,
+    ) -> None:
+        self._cache = cache
+        self._recognition = recognition
+        self._clock = clock
+        self._build = build
+        self._kept: SnapshotLru[LocalSnapshot] = SnapshotLru(capacity)
+        self._next_build_s = clock.monotonic()
+
+    def take_up(self, current: str) -> None:
+        """Use the snapshot of an object that the device goes back to; it needs no new building."""
+        kept = self._kept.get(current)
+        if kept is not None:
+            self._cache.swap(kept)
+
+    def serve(self, current: str, models: Sequence[ObjectModel], query_features: int) -> float:
+        """Answer with these models from now on.
+
+        Returns
+        -------
+        float
+            0, or after how many seconds to try again: builds must leave time for the rest.
+        """
+        wanted = frozenset((model.object_id, model.version) for model in models)
+        for known in (self._cache.snapshot, self._kept.get(current)):
+            if known is not None and known.contents == wanted and known.query_features == query_features:
+                self._cache.swap(known)
+                return 0.0
+        started_s = self._clock.monotonic()
+        if models and started_s < self._next_build_s:
+            return self._next_build_s - started_s
+        snapshot = LocalSnapshot(self._build(models, self._recognition), query_features)
+        finished_s = self._clock.monotonic()
+        self._next_build_s = finished_s + (finished_s - started_s) * (1 / _BUILD_SHARE - 1)
+        if models:
+            self._kept.put(current, snapshot)
+        self._cache.swap(snapshot)
+        return 0.0
+
+    def forget(self, object_ids: Set[str]) -> None:
+        """Drop kept snapshots with these objects; the one that answers stays."""
+        self._kept.drop(lambda snapshot: not snapshot.recognizer.object_ids.isdisjoint(object_ids))
+
+    def banish(self, object_ids: Set[str]) -> None:
+        """Nothing answers with these objects any more."""
+        self.forget(object_ids)
+        answering = self._cache.snapshot
+        if answering.recognizer.object_ids.isdisjoint(object_ids):
+            return
+        left = [model for name, model in answering.recognizer.models.items() if name not in object_ids]
+        self._cache.swap(LocalSnapshot(self._build(left, self._recognition), answering.query_features))
