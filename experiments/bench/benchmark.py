@@ -38,6 +38,8 @@ class Benchmark:
         What was measured.
     figures : mapping
         What goes into the file; may have an ``environment`` of its own. Empty: the rows.
+    environment : mapping
+        Machine, versions, commit and time.
     """
 
     name: str
@@ -45,11 +47,12 @@ class Benchmark:
     columns: Mapping[str, str]
     rows: Sequence[Mapping[str, Any]]
     figures: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=describe_environment)
 
     def content(self) -> dict[str, Any]:
-        """What goes into the file, its environment completed by machine, versions, commit and time."""
+        """What goes into the file."""
         figures = self.figures or {"rows": self.rows}
-        return {**figures, "environment": {**describe_environment(), **figures.get("environment", {})}}
+        return {**figures, "environment": {**self.environment, **figures.get("environment", {})}}
 
     def table(self) -> Table:
         """The rows for a person; names stand to the left, numbers to the right."""

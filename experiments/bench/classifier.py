@@ -38,8 +38,12 @@ PEERS = ("flann-lsh", "brute-force", "falconn")
 """Backends measured as their users have them: without the early stop of our vote."""
 
 _REFERENCE_PEER = "flann-lsh"
+_SEED = 1
+"""Of the generated museum and of the choice of photos."""
 _Photo = tuple[str | None, Features]
 """What is on it, None if that is not in the catalogue; and its features."""
+_Material = tuple[tuple[ObjectModel, ...], tuple[_Photo, ...]]
+"""Models of all objects, and photos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,6 @@ class ClassifierBenchOptions:
         Photos of objects in the catalogue, and of others.
     query_features : int
         Features per photo.
-    seed : int
-        Of the generated museum and of the choice of photos.
     folder : Path or None
         A data set to use in place of a generated museum.
     """
@@ -67,7 +69,6 @@ class ClassifierBenchOptions:
     photos: int = 40
     unknown_photos: int = 15
     query_features: int = 500
-    seed: int = 1
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -79,14 +80,6 @@ class ClassifierBenchOptions:
             )
         if not self.objects or min(self.objects) < 1 or self.photos < 1 or self.unknown_photos < 0:
             raise InvalidArgument("numbers of objects and photos must be positive")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Material:
-    """Models of all objects, and photos with their right answers."""
-
-    models: tuple[ObjectModel, ...]
-    photos: tuple[_Photo, ...]
 
 
 @dataclass(slots=True)
@@ -131,14 +124,14 @@ def bench_classifier(options: ClassifierBenchOptions, tell: Tell) -> Benchmark:
         If the data set has fewer objects than the largest catalogue wanted.
     """
     pin_threads()
-    material = _from_folder(options, tell) if options.folder else _from_museum(options, tell)
+    models, photos = _from_folder(options, tell) if options.folder else _from_museum(options, tell)
     wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
     rows: list[dict[str, Any]] = []
     ratios: list[dict[str, object]] = []
     missing: dict[str, str] = {}
     for objects in sorted(set(options.objects)):
-        series = _build(material.models[:objects], wanted, missing, tell)
-        _measure(series, _chosen_photos(material, objects, options), tell)
+        series = _build(models[:objects], wanted, missing, tell)
+        _measure(series, _chosen(photos, {model.object_id for model in models[:objects]}, options), tell)
         rows += [one.row() for one in series]
         ratios += _ratios(series)
         del series
@@ -163,7 +156,7 @@ def _from_museum(options: ClassifierBenchOptions, tell: Tell) -> _Material:
     for index in range(largest):
         if index % 25 == 0:
             tell(f"painting and learning exhibit {index} of {largest}")
-        reference = render_reference(options.seed, index)
+        reference = render_reference(_SEED, index)
         models.append(train_object(object_id(index), "", [reference], settings, extractor=extractor))
     photographed = [
         *sorted({int(i) for n in options.objects for i in np.linspace(0, n - 1, min(options.photos, n))}),
@@ -173,10 +166,10 @@ def _from_museum(options: ClassifierBenchOptions, tell: Tell) -> _Material:
     for index in photographed:
         if len(photos) % 10 == 0:
             tell(f"taking photo {len(photos)} of {len(photographed)}")
-        for _, jpeg in render_photos(options.seed, index, [0], DEFAULT_DIFFICULTY):
+        for _, jpeg in render_photos(_SEED, index, [0], DEFAULT_DIFFICULTY):
             features = extractor.extract(load_image(jpeg, settings.limits), options.query_features)
             photos.append((None if index >= UNKNOWN_FROM else object_id(index), features))
-    return _Material(tuple(models), tuple(photos))
+    return tuple(models), tuple(photos)
 
 
 def _from_folder(options: ClassifierBenchOptions, tell: Tell) -> _Material:
@@ -197,21 +190,18 @@ def _from_folder(options: ClassifierBenchOptions, tell: Tell) -> _Material:
         (one.object_id, extractor.extract(load_image(one.path, settings.limits), options.query_features))
         for one in dataset.queries
     )
-    return _Material(models, photos)
+    return models, photos
 
 
-def _chosen_photos(material: _Material, objects: int, options: ClassifierBenchOptions) -> list[_Photo]:
-    """Photos of the first ``objects`` objects and of others, mixed."""
-    held = {model.object_id for model in material.models[:objects]}
-    relevant = [photo for photo in material.photos if photo[0] in held]
-    others = [(None, features) for expected, features in material.photos if expected not in held]
-    rng = np.random.default_rng(options.seed)
-    chosen = [*_sample(relevant, options.photos, rng), *_sample(others, options.unknown_photos, rng)]
+def _chosen(photos: Sequence[_Photo], held: set[str], options: ClassifierBenchOptions) -> list[_Photo]:
+    """Photos of objects in the catalogue and of others, mixed."""
+    rng = np.random.default_rng(_SEED)
+    groups = (
+        ([photo for photo in photos if photo[0] in held], options.photos),
+        ([(None, features) for shown, features in photos if shown not in held], options.unknown_photos),
+    )
+    chosen = [group[index] for group, count in groups for index in rng.permutation(len(group))[:count]]
     return [chosen[index] for index in rng.permutation(len(chosen))]
-
-
-def _sample(photos: Sequence[_Photo], count: int, rng: np.random.Generator) -> list[_Photo]:
-    return [photos[index] for index in rng.permutation(len(photos))[:count]]
 
 
 def _build(
@@ -273,7 +263,7 @@ def _environment(
         "training_features": RecognitionSettings().training_features,
         "photos": options.photos,
         "unknown_photos": options.unknown_photos,
-        "data": str(options.folder) if options.folder else f"generated museum, seed {options.seed}",
+        "data": str(options.folder) if options.folder else f"generated museum, seed {_SEED}",
         "match_ms": "match and verification",
         "without_early_stop": list(PEERS),
         "faster_than_flann_lsh_matching": ratios,

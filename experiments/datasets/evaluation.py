@@ -105,27 +105,10 @@ class EvaluationReport:
         }
 
 
-def evaluate(
-    dataset: Dataset,
-    settings: RecognitionSettings,
-    *,
-    extra_references: Sequence[Reference] = (),
-    progress: Progress | None = None,
-) -> EvaluationReport:
-    """Evaluate one data set; ``extra_references`` join the catalogue as distractors.
-
-    Raises
-    ------
-    InvalidArgument
-        If two references have the same id.
-    """
-    tell = progress or _silent
-    catalogue, unreadable = _learn([*dataset.references, *extra_references], settings, tell)
-    return _ask(dataset, catalogue, unreadable, tell)
-
-
 def evaluate_together(
-    datasets: Sequence[Dataset], settings: RecognitionSettings, *, progress: Progress | None = None
+    datasets: Sequence[Dataset],
+    settings: RecognitionSettings,
+    progress: Progress = lambda _done: None,
 ) -> tuple[EvaluationReport, ...]:
     """Evaluate data sets with all their references in one catalogue; a report each, in the same order.
 
@@ -134,10 +117,9 @@ def evaluate_together(
     InvalidArgument
         If two references have the same id.
     """
-    tell = progress or _silent
     references = [reference for dataset in datasets for reference in dataset.references]
-    catalogue, unreadable = _learn(references, settings, tell)
-    return tuple(_ask(dataset, catalogue, unreadable, tell) for dataset in datasets)
+    catalogue, unreadable = _learn(references, settings, progress)
+    return tuple(_ask(dataset, catalogue, unreadable, progress) for dataset in datasets)
 
 
 def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
@@ -251,7 +233,3 @@ def _recognise(query: Query, catalogue: ObjectRecognizer, extractor: OrbExtracto
 def _median(values: Iterable[float]) -> float:
     listed = list(values)
     return round(statistics.median(listed), 3) if listed else 0.0
-
-
-def _silent(_done: int) -> None:
-    """No progress wanted."""

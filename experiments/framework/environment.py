@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
-PACKAGES = ("nearsight", "numpy", "opencv-python-headless", "faiss-cpu", "falconn", "pyzmq", "protobuf")
+_PACKAGES = (
+    "nearsight",
+    "numpy",
+    "opencv-python-headless",
+    "faiss-cpu",
+    "falconn",
+    "pyzmq",
+    "protobuf",
+    "scikit-learn",
+    "matplotlib",
+)
 
 
-def describe_environment(packages: Sequence[str] = PACKAGES) -> dict[str, object]:
-    """Machine, versions of Python and of ``packages``, commit and time, ready for JSON."""
+def describe_environment() -> dict[str, object]:
+    """Machine, versions of Python and packages, commit and time, ready for JSON."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": _processor(),
@@ -24,7 +33,7 @@ def describe_environment(packages: Sequence[str] = PACKAGES) -> dict[str, object
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "versions": {name: found for name in packages if (found := _version(name))},
+        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
         "commit": _commit(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }

@@ -5,28 +5,33 @@ A cell that fails ends the run, and nothing of it is stored; cells that were fin
 
 from __future__ import annotations
 
+import ctypes
 import json
+import multiprocessing
+import signal
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.framework.cell_processes import run_in_processes
 from nearsight.experiments.framework.drawing import STYLE
-from nearsight.experiments.framework.environment import PACKAGES, describe_environment
+from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
     Results,
+    Row,
     RunOptions,
     StoredRow,
     Target,
 )
 from nearsight.experiments.framework.result_files import ResultFolder
 
-_PACKAGES = (*PACKAGES, "scikit-learn", "matplotlib")
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bo
     folder = ResultFolder(out)
     if fresh:
         folder.clear()
-    folder.begin(experiment.name, configuration, describe_environment(_PACKAGES))
+    folder.begin(experiment.name, configuration, describe_environment())
 
 
 def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
@@ -153,7 +158,47 @@ def run_cells(
             folder.keep_cell(cell.key, experiment.run(cell, options))
             advance(1)
     kept = [row for cell in experiment.cells(options) for row in folder.finished_cell(cell.key) or ()]
-    folder.keep_rows(kept, _provenance(options, describe_environment(_PACKAGES)))
+    folder.keep_rows(kept, _provenance(options, describe_environment()))
+
+
+def run_in_processes(
+    experiment: Experiment, options: RunOptions, cells: Sequence[Cell], processes: int
+) -> Iterator[tuple[Cell, Sequence[Row]]]:
+    """Run cells, so many at a time, for experiments that compute and do not measure time.
+
+    Each comes back when it is finished, in whatever order: an interrupted run keeps it. If one fails, or the
+    caller stops, the others are stopped.
+
+    Raises
+    ------
+    Exception
+        What a cell raised.
+    """
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        min(processes, len(cells)), multiprocessing.get_context("spawn"), initializer=_begin_work
+    )
+    try:
+        running = {pool.submit(experiment.run, cell, options): cell for cell in cells}
+        for done in as_completed(running):
+            yield running[done], done.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+            process.join()
+        raise
+    pool.shutdown()
+
+
+def _begin_work() -> None:
+    """A process of its own: one thread; the parent alone hears Ctrl-C, and does not leave it behind."""
+    from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415
+
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pin_threads()
 
 
 def conclude(experiment: Experiment, out: Path) -> Outcome:

@@ -122,5 +122,5 @@ def sheet(
     if not references:
         paths = [query.path for query in dataset.queries]
     step = max(1, len(paths) // count)
-    write_contact_sheet(paths[::step][:count], out, columns=columns)
+    write_contact_sheet(paths[::step][:count], out, columns)
     typer.echo(f"{out}: {min(count, len(paths[::step]))} of {len(paths)} pictures")

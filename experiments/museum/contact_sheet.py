@@ -13,9 +13,10 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.museum.art.textures import Image, as_image
 
 _BACKGROUND = 48
+_CELL_PX = 200
 
 
-def contact_sheet(images: Sequence[Image], columns: int, cell_px: int) -> Image:
+def contact_sheet(images: Sequence[Image], columns: int) -> Image:
     """Images in rows, each fitted into a square cell.
 
     Parameters
@@ -24,28 +25,22 @@ def contact_sheet(images: Sequence[Image], columns: int, cell_px: int) -> Image:
         At least one.
     columns : int
         Cells across.
-    cell_px : int
-        Side of a cell.
     """
-    if not images or columns < 1 or cell_px < 8:
-        raise InvalidArgument(
-            f"a sheet needs images, columns and cells of 8 px, got {columns} columns of {cell_px} px"
-        )
+    if not images or columns < 1:
+        raise InvalidArgument(f"a sheet needs images and columns, got {len(images)} and {columns}")
     rows = -(-len(images) // columns)
-    sheet = np.full((rows * cell_px, columns * cell_px, 3), _BACKGROUND, dtype=np.uint8)
+    sheet = np.full((rows * _CELL_PX, columns * _CELL_PX, 3), _BACKGROUND, dtype=np.uint8)
     for place, image in enumerate(images):
-        scale = (cell_px - 6) / max(image.shape[:2])
+        scale = (_CELL_PX - 6) / max(image.shape[:2])
         small = as_image(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
         height, width = small.shape[:2]
-        y = place // columns * cell_px + (cell_px - height) // 2
-        x = place % columns * cell_px + (cell_px - width) // 2
+        y = place // columns * _CELL_PX + (_CELL_PX - height) // 2
+        x = place % columns * _CELL_PX + (_CELL_PX - width) // 2
         sheet[y : y + height, x : x + width] = small
     return sheet
 
 
-def write_contact_sheet(
-    paths: Sequence[Path], out: str | os.PathLike[str], *, columns: int = 8, cell_px: int = 200
-) -> None:
+def write_contact_sheet(paths: Sequence[Path], out: str | os.PathLike[str], columns: int) -> None:
     """Read images and write their sheet.
 
     Raises
@@ -64,4 +59,4 @@ def write_contact_sheet(
     target = Path(out)
     if not cv2.haveImageWriter(str(target)):
         raise InvalidArgument(f"cannot write an image called {target}", advice="end the name in .png or .jpg")
-    cv2.imwrite(str(target), contact_sheet(images, columns, cell_px))
+    cv2.imwrite(str(target), contact_sheet(images, columns))

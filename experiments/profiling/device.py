@@ -16,7 +16,6 @@ from nearsight.experiments.profiling.measuring import (
     ProfilingPlan,
     Progress,
     SubsetRow,
-    extract_again,
     fit_profile,
     measure,
     prepare,
@@ -104,7 +103,7 @@ def analyse_device(
     for count in chosen:
         pipeline = quick_pipeline(settings, count)
         step = progress(f"{count} features: reading photos", len(dataset.queries))
-        prepared = extract_again(prepared, dataset, pipeline, step)
+        prepared = prepare(dataset, pipeline, step, prepared.models)
         plan = plan_of(len(prepared.models))
         rows[count] = measure(prepared, plan, pipeline, progress(f"{count} features: measuring", plan.steps))
         profiles.append(fit_profile(rows[count], prepared, pipeline, wall_s))

@@ -140,42 +140,29 @@ def default_sizes(objects: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(max(1, round(objects * part)) for part in parts)}))
 
 
-def prepare(dataset: Dataset, settings: RecognitionSettings, progress: Progress) -> PreparedData:
+def prepare(
+    dataset: Dataset,
+    settings: RecognitionSettings,
+    progress: Progress,
+    models: tuple[ObjectModel, ...] | None = None,
+) -> PreparedData:
     """Train all objects and extract the features of all photos; unusable images are skipped and named.
+
+    ``models`` were trained before: photos are read again with another number of features (dissertation,
+    4.5.2).
 
     Raises
     ------
     InvalidArgument
         If no object or no photo is left.
     """
-    models, failures = train_references(dataset.references, settings, progress)
-    skipped = tuple(f"{object_id}: {error.message}" for object_id, error in failures.items())
-    return _with_queries(models, skipped, dataset, settings, progress)
-
-
-def extract_again(
-    data: PreparedData, dataset: Dataset, settings: RecognitionSettings, progress: Progress
-) -> PreparedData:
-    """The same models, and photos with another number of features (dissertation, section 4.5.2).
-
-    Raises
-    ------
-    InvalidArgument
-        If no photo is left.
-    """
-    return _with_queries(data.models, (), dataset, settings, progress)
-
-
-def _with_queries(
-    models: tuple[ObjectModel, ...],
-    skipped: tuple[str, ...],
-    dataset: Dataset,
-    settings: RecognitionSettings,
-    progress: Progress,
-) -> PreparedData:
+    problems: list[str] = []
+    if models is None:
+        models, failures = train_references(dataset.references, settings, progress)
+        problems += [f"{object_id}: {error.message}" for object_id, error in failures.items()]
     extractor = OrbExtractor(settings.fast_threshold)
     trained = {model.object_id for model in models}
-    queries, problems, times_s = [], list(skipped), []
+    queries, times_s = [], []
     for query in dataset.queries:
         started_s = time.thread_time()
         try:

@@ -9,7 +9,6 @@ from typing import Any
 
 ON, COSTS, MARK = "on", "costs", "costs_mark"
 TESTBED, TWIN, PAPER = "testbed", "twin", "paper"
-DEFAULT_RESULTS = Path("results/experiments")
 _IN_WORDS = {
     (ON, TESTBED): "testbed",
     (ON, TWIN): "twin",

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.traces.visits import Visit
 
+_ZIPF_EXPONENT = 0.8
+"""The r-th most popular exhibit attracts in proportion to r ** -0.8."""
 _SPACING_M = 1.6
 """Between two exhibits that hang side by side."""
 
@@ -46,7 +48,7 @@ class FloorPlan:
         return np.asarray(np.hypot(apart[..., 0], apart[..., 1]))
 
 
-def draw_floor_plan(exhibits: int, rng: np.random.Generator, *, zipf_exponent: float = 0.8) -> FloorPlan:
+def draw_floor_plan(exhibits: int, rng: np.random.Generator) -> FloorPlan:
     """Walls and aisles with exhibits along them, popular ones anywhere.
 
     Parameters
@@ -54,8 +56,6 @@ def draw_floor_plan(exhibits: int, rng: np.random.Generator, *, zipf_exponent: f
     exhibits : int
         N, at least 1.
     rng : Generator
-    zipf_exponent : float
-        Attractiveness of the r-th most popular exhibit is proportional to r ** -zipf_exponent.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def draw_floor_plan(exhibits: int, rng: np.random.Generator, *, zipf_exponent: f
     columns = np.where(rows % 2 == 0, columns, per_row - 1 - columns)
     grid = np.stack([columns * _SPACING_M, rows * _SPACING_M * 2.2], axis=1)
     ranks = rng.permutation(exhibits) + 1.0
-    attractiveness = ranks**-zipf_exponent
+    attractiveness = ranks**-_ZIPF_EXPONENT
     positions_m = grid + rng.normal(0, _SPACING_M * 0.2, grid.shape)
     return FloorPlan(positions_m, attractiveness / attractiveness.sum())
 

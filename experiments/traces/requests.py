@@ -48,9 +48,8 @@ def photo_requests(
     rng: np.random.Generator,
     *,
     objects: Mapping[str, str] | None = None,
-    interval_s: float = 1.0,
 ) -> dict[str, tuple[PhotoRequest, ...]]:
-    """One photo per ``interval_s`` while a visitor looks at an exhibit (Cachier dissertation, 6.2.5).
+    """One photo per second while a visitor looks at an exhibit (Cachier dissertation, 6.2.5).
 
     Parameters
     ----------
@@ -62,21 +61,17 @@ def photo_requests(
         Draws the photos.
     objects : mapping of str to str, optional
         Object id of each exhibit; without it an exhibit's name is its object id.
-    interval_s : float
-        Seconds between two photos; the first is taken as the stay begins.
 
     Returns
     -------
     dict of str to tuple of PhotoRequest
-        By visitor, in the order of time.
+        By visitor, in the order of time; the first photo of a stay is taken as it begins.
 
     Raises
     ------
     InvalidArgument
-        If the interval is not positive, or an exhibit has no object or no photo.
+        If an exhibit has no object or no photo.
     """
-    if not interval_s > 0:
-        raise InvalidArgument(f"the interval must be positive, got {interval_s} s")
     requests: dict[str, list[PhotoRequest]] = {}
     for visit in sorted(visits, key=lambda visit: (visit.visitor, visit.start_s)):
         object_id = objects.get(visit.exhibit, "") if objects is not None else visit.exhibit
@@ -86,8 +81,8 @@ def photo_requests(
                 f"exhibit {visit.exhibit!r} has no photo",
                 advice="map every exhibit to an object that has photos",
             )
-        for moment in range(max(1, math.floor(visit.duration_s / interval_s))):
-            time_ms = round((visit.start_s + moment * interval_s) * 1000)
+        for moment in range(max(1, math.floor(visit.duration_s))):
+            time_ms = round((visit.start_s + moment) * 1000)
             path = choice[int(rng.integers(len(choice)))]
             requests.setdefault(visit.visitor, []).append(PhotoRequest(object_id, path, time_ms))
     return {visitor: tuple(asked) for visitor, asked in requests.items()}

@@ -36,7 +36,6 @@ from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nu
 from nearsight.experiments.profiling.device import FEATURE_COUNTS, quick_pipeline
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
-    extract_again,
     extraction_time,
     measure,
     prepare,
@@ -112,7 +111,7 @@ class FeatureTradeoff(Experiment):
                 self._dataset, settings, no_progress
             )
             pipeline = quick_pipeline(settings, features)
-            self._prepared[features] = extract_again(before, self._dataset, pipeline, no_progress)
+            self._prepared[features] = prepare(self._dataset, pipeline, no_progress, before.models)
         return self._prepared[features]
 
     def _photos(self, subset: int, options: RunOptions) -> list[Path]:

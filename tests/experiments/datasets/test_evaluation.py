@@ -7,12 +7,10 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.datasets.dataset import Reference
 from nearsight.experiments.datasets.evaluation import (
     EvaluationReport,
     Outcome,
     datasets_in,
-    evaluate,
     evaluate_together,
     reports_to_json,
     steps,
@@ -73,18 +71,12 @@ def test_recall_and_precision_are_absent_where_they_mean_nothing() -> None:
 def test_a_data_set_is_learnt_and_asked(tmp_path: Path) -> None:
     (dataset,) = datasets_in([make_folder(tmp_path / "small", range(4), range(10, 12))])
     done: list[int] = []
-    report = evaluate(dataset, SETTINGS, progress=done.append)
+    (report,) = evaluate_together([dataset], SETTINGS, progress=done.append)
     assert set(report.to_json()) == FIGURES
     assert (report.recall, report.precision, report.wrong) == (1.0, 1.0, 0)
     assert (report.objects, len(report.outcomes)) == (4, 6)
     assert sum(done) == steps([dataset]) == 10
     assert all(one.extract_ms > 0 and one.match_ms > 0 for one in report.outcomes)
-
-
-def test_extra_references_join_the_catalogue(tmp_path: Path) -> None:
-    (dataset,) = datasets_in([make_folder(tmp_path / "small", range(2))])
-    (others,) = datasets_in([make_folder(tmp_path / "others", range(5, 8))])
-    assert evaluate(dataset, SETTINGS, extra_references=others.references).objects == 5
 
 
 def test_several_folders_share_one_catalogue_and_get_a_report_each(tmp_path: Path) -> None:
@@ -111,7 +103,7 @@ def test_images_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Pat
     folder = make_folder(tmp_path / "small", range(3))
     (folder / "references" / "0.jpg").write_bytes(b"no image")
     (folder / "queries" / "photo1.jpg").write_bytes(picture_jpeg(1)[:400])
-    report = evaluate(datasets_in([folder])[0], SETTINGS)
+    (report,) = evaluate_together(datasets_in([folder]), SETTINGS)
     assert report.objects == 2
     assert [one.answered for one in report.outcomes] == [None, "2"]
     assert report.recall == 0.5
@@ -122,9 +114,8 @@ def test_images_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Pat
 
 def test_a_reference_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     (dataset,) = datasets_in([make_folder(tmp_path / "small", range(2))])
-    twice = Reference("0", "again", dataset.references[0].paths)
     with pytest.raises(InvalidArgument, match="'0'"):
-        evaluate(dataset, SETTINGS, extra_references=[twice])
+        evaluate_together([dataset, dataset], SETTINGS)
 
 
 def test_no_folder_and_a_missing_folder_are_refused(tmp_path: Path) -> None:

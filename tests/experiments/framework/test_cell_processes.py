@@ -13,7 +13,7 @@ from support.waiting import wait_until
 _PROGRAM = """
 import sys
 from pathlib import Path
-from nearsight.experiments.framework.cell_processes import run_in_processes
+from nearsight.experiments.framework.running import run_in_processes
 from nearsight.experiments.framework.experiment import RunOptions
 from support.squares import Endless
 if __name__ == "__main__":

@@ -41,7 +41,5 @@ def test_what_cannot_be_photographed_is_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidArgument, match="'c' has no photo"):
         photo_requests([Visit("v", "c", 0, 1)], PHOTOS, rng)
-    with pytest.raises(InvalidArgument, match="interval"):
-        photo_requests([], PHOTOS, rng, interval_s=0)
     with pytest.raises(InvalidArgument, match="2 exhibits need as many objects"):
         assign_objects(["x", "y"], ["a"])
