@@ -8,36 +8,43 @@ anything. What they note leads to jobs in the background thread::
                                           └──> build a snapshot of what is here, swap it in
     poll, mismatch ───────> sync: list the objects, drop what is outdated ──> improve
     a device asks ────────> ModelSupply: what is here at once, the rest through the ModelFetcher
-    nobody asks ──────────> prefetch: what present devices may look at next joins the snapshot as a guest
+    nobody asks ──────────> prefetch: what present devices may look at next joins the snapshot
+
+The objects of a snapshot are *residents*, which the optimizer chose, and *prefetched* ones.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from nearsight.common.background.worker import Job
-from nearsight.common.catalogue.answers import Listing
+from nearsight.common.catalogue.answers import Listing, listing_of
+from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.edge.catalogue_listing import CatalogueListing
+from nearsight.common.rpc.client import Reply
+from nearsight.edge.cloud_client import when_done
 from nearsight.edge.idle_prefetch import IdlePrefetch
 from nearsight.edge.markov_estimator import MarkovEstimator
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, Optimizer, Situation
-from nearsight.edge.profile_measurement import ProfileMeasurement
 from nearsight.edge.profiler import MissLatency, Profiler
-from nearsight.edge.recognizer import Recognizer
+from nearsight.edge.quick_profile import ProfileMeasurement
 from nearsight.edge.regret import RegretMeter
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
-from nearsight.edge.snapshot_builder import SnapshotBuilder
+from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.state_store import Changes, Learnt
+
+_LIST_AT_MOST_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +68,15 @@ class CatalogueCache:
         Of the daemon.
     services : EdgeServices
         Shared parts.
-    recognizer : Recognizer, optional
+    holder : SnapshotHolder, optional
         Builds and holds snapshots; the simulation brings its own.
+
+    Attributes
+    ----------
+    listing : Listing
+        The catalogue as the edge knows it.
+    hits, misses : int
+        Requests that were answered here, and by the cloud.
     """
 
     def __init__(
@@ -71,28 +85,24 @@ class CatalogueCache:
         listing: Listing,
         settings: EdgeSettings,
         services: EdgeServices,
-        recognizer: Recognizer | None = None,
+        holder: SnapshotHolder | None = None,
     ) -> None:
         self.name = name
+        self.listing = listing
         self._settings = settings
         self._services = services
         self._clock = services.clock
         self._log = get_logger("cache").bind(catalogue=name)
-        cache = settings.cache
-        self.recognizer = recognizer or Recognizer(settings.recognition)
-        self.estimator = DistributionEstimator(
-            RequestDistribution(
-                listing.versions,
-                prior=cache.prior,
-                prior_mass=cache.prior_mass,
-                half_life_s=cache.half_life_s,
-            ),
-            services.clock,
-            journal=settings.state is not None,
+        cache, journal = settings.cache, settings.state is not None
+        self.holder = holder or SnapshotHolder(settings.recognition)
+        distribution = RequestDistribution(
+            listing.versions,
+            prior=cache.prior,
+            prior_mass=cache.prior_mass,
+            half_life_s=cache.half_life_s,
         )
-        self.markov = MarkovEstimator(
-            listing.versions, cache.markov, services.clock, journal=settings.state is not None
-        )
+        self.estimator = DistributionEstimator(distribution, services.clock, journal=journal)
+        self.markov = MarkovEstimator(listing.versions, cache.markov, services.clock, journal=journal)
         self.profiler = Profiler(
             services.profile
             or default_profile(settings.recognition.backend, settings.recognition.query_features),
@@ -101,42 +111,27 @@ class CatalogueCache:
         self.optimizer = Optimizer(cache)
         self.regret = RegretMeter(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
-        self._catalogue = CatalogueListing(
-            name, listing, services, settings.fetch.timeout_s, listed=self._listed
-        )
         self.supply = ModelSupply(
             name,
-            lambda: self._catalogue.now,
-            self.recognizer,
+            lambda: self.listing,
+            self.holder,
             settings,
             services,
             arrived=lambda: self._submit(self.improve, "improve"),
-            outdated=self._catalogue.outdated,
-        )
-        self._builder = SnapshotBuilder(
-            name,
-            self.recognizer,
-            self.supply,
-            self.estimator,
-            self.prefetch,
-            services,
-            cache.build_share,
+            outdated=self._outdated,
         )
         self._measurement = ProfileMeasurement(
-            name,
-            lambda: self._catalogue.now.versions,
-            self.profiler,
-            settings.recognition,
-            cloud=services.cloud,
-            background=services.background,
-            clock=services.clock,
+            name, lambda: self.listing.versions, self.profiler, settings, services
         )
         self._counters = threading.Lock()
         self._requests_since_decision = 0
         self.hits = 0
         self.misses = 0
         # From here on only the background thread writes.
-        self.decided_s = 0.0
+        self._decided_s = 0.0
+        self._next_build_s = -math.inf
+        self._listed_s = self._clock.monotonic()
+        self._listing_asked = False
         self._closed = False
 
     def start(self, learnt: Learnt | None = None) -> None:
@@ -148,7 +143,7 @@ class CatalogueCache:
             self._log.warning(
                 "no profile given: measuring a quick one", advice="`nearsight profile` measures a full one"
             )
-            self._measurement.start(self._settings.fetch.timeout_s)
+            self._measurement.start()
         if self._settings.prefetch.objects:
             self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
         if self._settings.cache.policy == "everything":
@@ -181,7 +176,6 @@ class CatalogueCache:
     def close(self) -> None:
         """Stop fetching and building; requests that still hold the cache finish with its last snapshot."""
         self._closed = True
-        self._catalogue.close()
         self._measurement.close()
         self.supply.close()
         self._services.metrics.forget(self.name)
@@ -191,21 +185,16 @@ class CatalogueCache:
     @property
     def size(self) -> int:
         """Objects in the snapshot that answers."""
-        return len(self.recognizer.snapshot)
-
-    @property
-    def listing(self) -> Listing:
-        """The catalogue as the edge knows it."""
-        return self._catalogue.now
+        return len(self.holder.snapshot)
 
     @property
     def revision(self) -> int:
         """Revision of the catalogue that the cache knows."""
-        return self._catalogue.now.revision
+        return self.listing.revision
 
     def lookup(self, features: Features) -> RecognizedObject | None:
         """Ask the cache; None is a miss."""
-        snapshot = self.recognizer.snapshot
+        snapshot = self.holder.snapshot
         started_s = self._clock.monotonic()
         result = snapshot.recognize(features)
         lookup_s = self._clock.monotonic() - started_s
@@ -225,18 +214,17 @@ class CatalogueCache:
         """A device recognised this object by itself; what may follow, None if there is no such object."""
         following = self.observe(device_id, object_id)
         if following is None:
-            self._catalogue.outdated()
+            self._outdated()
             return None
         self._services.metrics.device_hits.labels(self.name).inc()
-        self._count_towards_decision()
+        self._count()
         return following
 
     def note_hit(self, object_id: str) -> None:
         """The cache answered with this object."""
-        metrics = self._services.metrics
-        metrics.hits.labels(self.name).inc()
+        self._services.metrics.hits.labels(self.name).inc()
         self._note_looked(object_id, held=True)
-        self._count(hit=True)
+        self._count(hits=1)
 
     def note_miss(self, answer: Known | None, miss_ms: float | None, *, looked: bool = True) -> None:
         """The cloud answered, with an object or with unknown; unknown is passed on and not counted.
@@ -256,15 +244,15 @@ class CatalogueCache:
         metrics.misses.labels(self.name).inc()
         if miss_ms is not None:
             self.profiler.observe_miss(miss_ms)
-        self._count(hit=False)
+        self._count(misses=1)
         if answer is None:
             metrics.unknown.labels(self.name).inc()
             if looked:
                 self._note_looked(None, held=False)
             return
         if answer.version > self.listing.versions.get(answer.object_id, -1):
-            self._catalogue.outdated()
-        held = answer.object_id in self.recognizer.snapshot.models
+            self._outdated()
+        held = answer.object_id in self.holder.snapshot.models
         if looked:
             self._note_looked(answer.object_id, held=held)
             metrics.recognition_misses.labels(self.name).inc(held)
@@ -277,14 +265,11 @@ class CatalogueCache:
         if self.prefetch.requested(object_id):
             self._services.metrics.prefetch_useful.labels(self.name).inc()
 
-    def _count(self, *, hit: bool) -> None:
+    def _count(self, *, hits: int = 0, misses: int = 0) -> None:
+        """Count a request; every so many requests there is a decision."""
         with self._counters:
-            self.hits += hit
-            self.misses += not hit
-        self._count_towards_decision()
-
-    def _count_towards_decision(self) -> None:
-        with self._counters:
+            self.hits += hits
+            self.misses += misses
             self._requests_since_decision += 1
             due = self._requests_since_decision >= self._settings.cache.optimize_every
         if due:
@@ -300,41 +285,72 @@ class CatalogueCache:
             requests, self._requests_since_decision = self._requests_since_decision, 0
         if not self.size:
             self.profiler.relax(requests)
-        situation = self._situation()
-        costs = situation.costs
+        ranking = self.estimator.ranking()
+        costs = self.profiler.costs(len(ranking))
         k_max = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
         step = self.optimizer.next(
-            situation, k_max, self._state, lambda name: self.supply.held(name) is not None
+            Situation(ranking, costs, self.estimator.recent()),
+            k_max,
+            self._state,
+            lambda name: self.supply.held(name) is not None,
         )
-        self.decided_s = self._clock.monotonic()
-        self.regret.decided(situation.ranking, costs)
-        self._show_decision(step.decision.k, step.decision.terms.expected_ms, costs.miss_ms)
+        self._decided_s = self._clock.monotonic()
+        self.regret.decided(ranking, costs)
+        metrics = self._services.metrics
+        metrics.chosen_size.labels(self.name).set(step.decision.k)
+        metrics.expected_latency.labels(self.name).set(step.decision.terms.expected_ms / 1e3)
+        metrics.miss_latency.labels(self.name).set(costs.miss_ms / 1e3)
+        metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
         if step.wanted is not None:
             self.supply.want_for_cache(step.wanted)
-        if step.build is not None:
-            # Where no cache pays, or the load leaves no room, guests do not keep lookups going.
-            stay = bool(step.build) and not step.shrinks
-            guests = self.prefetch.guests - step.build if stay else frozenset()
-            self._build_soon(step.build, guests, step.why)
-
-    def _situation(self) -> Situation:
-        ranking = self.estimator.ranking()
-        return Situation(ranking, self.profiler.costs(len(ranking)), self.estimator.recent())
-
-    def _state(self, wanted: frozenset[str]) -> CacheState:
-        """The cache as decisions see it: guests are none of their business, unless they are to stay."""
-        models = self.recognizer.snapshot.models
-        outdated = {name for name, model in models.items() if not self.supply.current(model)}
-        residents = frozenset(models) - (self.prefetch.guests - wanted)
-        return CacheState(residents, outdated, self.estimator.asked())
-
-    def _build_soon(self, residents: frozenset[str], guests: Collection[str], why: str) -> None:
-        """Build now, or decide again when the next build may be."""
-        pause_s = self._builder.pause_s()
+        if step.build is None:
+            return
+        pause_s = self._build_pause_s()
         if pause_s > 0:
             self._submit(self.improve, "improve", pause_s)
-        else:
-            self._builder.build(residents, guests, why)
+            return
+        # Where no cache pays, or the load leaves no room, prefetched objects do not keep lookups going.
+        stay = bool(step.build) and not step.shrinks
+        self._build(step.build, self.prefetch.prefetched - step.build if stay else frozenset(), step.why)
+
+    def _state(self, wanted: frozenset[str]) -> CacheState:
+        """The cache as decisions see it: prefetched objects do not count, unless they are to stay."""
+        models = self.holder.snapshot.models
+        outdated = {name for name, model in models.items() if not self.supply.current(model)}
+        residents = frozenset(models) - (self.prefetch.prefetched - wanted)
+        return CacheState(residents, outdated, self.estimator.asked())
+
+    def _build_pause_s(self) -> float:
+        """How long to wait for the next build; 0 if it may be now."""
+        return max(0.0, self._next_build_s - self._clock.monotonic())
+
+    def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
+        """Build a snapshot of these objects, those whose models are here, and swap it in."""
+        started_s = self._clock.monotonic()
+        names = sorted(residents.union(prefetched))
+        models = [model for name in names if (model := self.supply.held(name)) is not None]
+        former = self.holder.snapshot
+        snapshot = self.holder.build(models)
+        self.holder.swap(snapshot)
+        finished_s = self._clock.monotonic()
+        build_s = finished_s - started_s
+        self._next_build_s = finished_s + build_s * (1 / self._settings.cache.build_share - 1)
+        self.estimator.entered(snapshot.object_ids)
+        entered, wasted = self.prefetch.built(snapshot.object_ids & frozenset(prefetched), residents)
+        self.supply.built(former, snapshot)
+        metrics = self._services.metrics
+        metrics.prefetched.labels(self.name).inc(entered)
+        metrics.prefetch_wasted.labels(self.name).inc(wasted)
+        metrics.builds.labels(self.name).inc()
+        metrics.build_seconds.labels(self.name).inc(build_s)
+        metrics.cached_objects.labels(self.name).set(len(snapshot))
+        self._log.info(
+            "snapshot",
+            objects=len(snapshot),
+            backend=snapshot.backend,
+            build_ms=round(build_s * 1e3),
+            why=why,
+        )
 
     def _prefetch_round(self) -> None:
         """While nobody asks: see what the present devices may look at next, and have it here."""
@@ -344,42 +360,99 @@ class CatalogueCache:
         self._submit(self._prefetch_round, "prefetch", settings.every_s)
         if self._services.load.idle_s() < settings.idle_s or self.supply.fetcher.in_flight:
             return
-        residents = frozenset(self.recognizer.snapshot.models) - self.prefetch.guests
+        residents = frozenset(self.holder.snapshot.models) - self.prefetch.prefetched
         expected = self.markov.expected_next(settings.present_s, settings.devices)
         costs = self.profiler.costs(len(self.listing.versions))
         bound = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
-        guests = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
-        guests = guests[: max(0, bound - len(residents))]
-        self.supply.want_for_guests(guests)
-        here = frozenset(name for name in guests if self.supply.held(name) is not None)
-        if here != self.prefetch.guests and not self._builder.pause_s():
-            self._builder.build(residents, here, f"{len(here)} guests that present devices may ask for next")
+        chosen = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
+        chosen = chosen[: max(0, bound - len(residents))]
+        self.supply.want_to_prefetch(chosen)
+        here = frozenset(name for name in chosen if self.supply.held(name) is not None)
+        if here != self.prefetch.prefetched and not self._build_pause_s():
+            self._build(residents, here, f"{len(here)} objects that present devices may ask for next")
+
+    # In step with the cloud's catalogue
+
+    def _outdated(self) -> None:
+        """Something does not fit the listing: `sync` soon."""
+        self._submit(self.sync, "sync")
 
     def sync(self) -> None:
-        """List the catalogue's objects again; drop what left it or was replaced."""
-        self._catalogue.sync()
+        """List the objects again, at most once per second; drop what left the catalogue or was replaced."""
+        wait_s = self._listed_s + _LIST_AT_MOST_EVERY_S - self._clock.monotonic()
+        if wait_s > 0:
+            self._submit(self.sync, "sync", wait_s)
+        elif not (self._listing_asked or self._closed):
+            self._listing_asked = True
+            future = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)
+            when_done(future, lambda outcome: self._submit(lambda: self._listed(outcome)))
 
-    def _listed(self) -> None:
-        versions = self.listing.versions
+    def _listed(self, outcome: Reply | NearsightError) -> None:
+        self._listing_asked = False
+        self._listed_s = self._clock.monotonic()
+        try:
+            if isinstance(outcome, NearsightError):
+                raise outcome
+            listing = listing_of(outcome)
+        except NearsightError as error:
+            self._log.warning("objects not listed", error=str(error))
+            return
+        if self._closed:
+            return
+        self.listing = listing
         replaced = [
             name
-            for name, model in self.recognizer.snapshot.models.items()
-            if name in versions and not self.supply.current(model)
+            for name, model in self.holder.snapshot.models.items()
+            if name in listing.versions and not self.supply.current(model)
         ]
-        self.estimator.set_objects(versions)
-        self.markov.set_objects(versions)
+        self.estimator.set_objects(listing.versions)
+        self.markov.set_objects(listing.versions)
         self.estimator.readmit(replaced)
-        self._builder.hurry()  # what is outdated goes now
+        self._next_build_s = -math.inf  # what is outdated goes now
         self.improve()
         self.supply.listed()
-
-    def _show_decision(self, k: int, expected_ms: float, miss_ms: float) -> None:
-        metrics = self._services.metrics
-        metrics.chosen_size.labels(self.name).set(k)
-        metrics.expected_latency.labels(self.name).set(expected_ms / 1e3)
-        metrics.miss_latency.labels(self.name).set(miss_ms / 1e3)
-        metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
 
     def _submit(self, job: Job, name: str = "", after_s: float = 0.0) -> None:
         named = f"{name} {self.name}" if name else ""
         self._services.background.submit(job, name=named, after_s=after_s)
+
+    # For a person
+
+    def details(self) -> Mapping[str, str]:
+        """Facts for `nearsight status`, in display order."""
+        requests = self.hits + self.misses
+        ranking = self.estimator.ranking()
+        profile, library, count = self.profiler.profile, self.supply.library, self.prefetch.count
+        decision = self.optimizer.decision
+        return {
+            "cached objects": f"{self.size} of {len(ranking)}, {ranking.seen} asked for",
+            "hit ratio": f"{self.hits / requests:.3f} of {requests} requests"
+            if requests
+            else "no request yet",
+            "miss latency": f"{self.profiler.miss_ms:.1f} ms",
+            "lookup": f"x{self.profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
+            "fetching": f"{self.supply.fetcher.in_flight} objects",
+            "transitions": f"{self.markov.transitions} between objects, {self.markov.devices} devices",
+            "prefetched": f"{count.entered} objects, {count.useful} useful, {count.wasted} wasted, "
+            f"predictions trusted at {self.prefetch.trust:.2f}",
+            "spare models": f"{len(library)}, {library.size_bytes / 2**20:.1f} MiB",
+            "regret": self.regret.report().why,
+            "decision": decision.why if decision is not None else "none yet",
+        }
+
+    def explanation(self) -> Explanation | None:
+        """The last decision for `nearsight explain`, None before the first."""
+        decision = self.optimizer.decision
+        if decision is None:
+            return None
+        facts = [(name, value) for name, value in self.details().items() if name != "decision"]
+        return Explanation(
+            self.name,
+            max(0.0, self._clock.monotonic() - self._decided_s),
+            decision.terms,
+            tuple(terms for _, terms in sorted(decision.alternatives.items())),
+            decision.k_max,
+            decision.why,
+            decision.object_ids,
+            (*facts, ("load", self._services.load.why())),
+        )

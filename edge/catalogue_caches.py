@@ -19,7 +19,6 @@ from nearsight.common.rpc.client import Reply
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import revisions_of, when_done
 from nearsight.edge.journal import Journal
-from nearsight.edge.report import explanation_of
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 
@@ -89,8 +88,7 @@ class CatalogueCaches:
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
-        load, clock = self.services.load.why(), self.services.clock
-        explained = (explanation_of(cache, clock, load) for cache in self.all())
+        explained = (cache.explanation() for cache in self.all())
         return tuple(one for one in explained if one is not None)
 
     def admit(self, catalogue: str) -> None:

@@ -13,7 +13,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
-from nearsight.edge.model_requests import ModelsAnswer
+from nearsight.edge.model_supply import ModelsAnswer
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import (
     AddObjectsRequest,
@@ -53,7 +53,7 @@ class EdgeCatalogueService(Service):
     def get_object_models(
         self, request: GetObjectModelsRequest, context: CallContext
     ) -> Future[GetObjectModelsResponse]:
-        """Models of the revision that this edge knows, in the order asked for; see `ModelRequests`."""
+        """Models of the revision that this edge knows, in the order asked for; see `ModelSupply`."""
         if len(request.object_ids) > MAX_IDS:
             raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
         wanted = tuple(dict.fromkeys(request.object_ids))

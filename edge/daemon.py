@@ -25,11 +25,10 @@ from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.prediction_service import PredictionService
 from nearsight.edge.query import QueryReader
-from nearsight.edge.recognizer import Recognizer
-from nearsight.edge.report import details_of
 from nearsight.edge.service import EdgeRecognitionService
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.state_store import StateStore
 from nearsight.edge.uplink import Uplink
 
@@ -62,7 +61,7 @@ class EdgeDaemon:
                 "the edge does not know its cloud", advice="give --cloud tcp://HOST:PORT, or set edge.cloud"
             )
         profile = _load_profile(settings)
-        Recognizer(settings.recognition)  # a wrong backend fails here, before anything runs
+        SnapshotHolder(settings.recognition)  # a wrong backend fails here, before anything runs
         client_security = _client_security(settings)
         self._store = StateStore(settings.state, clock) if settings.state is not None else None
         self._cloud = CloudClient(
@@ -148,7 +147,7 @@ class EdgeDaemon:
         if self._settings.state is not None:
             facts.append(("state", f"{self._settings.state}, {self._caches.journal_problem or 'written'}"))
         for cache in self._caches.all():
-            facts += [(f"{cache.name}: {name}", value) for name, value in details_of(cache).items()]
+            facts += [(f"{cache.name}: {name}", value) for name, value in cache.details().items()]
         return facts
 
 

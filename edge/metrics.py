@@ -20,46 +20,21 @@ class EdgeMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         label = ("catalogue",)
-        self.hits = Counter("nearsight_edge_hits", "Requests answered here.", label, registry=registry)
-        self.misses = Counter(
-            "nearsight_edge_misses", "Requests passed on to the cloud.", label, registry=registry
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"nearsight_edge_{name}", text, label, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"nearsight_edge_{name}", text, label, registry=registry)
+
+        self.hits = counter("hits", "Requests answered here.")
+        self.misses = counter("misses", "Requests passed on to the cloud.")
+        self.device_hits = counter(
+            "device_hits", "Requests that devices answered themselves, as they reported."
         )
-        self.device_hits = Counter(
-            "nearsight_edge_device_hits",
-            "Requests that devices answered themselves, as they reported.",
-            label,
-            registry=registry,
-        )
-        self.recognition_misses = Counter(
-            "nearsight_edge_recognition_misses",
-            "Misses of an object that was in the cache.",
-            label,
-            registry=registry,
-        )
-        self.unknown = Counter(
-            "nearsight_edge_unknown",
-            "Requests that the cloud does not know either.",
-            label,
-            registry=registry,
-        )
-        self.cached_objects = Gauge(
-            "nearsight_edge_cached_objects", "Objects in the snapshot that answers.", label, registry=registry
-        )
-        self.chosen_size = Gauge(
-            "nearsight_edge_chosen_size", "Cache size k that the optimizer chose.", label, registry=registry
-        )
-        self.expected_latency = Gauge(
-            "nearsight_edge_expected_latency_seconds",
-            "Expected latency at the chosen size (equation 3.4).",
-            label,
-            registry=registry,
-        )
-        self.miss_latency = Gauge(
-            "nearsight_edge_miss_latency_seconds",
-            "Mean time to the first answer of the cloud, over the last misses.",
-            label,
-            registry=registry,
-        )
+        self.recognition_misses = counter("recognition_misses", "Misses of an object that was in the cache.")
+        self.unknown = counter("unknown", "Requests that the cloud does not know either.")
+        self.given_away = counter("given_away", "Requests passed on at once, as the edge was busy.")
         self.lookup = Histogram(
             "nearsight_edge_lookup_seconds",
             "Time of one lookup in the cache.",
@@ -67,39 +42,26 @@ class EdgeMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
-        self.regret = Gauge(
-            "nearsight_edge_regret_seconds",
-            "Mean latency of the last requests above that of the best fixed size.",
-            label,
-            registry=registry,
+        self.cached_objects = gauge("cached_objects", "Objects in the snapshot that answers.")
+        self.chosen_size = gauge("chosen_size", "Cache size k that the optimizer chose.")
+        self.expected_latency = gauge(
+            "expected_latency_seconds", "Expected latency at the chosen size (equation 3.4)."
         )
-        self.prefetched = Counter(
-            "nearsight_edge_prefetched", "Objects that entered the cache as guests.", label, registry=registry
+        self.miss_latency = gauge(
+            "miss_latency_seconds", "Mean time to the first answer of the cloud, over the last misses."
         )
-        self.prefetch_useful = Counter(
-            "nearsight_edge_prefetch_useful", "Guests that were asked for.", label, registry=registry
+        self.regret = gauge(
+            "regret_seconds", "Mean latency of the last requests above that of the best fixed size."
         )
-        self.prefetch_wasted = Counter(
-            "nearsight_edge_prefetch_wasted",
-            "Guests that left without having been asked for.",
-            label,
-            registry=registry,
+        self.prefetched = counter("prefetched", "Objects that were prefetched into the cache.")
+        self.prefetch_useful = counter("prefetch_useful", "Prefetched objects that were asked for.")
+        self.prefetch_wasted = counter(
+            "prefetch_wasted", "Prefetched objects that left without having been asked for."
         )
-        self.builds = Counter("nearsight_edge_snapshots", "Snapshots built.", label, registry=registry)
-        self.build_seconds = Counter(
-            "nearsight_edge_snapshot_build_seconds", "Time spent on it.", label, registry=registry
-        )
-        self.fetched_models = Counter(
-            "nearsight_edge_fetched_models", "Object models fetched.", label, registry=registry
-        )
-        self.fetched_bytes = Counter("nearsight_edge_fetched_bytes", "Their bytes.", label, registry=registry)
-
-        self.given_away = Counter(
-            "nearsight_edge_given_away",
-            "Requests passed on at once, as the edge was busy.",
-            label,
-            registry=registry,
-        )
+        self.builds = counter("snapshots", "Snapshots built.")
+        self.build_seconds = counter("snapshot_build_seconds", "Time spent on it.")
+        self.fetched_models = counter("fetched_models", "Object models fetched.")
+        self.fetched_bytes = counter("fetched_bytes", "Their bytes.")
 
     def forget(self, catalogue: str) -> None:
         """Drop the labels of a catalogue that has no cache any more."""

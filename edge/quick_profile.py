@@ -9,21 +9,30 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.catalogue.answers import models_of
+from nearsight.common.errors import InvalidArgument, NearsightError
+from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.profile import CacheProfile, default_profile
 from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.rpc.client import Reply
+from nearsight.edge.cloud_client import when_done
+from nearsight.edge.profiler import Profiler
+from nearsight.edge.services import EdgeServices
+from nearsight.edge.settings import EdgeSettings
 
 SAMPLE = 16
 """How many models are worth fetching for it."""
 
+_RETRY_S = 30.0
+_SEED = 1
 _SIZES = (1, 16, 128)
 _QUERIES = 6
 
@@ -127,3 +136,69 @@ def _lookup_ms(recognizer: ObjectRecognizer, query: Features, cpu_time_s: Callab
     started_s = cpu_time_s()
     recognizer.recognize(query)
     return (cpu_time_s() - started_s) * 1e3
+
+
+class ProfileMeasurement:
+    """Fetches a few models and measures once, in the background; tries again until the models can be fetched.
+
+    Parameters
+    ----------
+    catalogue : str
+        Whose models are used.
+    versions : callable
+        The catalogue as of now.
+    profiler : Profiler
+        Gets the profile.
+    settings : EdgeSettings
+        The pipeline that is measured.
+    services : EdgeServices
+        Shared parts.
+    """
+
+    def __init__(
+        self,
+        catalogue: str,
+        versions: Callable[[], Mapping[str, int]],
+        profiler: Profiler,
+        settings: EdgeSettings,
+        services: EdgeServices,
+    ) -> None:
+        self._catalogue = catalogue
+        self._versions = versions
+        self._profiler = profiler
+        self._settings = settings
+        self._services = services
+        self._log = get_logger("profile").bind(catalogue=catalogue)
+        self._closed = False
+
+    def start(self) -> None:
+        """Fetch the models, then measure."""
+        sample = sample_of(tuple(self._versions()))
+        if self._closed or not sample:
+            return
+        services = self._services
+        future = services.cloud.get_models(self._catalogue, sample, self._settings.fetch.timeout_s)
+        when_done(future, lambda outcome: services.background.submit(lambda: self._measure(sample, outcome)))
+
+    def close(self) -> None:
+        """Measure no more."""
+        self._closed = True
+
+    def _measure(self, sample: tuple[str, ...], outcome: Reply | NearsightError) -> None:
+        models = () if isinstance(outcome, NearsightError) else models_of(outcome, sample).models
+        services = self._services
+        if not models:
+            self._log.warning("no models for a quick profile yet: the built-in default stays in use")
+            services.background.submit(self.start, name=f"profile {self._catalogue}", after_s=_RETRY_S)
+            return
+        profile = measure_quick_profile(
+            models,
+            len(self._versions()),
+            self._settings.recognition,
+            services.clock.wall(),
+            np.random.default_rng(_SEED),
+        )
+        self._profiler.use(profile)
+        self._log.info(
+            "quick profile", lookup_ms=[round(c, 4) for c in profile.lookup_ms], models=len(models)
+        )

@@ -71,10 +71,10 @@ class CacheSettings(SettingsGroup):
 
 
 class PrefetchSettings(SettingsGroup):
-    """Fetching what present devices may look at next while nobody asks, as guests in the cache."""
+    """Fetching what present devices may look at next into the cache while nobody asks."""
 
     objects: int = Field(default=8, ge=0, le=1000)
-    """Most guests in one catalogue's cache; 0 for none."""
+    """Most prefetched objects in the cache of one catalogue; 0 for none."""
     every_s: float = Field(default=1.0, gt=0, le=3600)
     """Seconds between two looks at what may come."""
     idle_s: float = Field(default=0.5, ge=0, le=3600)

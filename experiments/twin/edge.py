@@ -28,12 +28,12 @@ from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
-from nearsight.edge.model_requests import ModelsAnswer
+from nearsight.edge.model_supply import ModelsAnswer
 from nearsight.edge.prediction_service import answer_ms
-from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.service import LEAST_REPETITION_S
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.uplink import Surplus, Uplink
 from nearsight.experiments.twin.cloud import (
     QUERY_FEATURES,
@@ -64,13 +64,13 @@ _TAUGHT_STRETCH = 1.4
 models took 1.3 to 2.4 times as long as alone, 83 to 96 models 1.0 to 1.8 times."""
 
 
-class TwinRecognizer(Recognizer):
+class TwinSnapshotHolder(SnapshotHolder):
     """Snapshots that take their time to build."""
 
     def __init__(self, worker: VirtualWorker, costs: Costs) -> None:  # nothing to check, no super().__init__
         self._worker = worker
         self._costs = costs
-        self._snapshot: ObjectRecognizer = TwinSnapshot({})
+        self.snapshot: ObjectRecognizer = TwinSnapshot({})
 
     def build(self, models: Iterable[ObjectModel]) -> ObjectRecognizer:
         """Index these models, in virtual time."""
@@ -80,7 +80,7 @@ class TwinRecognizer(Recognizer):
 
     def swap(self, snapshot: ObjectRecognizer) -> None:
         """Answer from this snapshot once it is built."""
-        self._worker.when_finished(lambda: super(TwinRecognizer, self).swap(snapshot))
+        self._worker.when_finished(lambda: super(TwinSnapshotHolder, self).swap(snapshot))
 
     @property
     def look(self) -> TwinSnapshot:
@@ -123,7 +123,7 @@ class TwinEdge:
         servers = min(settings.server.workers, processor.cores)
         self.load = LoadControl(settings.multi_user, settings.load, servers, events.clock)
         self._uplink = Uplink(settings.forward, settings.recognition.query_features)
-        self._recognizer = TwinRecognizer(self.worker, costs)
+        self._holder = TwinSnapshotHolder(self.worker, costs)
         services = EdgeServices(
             cast("CloudClient", cloud),  # the calls that caches make
             self.worker,
@@ -132,7 +132,7 @@ class TwinEdge:
             costs.edge_profile(processor.profiled),
             self.load,
         )
-        self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._recognizer)
+        self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._holder)
         self.cache.start()
 
     def teach(self, requests: Iterable[tuple[str, str]], taught: Action) -> None:
@@ -178,7 +178,7 @@ class TwinEdge:
             return self._costs.small_s, lambda: self._pass_on(request, looked=False)
         if not size:
             return self._costs.small_s, lambda: self._pass_on(request, looked=True)
-        found = self._recognizer.look.look(question.photo, question.features)
+        found = self._holder.look.look(question.photo, question.features)
         effort = question.photo.tier_effort
         extraction_s = self._costs.edge_extraction_s(effort) if question.image else 0.0
         lookup_s = self._costs.edge_lookup_s(size, found=found is not None, effort=effort)

@@ -18,9 +18,9 @@ from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
-from nearsight.edge.recognizer import Recognizer
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import CacheSettings, EdgeSettings, LoadSettings, MultiUser, PrefetchSettings
+from nearsight.edge.snapshot_holder import SnapshotHolder
 from support.caching import profile_of_table_3_2
 from support.manual_background import ManualBackground
 from support.objects import random_model
@@ -42,7 +42,7 @@ class Cloud:
         return done
 
 
-class SlowRecognizer(Recognizer):
+class SlowHolder(SnapshotHolder):
     """Takes its time to build."""
 
     def __init__(self, settings: RecognitionSettings, clock: ManualClock, build_s: float) -> None:
@@ -84,8 +84,8 @@ class Scene:
             cache=CacheSettings(build_share=build_share),
             prefetch=PrefetchSettings(idle_s=1.0),
         )
-        recognizer = SlowRecognizer(settings.recognition, self.clock, build_s)
-        self.cache = CatalogueCache("museum", listing, settings, services, recognizer)
+        holder = SlowHolder(settings.recognition, self.clock, build_s)
+        self.cache = CatalogueCache("museum", listing, settings, services, holder)
         self.cache.start()
 
     def walk(self, path: Sequence[str], visitors: int = 10) -> None:
@@ -106,7 +106,7 @@ class Scene:
 
     @property
     def held(self) -> set[str]:
-        return set(self.cache.recognizer.snapshot.object_ids)
+        return set(self.cache.holder.snapshot.object_ids)
 
 
 def test_an_empty_cache_forgets_that_lookups_were_slow() -> None:
@@ -134,21 +134,21 @@ def test_after_a_build_the_next_one_waits_for_four_times_as_long() -> None:
     assert NAMES[1] in scene.held
 
 
-def test_guests_alone_stay_when_a_decision_finds_no_resident_worth_it() -> None:
+def test_prefetched_objects_alone_stay_when_a_decision_finds_no_resident_worth_it() -> None:
     scene = Scene()
     scene.walk(NAMES[:2])
     scene.cache.markov.observe("today", NAMES[0])
     scene.wait(2.0)
-    guests = scene.held
-    assert guests == scene.cache.prefetch.guests != set()
+    prefetched = scene.held
+    assert prefetched == scene.cache.prefetch.prefetched != set()
     scene.cache.improve()
     decision = scene.cache.optimizer.decision
     assert decision is not None
     assert decision.k == 0
-    assert scene.held == guests, "guests are none of its business"
+    assert scene.held == prefetched
 
 
-def test_guests_are_no_more_than_keep_up_with_the_requests() -> None:
+def test_prefetched_objects_are_no_more_than_keep_up_with_the_requests() -> None:
     """A lookup among k objects takes 10 + 0.1 k ms; the requests leave time for 10.35 ms."""
     scene = Scene("bounded", LoadSettings(share=1.0, interarrival_seed_ms=10.35, window=10_000))
     for name in NAMES[1:9]:

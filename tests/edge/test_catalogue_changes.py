@@ -22,7 +22,7 @@ from support.waiting import wait_until
 
 
 def version_held(edge: EdgeDaemon, name: str) -> int:
-    model = cache_of(edge).recognizer.snapshot.models.get(name)
+    model = cache_of(edge).holder.snapshot.models.get(name)
     return model.version if model is not None else 0
 
 

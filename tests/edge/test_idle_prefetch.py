@@ -1,4 +1,4 @@
-"""Guests: what present devices may look at next enters the cache while nobody asks, and is accounted for."""
+"""What present devices may look at next enters the cache while nobody asks, and is counted."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ COSTS = Costs(0.5 * np.arange(21.0), np.full(21, 0.9), 100.0)
 QUICK = PrefetchSettings(every_s=0.05, idle_s=0.05)
 
 
-def test_guests_must_pay_for_themselves() -> None:
+def test_prefetched_objects_must_pay_for_themselves() -> None:
     expected = {"likely": 0.5, "possible": 0.02, "unlikely": 0.001}
     prefetch = IdlePrefetch(8)
     assert prefetch.choose(expected, {"x"}, COSTS, 1.0) == ("likely", "possible")
@@ -42,7 +42,7 @@ def test_of_two_equal_chances_the_one_that_is_here_stays() -> None:
     assert prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0) == ("a",)
 
 
-def test_each_guest_ends_as_useful_or_wasted_or_as_a_resident() -> None:
+def test_each_prefetched_object_ends_as_useful_or_wasted_or_as_a_resident() -> None:
     prefetch = IdlePrefetch(8)
     prefetch.built({"a", "b", "c"}, {"x"})
     assert prefetch.requested("a")
@@ -55,18 +55,18 @@ def test_each_guest_ends_as_useful_or_wasted_or_as_a_resident() -> None:
     assert prefetch.count == PrefetchCount(3, 1, 1), "b stays as a resident"
 
 
-def test_predictions_that_do_not_come_true_are_trusted_less_until_guests_stay_away() -> None:
-    """Where requests do not follow paths, young transitions promise guests that nobody asks for."""
+def test_predictions_that_do_not_come_true_are_trusted_less_until_nothing_is_prefetched() -> None:
+    """Where requests do not follow paths, young transitions promise objects that nobody asks for."""
     rng = np.random.default_rng(1)
     prefetch, wasted = IdlePrefetch(8), 0
     for _ in range(200):
         expected = {str(number): 0.1 for number in rng.choice(1000, size=8, replace=False)}
-        guests = prefetch.choose(expected, {"x"}, COSTS, 1.0)
-        prefetch.built(guests, {"x"})
+        chosen = prefetch.choose(expected, {"x"}, COSTS, 1.0)
+        prefetch.built(chosen, {"x"})
         prefetch.requested(None)
-        wasted += len(guests)
+        wasted += len(chosen)
     assert prefetch.trust < 0.1
-    assert guests == ()
+    assert chosen == ()
     assert wasted < 400, "of 1600 that were promised"
     for _ in range(1500):
         prefetch.choose({}, {"x"}, COSTS, 1.0)
@@ -77,10 +77,10 @@ def test_predictions_that_come_true_are_trusted() -> None:
     rng = np.random.default_rng(1)
     prefetch = IdlePrefetch(8)
     for _ in range(300):
-        guests = prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0)
-        prefetch.built(guests, {"x"})
+        chosen = prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0)
+        prefetch.built(chosen, {"x"})
         prefetch.requested(str(rng.choice(["a", "b", "other"], p=[0.5, 0.2, 0.3])))
-    assert set(guests) == {"a", "b"}
+    assert set(chosen) == {"a", "b"}
     assert prefetch.trust > 0.8
 
 
@@ -115,36 +115,36 @@ def test_the_first_visitor_of_a_section_is_answered_at_the_edge(
     assert 'nearsight_edge_prefetched_total{catalogue="museum"}' in text
 
 
-def have_a_guest(edge: EdgeDaemon, device: EdgeClient) -> None:
-    """The edge caches 00, and 03 as a guest."""
+def prefetch_one(edge: EdgeDaemon, device: EdgeClient) -> None:
+    """The edge caches 00, and 03, which was prefetched."""
     device.ask(photo(0))
     tour(edge, ["00", "03"], visitors=5)
     make_misses_costly(edge)
     device.ask(photo(0))
-    wait_until(lambda: {"00", "03"} <= cached(edge), what="the guest")
+    wait_until(lambda: {"00", "03"} <= cached(edge), what="the prefetched one")
 
 
-def test_guests_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
+def test_prefetched_objects_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     with (
         running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
         EdgeClient(edge.endpoint, device_id="today") as device,
     ):
-        have_a_guest(edge, device)
+        prefetch_one(edge, device)
         device.ask(photo(1))
         wait_until(lambda: {"00", "01"} <= cached(edge), what="a new resident")
         assert cached(edge) <= {"00", "01", "03"}
 
 
-def test_guests_leave_with_the_last_resident_when_lookups_are_too_slow(
+def test_prefetched_objects_leave_with_the_last_resident_when_lookups_are_too_slow(
     cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
         running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
         EdgeClient(edge.endpoint, device_id="today") as device,
     ):
-        have_a_guest(edge, device)
+        prefetch_one(edge, device)
         monkeypatch.setattr(edge.caches.services.load, "idle_s", lambda: 0.0)
         cache = cache_of(edge)
         for _ in range(50):
@@ -153,17 +153,17 @@ def test_guests_leave_with_the_last_resident_when_lookups_are_too_slow(
         wait_until(lambda: cached(edge) == set(), what="an empty cache")
 
 
-def test_a_guest_that_leaves_the_catalogue_leaves_the_cache(
+def test_a_prefetched_object_that_leaves_the_catalogue_leaves_the_cache(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     with (
         running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
         EdgeClient(edge.endpoint, device_id="today") as device,
     ):
-        have_a_guest(edge, device)
+        prefetch_one(edge, device)
         held = cloud.recognizer.models
         cloud.set_models([model for name, model in held.items() if name != "03"])
-        wait_until(lambda: cached(edge) == {"00"}, what="the guest gone")
+        wait_until(lambda: cached(edge) == {"00"}, what="the prefetched one gone")
         assert device.ask(photo(3)) == (None, "cloud")
 
 
@@ -181,7 +181,7 @@ def count_looks(edge: EdgeDaemon, monkeypatch: pytest.MonkeyPatch) -> list[float
     return looked
 
 
-def test_an_edge_that_is_not_idle_fetches_nothing_for_guests(
+def test_an_edge_that_is_not_idle_prefetches_nothing(
     cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = PrefetchSettings(every_s=0.02, idle_s=3600.0)
@@ -200,7 +200,7 @@ def test_an_edge_that_is_not_idle_fetches_nothing_for_guests(
         assert cache_of(edge).prefetch.count.entered == 0
 
 
-def test_without_guests_in_the_settings_nothing_is_fetched_for_them(
+def test_without_prefetching_in_the_settings_nothing_is_fetched(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     off = PrefetchSettings(objects=0, every_s=0.05, idle_s=0.0)

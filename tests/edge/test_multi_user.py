@@ -11,7 +11,6 @@ from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl
-from nearsight.edge.report import details_of
 from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
 from support.edge import EdgeClient, ScriptedCloud, ask_until, cache_of, cached, photo, running_edge, warm
@@ -180,7 +179,7 @@ def test_a_bounded_running_edge_holds_no_more_than_keeps_up(
         cache.improve()
         assert cache.optimizer.decision is not None
         assert cache.optimizer.decision.k_max == 0
-        assert "load" not in details_of(cache)
+        assert "load" not in cache.details()
     with (
         running_edge(cloud.endpoint, cache=cache_settings, multi_user="bounded") as edge,
         EdgeClient(edge.endpoint) as device,

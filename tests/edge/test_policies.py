@@ -9,7 +9,6 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.explain import ask_explanations
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.report import details_of
 from nearsight.edge.settings import CacheSettings
 from support.edge import (
     EXHIBITS,
@@ -105,7 +104,7 @@ def test_regret_is_reported_in_details_explanations_and_metrics(
             report = cache.regret.report()
             assert report.requests >= 20
             assert 0 <= report.best_k <= 2
-            assert details_of(cache)["regret"] == report.why
+            assert cache.details()["regret"] == report.why
             (answer,) = ask_explanations([daemon.endpoint], timeout_s=5)
             assert "per request over the last" in dict(answer.decisions[0].facts)["regret"]
     finally:

@@ -338,7 +338,7 @@ def cache_of(edge: EdgeDaemon) -> CatalogueCache:
 def cached(edge: EdgeDaemon) -> set[str]:
     """Ids in the snapshot that answers."""
     cache = edge.caches.get(CATALOGUE)
-    return set(cache.recognizer.snapshot.object_ids) if cache is not None else set()
+    return set(cache.holder.snapshot.object_ids) if cache is not None else set()
 
 
 def ask_until(condition: Callable[[], bool], ask: Callable[[], object], what: str) -> None:

@@ -1,4 +1,4 @@
-"""The Recognizer of figure 3.5: answers from an immutable snapshot, which others replace as a whole."""
+"""The snapshot that answers (the Recognizer of figure 3.5): immutable, and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 
 
-class Recognizer:
+class SnapshotHolder:
     """Holds the snapshot that answers now.
 
     A request takes `snapshot` once and uses that one to its end: it always sees a complete model, whether a
@@ -28,12 +28,8 @@ class Recognizer:
 
     def __init__(self, settings: RecognitionSettings) -> None:
         self._settings = settings
-        self._snapshot = self.build(())
-
-    @property
-    def snapshot(self) -> ObjectRecognizer:
-        """What answers now."""
-        return self._snapshot
+        self.snapshot = self.build(())
+        """What answers now. Binding it is atomic: no lock stands between a request and its snapshot."""
 
     def build(self, models: Iterable[ObjectModel]) -> ObjectRecognizer:
         """Index these models, beside the snapshot that answers."""
@@ -41,5 +37,4 @@ class Recognizer:
 
     def swap(self, snapshot: ObjectRecognizer) -> None:
         """Answer from this snapshot from now on."""
-        # Binding a name is atomic: no lock stands between a request and its snapshot.
-        self._snapshot = snapshot
+        self.snapshot = snapshot
