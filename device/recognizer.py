@@ -34,6 +34,7 @@ from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, 
 from nearsight.device.handle import RequestHandle
 from nearsight.device.local_recognition import LocalRecognition
 from nearsight.device.model_providers import ModelProviders
+from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
 from nearsight.device.prefetching.held_models import HeldModels
@@ -147,6 +148,8 @@ class Recognizer:
             self._engine = RequestEngine(tiers, prepare, self.settings, clock, observer)
             undo.pop_all()
         self._callbacks = CallbackThread()
+        nearby = self._local.cooperation if self._local else None
+        self._store = PeerStore(nearby.node, catalogue, self._callbacks.submit) if nearby else None
 
     def recognize(
         self,
@@ -256,6 +259,23 @@ class Recognizer:
         """The devices nearby, and what they hold; None if this one does not share."""
         cooperation = self._local.cooperation if self._local else None
         return cooperation.report() if cooperation is not None else None
+
+    @property
+    def store(self) -> PeerStore:
+        """The key-value store that the devices nearby host together, for the application.
+
+        Raises
+        ------
+        ConfigurationError
+            If this device does not share with those nearby.
+        """
+        if self._store is None:
+            raise ConfigurationError(
+                "this device shares nothing with devices nearby, so it has no store",
+                advice="pass settings=RecognizerSettings(peers=PeerSettings(enabled=True)), and leave "
+                "prefetch.enabled and prefetch.k_max on",
+            )
+        return self._store
 
     @property
     def pending(self) -> int:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
     from nearsight.device.handle import RequestHandle
+    from nearsight.device.peer_store import PeerStore
+    from nearsight.device.peers.presence.peer import Peer
     from nearsight.device.peers.settings import PeerSettings
     from nearsight.device.recognition import Attempt, Recognition
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
@@ -54,8 +56,10 @@ __all__ = [
     "NearsightError",
     "NotFound",
     "Overloaded",
+    "Peer",
     "PeerError",
     "PeerSettings",
+    "PeerStore",
     "PrefetchSettings",
     "Recognition",
     "RecognizedObject",
@@ -74,7 +78,9 @@ _ELSEWHERE = MappingProxyType(
         "Attempt": "nearsight.device.recognition",
         "ClientSecurity": "nearsight.common.rpc.security",
         "Hop": "nearsight.common.rpc.client",
+        "Peer": "nearsight.device.peers.presence.peer",
         "PeerSettings": "nearsight.device.peers.settings",
+        "PeerStore": "nearsight.device.peer_store",
         "PrefetchSettings": "nearsight.device.recognizer_settings",
         "Recognition": "nearsight.device.recognition",
         "RecognizedObject": "nearsight.common.recognition.results",

@@ -1,0 +1,154 @@
+"""The store that devices nearby host for each other, for applications: `Recognizer.store`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from urllib.parse import quote
+
+from nearsight.common.background.futures import then
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.presence.peer import Peer
+
+Watcher = Callable[[tuple[Peer, ...]], None]
+LONGEST_TTL_S = 366 * 86_400.0
+
+
+class PeerStore:
+    """What the devices nearby keep together: values, lists and counters by key. Thread-safe.
+
+    Every call but `get_blocking` returns a `concurrent.futures.Future` at once: wait for ``result()``, or await
+    ``asyncio.wrap_future(future)``. It ends within about twice ``PeerSettings.read_timeout_s``, with a result
+    or a `NearsightError`: `InvalidArgument` if the key is empty or too long, the value too large, or the key
+    holds another kind of value; `Overloaded` if the devices are full or too busy; `Unavailable` or
+    `DeadlineExceeded` if too few of them answered. Callbacks that are added to the future run on threads of
+    the network and must not wait.
+
+    A write is acknowledged when all replicas of the key that are there took it (``PeerSettings.replicas``, by
+    default 2). What groups wrote apart merges when they meet again. Keys are the application's own: they are
+    apart from those of the SDK and of other catalogues. A key holds one kind of value.
+
+    Parameters
+    ----------
+    node : PeerNode
+        This device among its peers.
+    catalogue : str
+        Whose application it is.
+    deliver : callable
+        Runs callbacks, one after another.
+    """
+
+    def __init__(self, node: PeerNode, catalogue: str, deliver: Callable[[Callable[[], None]], None]) -> None:
+        self._node = node
+        self._prefix = f"app/{quote(catalogue, safe=' ')}/"
+        self._deliver = deliver
+        self._watchers: dict[object, Watcher] = {}
+        node.watch(self._changed)
+
+    def put(self, key: str, value: bytes | str, *, ttl_s: float | None = None) -> Future[None]:
+        """Set the value of a key; of several puts the last wins.
+
+        Parameters
+        ----------
+        key : str
+            Up to 512 bytes in UTF-8, less the catalogue's name.
+        value : bytes or str
+            Text is stored as UTF-8. At most ``PeerSettings.value_limit_bytes``.
+        ttl_s : float, optional
+            Seconds after which the key ends, whatever it holds then; each write of the key sets it anew.
+            None: it stays as long as devices are there.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the value is neither bytes nor text, or ``ttl_s`` is not between 0 and a year; also below.
+        """
+        return self._node.store.put(self._key(key), _bytes(value), ttl_s=_checked(ttl_s))
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """The value of a key, None if there is none."""
+        return self._node.store.get(self._key(key))
+
+    def get_blocking(self, key: str) -> bytes | None:
+        """As `get`, but waits: the fastest way for small values, as this thread receives the answer itself.
+
+        Raises
+        ------
+        NearsightError
+            As the future of `get`.
+        """
+        return self._node.store.get_blocking(self._key(key))
+
+    def append(self, key: str, item: bytes | str, *, ttl_s: float | None = None) -> Future[None]:
+        """Add an item to the list of a key. Equal items are kept once; of more than 256 the latest stay."""
+        return self._node.store.append(self._key(key), _bytes(item), ttl_s=_checked(ttl_s))
+
+    def remove(self, key: str, item: bytes | str) -> Future[None]:
+        """Take an item out of the list of a key; no matter if it is not in there."""
+        return self._node.store.remove(self._key(key), _bytes(item))
+
+    def items(self, key: str) -> Future[tuple[bytes, ...]]:
+        """The list of a key, oldest first; empty if there is none."""
+        return then(self._node.store.items(self._key(key)), lambda read: read.items)
+
+    def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
+        """Add to the counters of a key, by their names. Each addition counts exactly once.
+
+        Never repeat a merge: if the future fails, the counts are kept and sent again in the background.
+        """
+        return self._node.store.merge(self._key(key), counts, ttl_s=_checked(ttl_s))
+
+    def counts(self, key: str) -> Future[Mapping[str, int]]:
+        """The sums of the counters of a key over all devices; empty if there are none."""
+        return self._node.store.counts(self._key(key))
+
+    def delete(self, key: str) -> Future[None]:
+        """Delete a key, whatever it holds."""
+        return self._node.store.delete(self._key(key))
+
+    def peers(self) -> tuple[Peer, ...]:
+        """The devices nearby, this one not among them."""
+        return self._node.peers()
+
+    def watch(self, changed: Watcher) -> Callable[[], None]:
+        """Have ``changed`` called with the devices nearby: once soon, and whenever one came, went or moved.
+
+        It is called on the callback thread of the `Recognizer`, as the callbacks of `Recognizer.recognize`.
+
+        Returns
+        -------
+        callable
+            Call it to end the watch.
+        """
+        watch = object()
+        self._watchers[watch] = changed
+        self._deliver(lambda: changed(self.peers()))
+
+        def end() -> None:
+            self._watchers.pop(watch, None)
+
+        return end
+
+    def _changed(self, peers: tuple[Peer, ...]) -> None:
+        for changed in list(self._watchers.values()):
+            self._deliver(partial(changed, peers))
+
+    def _key(self, key: str) -> str:
+        return self._prefix + key if key else key  # an empty one is refused
+
+
+def _bytes(value: bytes | str) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(
+            f"a value is bytes or text, not {type(value).__name__}: json.dumps() makes text of others"
+        )
+    return bytes(value)
+
+
+def _checked(ttl_s: float | None) -> float | None:
+    if ttl_s is not None and not 0 < ttl_s <= LONGEST_TTL_S:
+        raise ValueError(f"ttl_s must be above 0 and at most {LONGEST_TTL_S:g} seconds, got {ttl_s}")
+    return ttl_s

@@ -1,0 +1,116 @@
+"""Recognise exhibits, and tell the visitors nearby: who stands where, which exhibits are popular, notes.
+
+The devices share by themselves; there is no server for it. Start it in two terminals, beside an edge that
+serves the catalogue::
+
+    python docs/examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name anna 1.jpg 2.jpg
+    python docs/examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name ben --note "look up!" 1.jpg
+"""
+# ruff: noqa: T201  it talks to a person
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from nearsight import NearsightError, Peer, PeerSettings, PeerStore, Recognizer, RecognizerSettings
+
+VISITS = "visits"
+NOTE_LIFE_S = 3600.0
+
+
+class Visit:
+    """One visitor's walk past exhibits.
+
+    Parameters
+    ----------
+    recognizer : Recognizer
+        With sharing on.
+    name : str
+        Of the visitor, for the others.
+    """
+
+    def __init__(self, recognizer: Recognizer, name: str) -> None:
+        self._recognizer = recognizer
+        self._store: PeerStore = recognizer.store
+        self._name = name
+        self._here = ""
+
+    def look(self, photo: str | bytes, note: str = "") -> Iterator[str]:
+        """Recognise a photo, and say what the visitors nearby say about the exhibit.
+
+        Parameters
+        ----------
+        photo : str or bytes
+            Path or content of a file.
+        note : str
+            Left at the exhibit for an hour, for whoever comes next.
+        """
+        found = self._recognizer.recognize_blocking(photo)
+        if not found.known:
+            yield "nothing that the catalogue knows"
+            return
+        yield f"{found.label or found.object_id} (answered by the {found.answered_by})"
+        self.leave()
+        self._here = found.object_id
+        # These do not wait for each other; a merge that fails is sent again by the store itself.
+        self._store.merge(VISITS, {found.object_id: 1})
+        arrived = self._store.append(f"here/{found.object_id}", self._name)
+        left_note = self._store.get_blocking(f"note/{found.object_id}")
+        if left_note is not None:
+            yield f"  note: {left_note.decode(errors='replace')}"
+        if note:
+            self._store.put(f"note/{found.object_id}", note, ttl_s=NOTE_LIFE_S).result()
+        arrived.result()
+        here = self._store.items(f"here/{found.object_id}").result()
+        others = sorted(name.decode(errors="replace") for name in here if name.decode() != self._name)
+        if others:
+            yield f"  also here: {', '.join(others)}"
+
+    def leave(self) -> None:
+        """Go on from the exhibit."""
+        if self._here:
+            self._store.remove(f"here/{self._here}", self._name).result()
+        self._here = ""
+
+    def popular(self, count: int = 3) -> list[tuple[str, int]]:
+        """The exhibits that most visitors came to, over all devices."""
+        visits = self._store.counts(VISITS).result()
+        return sorted(visits.items(), key=lambda item: (-item[1], item[0]))[:count]
+
+
+def show_peers(peers: tuple[Peer, ...]) -> None:
+    """Say who is nearby."""
+    print(f"[{len(peers)} nearby: {', '.join(peer.device_id for peer in peers) or 'nobody yet'}]")
+
+
+def main() -> None:
+    """Walk past the exhibits on the photos, one per Enter."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--edge", default="tcp://127.0.0.1:7100")
+    parser.add_argument("--catalogue", default="museum")
+    parser.add_argument("--name", default="visitor")
+    parser.add_argument("--note", default="", help="leave this at each exhibit")
+    parser.add_argument("photos", nargs="+")
+    arguments = parser.parse_args()
+    settings = RecognizerSettings(peers=PeerSettings(enabled=True))
+    with Recognizer(
+        arguments.edge, None, arguments.catalogue, device_id=arguments.name, settings=settings
+    ) as recognizer:
+        visit = Visit(recognizer, arguments.name)
+        recognizer.store.watch(show_peers)
+        for photo in arguments.photos:
+            try:
+                print("\n".join(visit.look(photo, arguments.note)))
+            except NearsightError as error:
+                print(f"{photo}: {error}")
+            input("Enter goes on to the next exhibit ")
+        visit.leave()
+        for object_id, visits in visit.popular():
+            print(f"{object_id}: {visits} visits")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The store for applications, on two devices that share, and the example of the documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nearsight import ConfigurationError, InvalidArgument, Peer, PeerStore, Recognizer
+from nearsight.device.cooperation.protocol import popularity_key
+from support.gallery import photo_features
+from support.sharing_devices import Scene, name
+from support.waiting import wait_until
+
+S = 5.0
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs/examples/visitors_nearby.py"
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[tuple[Recognizer, Recognizer]]:
+    with ExitStack() as stack:
+        scene = Scene(stack)
+        first, second = scene.device(), scene.device()
+        scene.meet()
+        yield first, second
+
+
+@pytest.fixture
+def stores(devices: tuple[Recognizer, Recognizer]) -> tuple[PeerStore, PeerStore]:
+    return devices[0].store, devices[1].store
+
+
+def test_all_kinds_of_values_are_there_on_the_other_device(stores: tuple[PeerStore, PeerStore]) -> None:
+    here, there = stores
+    here.put("note", "grüße").result(S)
+    here.append("list", b"one").result(S)
+    there.append("list", "two").result(S)
+    here.merge("votes", {"a": 2}).result(S)
+    there.merge("votes", {"a": 1, "b": 1}).result(S)
+    assert there.get_blocking("note") == there.get("note").result(S) == "grüße".encode()
+    assert here.items("list").result(S) == (b"one", b"two")
+    assert here.counts("votes").result(S) == there.counts("votes").result(S) == {"a": 3, "b": 1}
+    there.remove("list", "one").result(S)
+    here.delete("note").result(S)
+    assert here.items("list").result(S) == (b"two",)
+    assert there.get_blocking("note") is None
+
+
+def test_keys_of_applications_are_not_those_of_the_sdk(
+    devices: tuple[Recognizer, Recognizer], stores: tuple[PeerStore, PeerStore]
+) -> None:
+    stores[0].put(popularity_key("museum"), b"mine").result(S)
+    cooperation = devices[1]._local.cooperation  # type: ignore[union-attr]
+    assert cooperation is not None
+    assert cooperation.node.store.counts(popularity_key("museum")).result(S) is not None
+    assert stores[1].get_blocking(popularity_key("museum")) == b"mine"
+
+
+def test_it_can_be_awaited(stores: tuple[PeerStore, PeerStore]) -> None:
+    async def round_trip() -> bytes | None:
+        await asyncio.wrap_future(stores[0].put("awaited", b"v"))
+        return await asyncio.wrap_future(stores[1].get("awaited"))
+
+    assert asyncio.run(round_trip()) == b"v"
+
+
+@pytest.mark.parametrize("key", ["", "a\0b", "k" * 512, "\ud800"])
+def test_what_is_no_key_is_refused(stores: tuple[PeerStore, PeerStore], key: str) -> None:
+    with pytest.raises(InvalidArgument, match="key"):
+        stores[0].put(key, b"v").result(S)
+    with pytest.raises(InvalidArgument, match="key"):
+        stores[0].get_blocking(key)
+
+
+def test_mistakes_are_told_at_once(stores: tuple[PeerStore, PeerStore]) -> None:
+    store = stores[0]
+    with pytest.raises(TypeError, match="json"):
+        store.put("k", {"a": 1})  # type: ignore[arg-type]
+    for ttl_s in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="ttl_s"):
+            store.append("k", b"v", ttl_s=ttl_s)
+    store.put("one kind", b"v").result(S)
+    with pytest.raises(InvalidArgument, match="kind of value"):
+        store.items("one kind").result(S)
+
+
+def test_who_comes_and_goes_is_told_until_the_watch_ends() -> None:
+    with ExitStack() as stack:
+        scene = Scene(stack)
+        device = scene.device()
+        seen: list[tuple[Peer, ...]] = []
+        end = device.store.watch(seen.append)
+        wait_until(lambda: seen == [()])
+        stranger = scene.stranger()
+        wait_until(lambda: [peer.device_id for peer in seen[-1]] == ["stranger"])
+        end()
+        stranger.stop(0.5)
+        wait_until(lambda: device.store.peers() == ())
+        assert seen[-1] != ()
+
+
+def test_without_sharing_it_says_what_to_set() -> None:
+    with Recognizer("tcp://127.0.0.1:9", None, "museum") as alone:
+        with pytest.raises(ConfigurationError) as error:
+            _ = alone.store
+        assert "PeerSettings(enabled=True)" in str(error.value.advice)
+
+
+def test_the_example_tells_who_is_where_and_what_is_popular(
+    devices: tuple[Recognizer, Recognizer],
+) -> None:
+    spec = importlib.util.spec_from_file_location("visitors_nearby", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    anna, ben = (example.Visit(device, who) for device, who in zip(devices, ("anna", "ben"), strict=True))
+    assert "answered by" in "\n".join(anna.look(photo_features(1), note="look up!"))
+    said = "\n".join(ben.look(photo_features(1)))
+    assert "note: look up!" in said
+    assert "also here: anna" in said
+    anna.leave()
+    assert "also here" not in "\n".join(ben.look(photo_features(1)))
+    assert ben.popular(1) == [(name(1), 3)]
+    for visit in (anna, ben):
+        visit.leave()
