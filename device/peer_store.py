@@ -18,10 +18,10 @@ LONGEST_TTL_S = 366 * 86_400.0
 class PeerStore:
     """What the devices nearby keep together: values, lists and counters by key. Thread-safe.
 
-    Every call but `get_blocking` returns a `concurrent.futures.Future` at once: wait for ``result()``, or await
-    ``asyncio.wrap_future(future)``. It ends within about twice ``PeerSettings.read_timeout_s``, with a result
-    or a `NearsightError`: `InvalidArgument` if the key is empty or too long, the value too large, or the key
-    holds another kind of value; `Overloaded` if the devices are full or too busy; `Unavailable` or
+    Every call but `get_blocking` returns a `concurrent.futures.Future` at once: wait for ``result()``, or
+    await ``asyncio.wrap_future(future)``. It ends within about twice ``PeerSettings.read_timeout_s``, with a
+    result or a `NearsightError`: `InvalidArgument` if the key is empty or too long, the value too large, or
+    the key holds another kind of value; `Overloaded` if the devices are full or too busy; `Unavailable` or
     `DeadlineExceeded` if too few of them answered. Callbacks that are added to the future run on threads of
     the network and must not wait.
 

@@ -110,21 +110,20 @@ def test_without_sharing_it_says_what_to_set() -> None:
         assert "PeerSettings(enabled=True)" in str(error.value.advice)
 
 
-def test_the_example_tells_who_is_where_and_what_is_popular(
-    devices: tuple[Recognizer, Recognizer],
-) -> None:
+def test_the_example_tells_who_is_where_and_what_is_popular() -> None:
     spec = importlib.util.spec_from_file_location("visitors_nearby", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    anna, ben = (example.Visit(device, who) for device, who in zip(devices, ("anna", "ben"), strict=True))
-    assert "answered by" in "\n".join(anna.look(photo_features(1), note="look up!"))
-    said = "\n".join(ben.look(photo_features(1)))
-    assert "note: look up!" in said
-    assert "also here: anna" in said
-    anna.leave()
-    assert "also here" not in "\n".join(ben.look(photo_features(1)))
-    assert ben.popular(1) == [(name(1), 3)]
-    for visit in (anna, ben):
-        visit.leave()
+    with ExitStack() as stack:
+        scene = Scene(stack)
+        anna, ben = (example.Visit(scene.device(), who) for who in ("anna", "ben"))
+        scene.meet()
+        assert "answered by" in "\n".join(anna.look(photo_features(1), note="look up!"))
+        said = "\n".join(ben.look(photo_features(1)))
+        assert "note: look up!" in said
+        assert "also here: anna" in said
+        anna.leave()
+        assert "also here" not in "\n".join(ben.look(photo_features(1)))
+        assert ben.popular(1) == [(name(1), 3)]
