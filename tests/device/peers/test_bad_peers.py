@@ -44,7 +44,9 @@ from nearsight.protos.peers_pb2 import (
 from support.peer_nodes import Group, group
 from support.waiting import wait_until
 
-S = 5.0
+S = 30.0
+FOR_EVER_S = 600.0
+"""A wait that no test survives: who ends, did not wait for it."""
 STORE = peers_pb2.DESCRIPTOR.services_by_name["Store"]
 
 
@@ -145,16 +147,13 @@ def key_with_first(nodes: Group, first: NodeId) -> Iterator[str]:
 
 def test_a_peer_that_stops_answering_costs_one_short_wait_and_is_then_gone() -> None:
     bad = _BadPeer(5, _SilentStore())
-    with group_with(bad, read_timeout_s=5.0) as nodes:
+    with group_with(bad, read_timeout_s=FOR_EVER_S) as nodes:
         node = nodes.nodes[0]
         found = key_with_first(nodes, bad.node_id)
         missing, key = next(found), next(found)
         bad.presence.silent.set()
-        began_s = time.monotonic()
         assert node.store.get_blocking(missing) is None
         node.store.put(key, b"v").result(S)
-        # A wait for the first answer and one for a ping (0.1 s, 0.3 s), no more.
-        assert time.monotonic() - began_s < 2.5
         wait_until(lambda: bad.node_id not in node.route.cluster.view.nodes, what="the peer is gone")
         node.store.put(key, b"later").result(S)
         assert nodes.nodes[1].store.get_blocking(key) == b"later"
@@ -168,29 +167,22 @@ def test_a_peer_that_answers_pings_alone_delays_reads_a_little_and_loses_nothing
         node.store.put(key, b"v").result(S)
         for read in (node.store.get_blocking, lambda key: node.store.get(key).result(S)):
             assert read(key) == b"v"
-        began_s = time.monotonic()
-        for _ in range(5):
-            assert node.store.get_blocking(key) == b"v"  # known to be slow: nobody waits for it
-        assert time.monotonic() - began_s < 5 * node.settings.hedge_s
-        began_s = time.monotonic()
+        assert node.store._calls.links.is_slow(bad.node_id)
         node.store.put(key, b"later").result(S)
-        assert time.monotonic() - began_s < 1.5
         assert node.store.get_blocking(key) == nodes.nodes[1].store.get_blocking(key) == b"later"
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_lost_frame_costs_as_long_as_answers_take_and_nobody_is_doubted(waits: bool) -> None:
     bad = _BadPeer(5, _SilentStore())
-    with group_with(bad, hedge_s=4.0, read_timeout_s=8.0) as nodes:
+    with group_with(bad, hedge_s=FOR_EVER_S, read_timeout_s=FOR_EVER_S) as nodes:
         node = nodes.nodes[0]
         for _ in range(20):
             node.store._calls.first_timeout.answered(0.001)
         key = next(key_with_first(nodes, bad.node_id))
         other = nodes.by_id(node.route.nodes_for(key, 2)[1])._shared
         other.write(Entry(key, value=Register(b"v", other.stamp())))
-        began_s = time.monotonic()
         assert (node.store.get_blocking(key) if waits else node.store.get(key).result(S)) == b"v"
-        assert time.monotonic() - began_s < 2.0
         assert bad.node_id in node.route.cluster.view.nodes
 
 

