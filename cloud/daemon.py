@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from nearsight import __version__
 from nearsight.cloud.catalogue import IndexState
@@ -23,7 +22,7 @@ from nearsight.cloud.training import ObjectTrainer
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
-from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.metrics import DaemonMetrics, Readings
 from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.server import RpcServer
@@ -115,7 +114,7 @@ class CloudDaemon:
             self.stop(0.0)
             raise
         if self._metrics is not None:
-            self._metrics.registry.register(_CatalogueCollector(self._catalogues))
+            self._metrics.registry.register(Readings(lambda: _metrics_of(self._catalogues)))
         objects = sum(catalogue.state.objects for catalogue in self._catalogues.all())
         self._log.info("catalogues loaded", database=str(settings.database), objects=objects)
 
@@ -153,26 +152,21 @@ def _describe(state: IndexState, backend: str) -> str:
     return f"{text} built in {state.last_build_ms:.0f} ms"
 
 
-class _CatalogueCollector(Collector):
-    """Gauges read from the catalogues whenever the metrics are scraped."""
-
-    def __init__(self, catalogues: Catalogues) -> None:
-        self._catalogues = catalogues
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """One gauge per fact, labelled with the catalogue."""
-        states = {catalogue.name: catalogue.state for catalogue in self._catalogues.all()}
-        for name, text, values in (
-            ("objects", "Objects in the catalogue.", [one.objects for one in states.values()]),
-            ("revision", "Revision of the catalogue.", [one.revision for one in states.values()]),
-            ("indexed_revision", "Revision that answers.", [one.indexed_revision for one in states.values()]),
-            (
-                "index_build_seconds",
-                "Time that the index took.",
-                [one.last_build_ms / 1e3 for one in states.values()],
-            ),
-        ):
-            gauge = GaugeMetricFamily(f"nearsight_cloud_{name}", text, labels=["catalogue"])
-            for catalogue, value in zip(states, values, strict=True):
-                gauge.add_metric([catalogue], value)
-            yield gauge
+def _metrics_of(catalogues: Catalogues) -> Iterable[GaugeMetricFamily]:
+    """One gauge per fact, labelled with the catalogue."""
+    states = {catalogue.name: catalogue.state for catalogue in catalogues.all()}
+    for name, text in (
+        ("objects", "Objects in the catalogue."),
+        ("revision", "Revision of the catalogue."),
+        ("indexed_revision", "Revision that answers."),
+    ):
+        gauge = GaugeMetricFamily(f"nearsight_cloud_{name}", text, labels=["catalogue"])
+        for catalogue, state in states.items():
+            gauge.add_metric([catalogue], getattr(state, name))
+        yield gauge
+    built = GaugeMetricFamily(
+        "nearsight_cloud_index_build_seconds", "Time that the index took.", labels=["catalogue"]
+    )
+    for catalogue, state in states.items():
+        built.add_metric([catalogue], state.last_build_ms / 1e3)
+    yield built

@@ -8,6 +8,7 @@ The metrics of calls are here, as every daemon serves calls. A tier adds its own
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterable
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
@@ -21,6 +22,8 @@ from prometheus_client import (
     ProcessCollector,
     start_http_server,
 )
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from nearsight import __version__
 from nearsight.common.errors import AddressInUse, ConfigurationError, StatusCode
@@ -125,6 +128,23 @@ class DaemonMetrics:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class Readings(Collector):
+    """Metrics that are read from the state of something whenever they are scraped.
+
+    Parameters
+    ----------
+    read : callable
+        Makes the metrics of now.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of now."""
+        return self._read()
 
 
 def parse_listen(listen: str) -> tuple[str, int]:

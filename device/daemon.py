@@ -60,9 +60,7 @@ class DeviceDaemon:
             security=settings.client_security(),
             observer=recognizer_metrics,
         )
-        recognizer_metrics.watch_breakers(self._recognizer.breaker_states)
-        recognizer_metrics.watch_prefetching(lambda: self._recognizer.prefetch_state)
-        recognizer_metrics.watch_cooperation(lambda: self._recognizer.cooperation_state)
+        recognizer_metrics.watch(self._recognizer)
         self._server = RpcServer(
             [
                 DeviceRecognitionService(self._recognizer),

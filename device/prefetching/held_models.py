@@ -8,13 +8,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nearsight.common.recognition.models import ObjectModel
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PrefetchAccount:
     """Models fetched so far.
 
@@ -91,8 +91,9 @@ class HeldModels:
 
     @property
     def account(self) -> PrefetchAccount:
-        """What was fetched, and what of it was of no use."""
-        return self._account
+        """What was fetched, and what of it was of no use, so far."""
+        with self._lock:
+            return replace(self._account)
 
     def observe(self, observer: HoldObserver) -> None:
         """Tell this one what comes and goes from now on."""
@@ -132,29 +133,24 @@ class HeldModels:
 
     def put(self, model: ObjectModel, wire_bytes: int) -> frozenset[str]:
         """Keep a model; returns the objects whose models had to leave for it, itself if it is too large."""
+        name = model.object_id
         with self._lock:
-            left = self._put(model, wire_bytes)
-            stays = model.object_id in self._held
+            self._account.fetched_models += 1
+            self._account.fetched_bytes += wire_bytes
+            known = self._held.get(name)
+            left = self._remove([name])
+            self._held[name] = _Held(model, wire_bytes, known is not None and known.used)
+            self._size_bytes += model.size_bytes
+            if model.size_bytes > self._limit_bytes:
+                self._remove([name])
+            while self._size_bytes > self._limit_bytes:
+                left += self._remove([next(iter(self._held))])
+            stays = name in self._held
         self._tell_gone(left)
         if stays and self._observer is not None:
             self._observer.held(model)
-        gone = {old.object_id for old in left} - {model.object_id}
-        return frozenset(gone if stays else gone | {model.object_id})
-
-    def _put(self, model: ObjectModel, wire_bytes: int) -> list[ObjectModel]:
-        """Returns the models that left, an older one of the same object among them."""
-        self._count(fetched_models=1, fetched_bytes=wire_bytes)
-        known = self._held.get(model.object_id)
-        left = self._remove([model.object_id])
-        held = _Held(model, wire_bytes, known is not None and known.used)
-        if model.size_bytes > self._limit_bytes:
-            self._count_wasted(held)
-            return left
-        self._held[model.object_id] = held
-        self._size_bytes += model.size_bytes
-        while self._size_bytes > self._limit_bytes:
-            left += self._remove([next(iter(self._held))])
-        return left
+        gone = {old.object_id for old in left} - {name}
+        return frozenset(gone if stays else gone | {name})
 
     def remove(self, object_ids: Collection[str]) -> None:
         """Let models go."""
@@ -164,12 +160,11 @@ class HeldModels:
 
     def _remove(self, object_ids: Collection[str]) -> list[ObjectModel]:
         left = []
-        for object_id in object_ids:
-            held = self._held.pop(object_id, None)
-            if held is None:
-                continue
+        for held in [self._held.pop(name) for name in object_ids if name in self._held]:
             self._size_bytes -= held.model.size_bytes
-            self._count_wasted(held)
+            if not held.used:
+                self._account.wasted_models += 1
+                self._account.wasted_bytes += held.wire_bytes
             left.append(held.model)
         return left
 
@@ -177,22 +172,3 @@ class HeldModels:
         if self._observer is not None:
             for model in left:
                 self._observer.gone(model)
-
-    def _count_wasted(self, held: _Held) -> None:
-        if not held.used:
-            self._count(wasted_models=1, wasted_bytes=held.wire_bytes)
-
-    def _count(
-        self,
-        fetched_models: int = 0,
-        fetched_bytes: int = 0,
-        wasted_models: int = 0,
-        wasted_bytes: int = 0,
-    ) -> None:
-        before = self._account
-        self._account = PrefetchAccount(
-            before.fetched_models + fetched_models,
-            before.fetched_bytes + fetched_bytes,
-            before.wasted_models + wasted_models,
-            before.wasted_bytes + wasted_bytes,
-        )

@@ -10,10 +10,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
@@ -30,8 +28,6 @@ Build = Callable[[Sequence[ObjectModel], RecognitionSettings], ObjectRecognizer]
 
 _BUILD_SHARE = 0.25
 """Of the background thread's time, at most."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,56 +104,10 @@ class LocalCache:
         return found
 
 
-class SnapshotLru(Generic[T]):
-    """Snapshots by the object that was looked at; the one unused for longest goes.
-
-    Parameters
-    ----------
-    capacity : int
-        4 in the dissertation.
-
-    Raises
-    ------
-    InvalidArgument
-        If there is no room for any.
-    """
-
-    def __init__(self, capacity: int = 4) -> None:
-        if capacity < 1:
-            raise InvalidArgument(f"there must be room for a snapshot, got {capacity}")
-        self._capacity = capacity
-        self._snapshots: OrderedDict[str, T] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._snapshots)
-
-    def __contains__(self, object_id: object) -> bool:
-        return object_id in self._snapshots
-
-    def get(self, object_id: str) -> T | None:
-        """The snapshot for this object, which is used now; None if there is none."""
-        snapshot = self._snapshots.get(object_id)
-        if snapshot is not None:
-            self._snapshots.move_to_end(object_id)
-        return snapshot
-
-    def put(self, object_id: str, snapshot: T) -> None:
-        """Keep a snapshot, instead of an older one for the same object."""
-        self._snapshots[object_id] = snapshot
-        self._snapshots.move_to_end(object_id)
-        if len(self._snapshots) > self._capacity:
-            self._snapshots.popitem(last=False)
-
-    def drop(self, outdated: Callable[[T], bool]) -> int:
-        """Forget snapshots, such as those with an object that left the catalogue; returns how many."""
-        gone = [object_id for object_id, snapshot in self._snapshots.items() if outdated(snapshot)]
-        for object_id in gone:
-            del self._snapshots[object_id]
-        return len(gone)
-
-
 class Snapshots:
-    """Swaps snapshots into a `LocalCache`.
+    """Builds snapshots, swaps them into a `LocalCache`, and keeps the last few by current object (4.7.2).
+
+    Somebody who compares two exhibits goes back and forth between them; their snapshots need no new building.
 
     Parameters
     ----------
@@ -185,14 +135,15 @@ class Snapshots:
         self._recognition = recognition
         self._clock = clock
         self._build = build
-        self._kept: SnapshotLru[LocalSnapshot] = SnapshotLru(capacity)
+        self._capacity = capacity
+        self._kept: OrderedDict[str, LocalSnapshot] = OrderedDict()
         self._next_build_s = clock.monotonic()
 
     def take_up(self, current: str) -> None:
         """Use the snapshot of an object that the device goes back to; it needs no new building."""
-        kept = self._kept.get(current)
-        if kept is not None:
-            self._cache.swap(kept)
+        if current in self._kept:
+            self._kept.move_to_end(current)
+            self._cache.swap(self._kept[current])
 
     def serve(self, current: str, models: Sequence[ObjectModel], query_features: int) -> float:
         """Answer with these models from now on.
@@ -214,19 +165,24 @@ class Snapshots:
         finished_s = self._clock.monotonic()
         self._next_build_s = finished_s + (finished_s - started_s) * (1 / _BUILD_SHARE - 1)
         if models:
-            self._kept.put(current, snapshot)
+            self._kept[current] = snapshot
+            self._kept.move_to_end(current)
+            if len(self._kept) > self._capacity:
+                self._kept.popitem(last=False)
         self._cache.swap(snapshot)
         return 0.0
 
     def forget(self, object_ids: Set[str]) -> None:
         """Drop kept snapshots with these objects; the one that answers stays."""
-        self._kept.drop(lambda snapshot: not snapshot.recognizer.object_ids.isdisjoint(object_ids))
+        for current, snapshot in [*self._kept.items()]:
+            if not snapshot.names.isdisjoint(object_ids):
+                del self._kept[current]
 
     def banish(self, object_ids: Set[str]) -> None:
         """Nothing answers with these objects any more."""
         self.forget(object_ids)
         answering = self._cache.snapshot
-        if answering.recognizer.object_ids.isdisjoint(object_ids):
+        if answering.names.isdisjoint(object_ids):
             return
         left = [model for name, model in answering.recognizer.models.items() if name not in object_ids]
         self._cache.swap(LocalSnapshot(self._build(left, self._recognition), answering.query_features))

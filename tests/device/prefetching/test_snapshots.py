@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot, SnapshotLru, Snapshots
+from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot, Snapshots
 from support.gallery import SETTINGS, exhibit_model, photo_features
 
 
@@ -63,6 +60,20 @@ def test_going_back_to_an_object_needs_no_new_building() -> None:
     assert cache.snapshot is not first
 
 
+def test_of_the_snapshots_the_one_unused_for_longest_goes() -> None:
+    cache = empty_cache()
+    snapshots = Snapshots(cache, 2, SETTINGS, ManualClock())
+    served = []
+    for seed in (0, 1, 0, 2):
+        snapshots.take_up(f"exhibit-{seed}")
+        snapshots.serve(f"exhibit-{seed}", [exhibit_model(seed)], 400)
+        served.append(cache.snapshot)
+    assert served[2] is served[0]
+    for seed, kept in ((0, served[0]), (1, served[0]), (2, served[3])):
+        snapshots.take_up(f"exhibit-{seed}")
+        assert cache.snapshot is kept
+
+
 def test_builds_leave_time_for_the_rest_but_emptying_never_waits() -> None:
     cache = empty_cache()
     snapshots = Snapshots(cache, 4, SETTINGS, SlowClock())
@@ -93,41 +104,3 @@ def test_another_version_is_another_content() -> None:
     snapshots.serve("exhibit-0", [exhibit_model(0)], 400)
     snapshots.serve("exhibit-0", [replace(exhibit_model(0), version=2)], 400)
     assert cache.snapshot.contents == {("exhibit-0", 2)}
-
-
-def filled(names: str) -> SnapshotLru[str]:
-    snapshots: SnapshotLru[str] = SnapshotLru()
-    for name in names:
-        snapshots.put(name, name.upper())
-    return snapshots
-
-
-def test_four_snapshots_are_kept_and_the_one_unused_for_longest_goes() -> None:
-    snapshots = filled("abcd")
-    assert snapshots.get("a") == "A"
-    snapshots.put("e", "E")
-    assert snapshots.get("b") is None
-    assert [name for name in "abcde" if name in snapshots] == ["a", "c", "d", "e"]
-    assert len(snapshots) == 4
-
-
-def test_going_back_and_forth_between_two_objects_needs_no_new_snapshot() -> None:
-    snapshots = filled("ab")
-    assert [snapshots.get(name) for name in "abab"] == ["A", "B", "A", "B"]
-
-
-def test_a_new_snapshot_of_the_same_object_replaces_the_old_one() -> None:
-    snapshots = filled("a")
-    snapshots.put("a", "newer")
-    assert (snapshots.get("a"), len(snapshots)) == ("newer", 1)
-
-
-def test_snapshots_with_outdated_content_are_dropped() -> None:
-    snapshots = filled("abc")
-    assert snapshots.drop(lambda snapshot: snapshot in "AC") == 2
-    assert [name for name in "abc" if name in snapshots] == ["b"]
-
-
-def test_no_room_at_all_is_refused() -> None:
-    with pytest.raises(InvalidArgument):
-        SnapshotLru(0)
