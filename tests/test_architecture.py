@@ -131,7 +131,6 @@ def test_rooms_of_experiments_import_only_rooms_before_them() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    # Figures and their pictures still do: the filter goes with the last of these pairs.
     assert cycle(imports()) == []
 
 

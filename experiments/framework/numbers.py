@@ -30,8 +30,8 @@ def nested(
     }
 
 
-def numbers(rows: Iterable[StoredRow], column: str) -> list[float]:
-    """The values of a column."""
+def values(rows: Iterable[StoredRow], column: str) -> list[float]:
+    """The numbers in a column."""
     return [float(row[column]) for row in rows]
 
 

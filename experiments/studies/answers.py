@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from nearsight.experiments.framework import numbers
 from nearsight.experiments.framework.experiment import Row, StoredRow
-from nearsight.experiments.framework.numbers import median_and_range, numbers, share
 from nearsight.experiments.rig.rows import RequestRow
 
 TIERS = ("device", "edge", "cloud")
@@ -26,7 +26,7 @@ def answer_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     named = [row for row in rows if row["answered"]]
     correct = sum(row["answered"] == row["expected"] for row in relevant)
     return {
-        "answered_by": {tier: share(row["answered_by"] == tier for row in rows) for tier in TIERS},
+        "answered_by": {tier: numbers.share(row["answered_by"] == tier for row in rows) for tier in TIERS},
         "recall": round(correct / max(1, len(relevant)), 4),
         "precision": round(correct / max(1, len(named)), 4),
         "wrong": len(named) - correct,
@@ -37,18 +37,18 @@ def answer_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def latencies_ms(rows: Iterable[StoredRow]) -> list[float]:
     """Latencies of the photos that were answered [ms]."""
-    return numbers((row for row in rows if row["answered_by"]), "latency_ms")
+    return numbers.values((row for row in rows if row["answered_by"]), "latency_ms")
 
 
 def median_and_tail(repetitions: Iterable[Sequence[float]]) -> dict[str, Any]:
     """``p50_ms`` and ``p95_ms`` of latencies of every repetition: median and range over the repetitions."""
     runs = list(repetitions)
     return {
-        f"p{percent}_ms": median_and_range([float(np.nanpercentile(one, percent)) for one in runs])
+        f"p{percent}_ms": numbers.median_and_range([float(np.nanpercentile(one, percent)) for one in runs])
         for percent in (50, 95)
     }
 
 
 def sent_late_ms(rows: Sequence[StoredRow]) -> float:
     """How late photos were sent, at the 99th percentile [ms]."""
-    return round(float(np.percentile(numbers(rows, "late_ms"), 99)), 2)
+    return round(float(np.percentile(numbers.values(rows, "late_ms"), 99)), 2)

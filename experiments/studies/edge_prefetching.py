@@ -21,14 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import (
-    Picture,
-    caption,
-    middles,
-    new_picture,
-    stacked_bars,
-    whole_numbers,
-)
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -38,13 +31,6 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
-)
-from nearsight.experiments.framework.numbers import (
-    grouped,
-    mean_and_spread,
-    mean_in_words,
-    nested,
-    share,
 )
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.rig.session import Played, Tiers
@@ -154,7 +140,7 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``backends.<backend>.<configuration>``; latencies: mean and spread over the repetitions."""
-        return {"backends": nested(rows, ("backend", "tiers"), _configuration)}
+        return {"backends": numbers.nested(rows, ("backend", "tiers"), _configuration)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """None."""
@@ -167,11 +153,11 @@ class Figure(Experiment):
             (
                 backend,
                 configuration,
-                mean_in_words(one["mean_ms"], 1),
-                mean_in_words(one["p50_ms"], 1),
+                numbers.mean_in_words(one["mean_ms"], 1),
+                numbers.mean_in_words(one["p50_ms"], 1),
                 f"{100 * one['edge_share']:.0f} %",
                 f"{100 * one['first_photos']['edge_share']:.0f} %",
-                mean_in_words(one["first_photos"]["mean_ms"], 1),
+                numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
                 *(one["prefetched"][name] for name in _COUNTS),
                 one["requests"],
             )
@@ -182,11 +168,11 @@ class Figure(Experiment):
         first = ("first photos at the edge", "their mean ms")
         return (*columns, *first, "prefetched", "useful", "wasted", "requests"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Latency of all and of first photos, and what became of the prefetched objects."""
         found = results.metrics["backends"]
         bars = [len(configurations) for configurations in found.values()]
-        picture = new_picture(10.5, 1.6 + 0.75 * sum(bars))
+        picture = drawing.new_picture(10.5, 1.6 + 0.75 * sum(bars))
         panels = picture.subplots(
             len(found), 2, squeeze=False, sharey="row", width_ratios=[1.6, 1], height_ratios=bars
         )
@@ -196,7 +182,7 @@ class Figure(Experiment):
             latency.set_title(f"Mean latency, {BACKEND_NAMES[backend]}")
         one = next(iter(next(iter(found.values())).values()))
         runs = one["mean_ms"]["runs"]
-        caption(
+        drawing.caption(
             picture,
             f"{one['requests']} photos per edge, the same for all; "
             f"to the cloud {in_words(TABLE_6_3[NETWORK])}"
@@ -247,11 +233,11 @@ _COUNTS = ("entered", "useful", "wasted")
 
 
 def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    repetitions = list(grouped(rows, "repetition").values())
+    repetitions = list(numbers.grouped(rows, "repetition").values())
     first = [[row for row in repetition if int(row["first"])] for repetition in repetitions]
     return {
         "mean_ms": _mean_ms(repetitions),
-        "p50_ms": mean_and_spread([float(np.median(latencies_ms(one))) for one in repetitions]),
+        "p50_ms": numbers.mean_and_spread([float(np.median(latencies_ms(one))) for one in repetitions]),
         "edge_share": _edge_share(rows),
         "first_photos": {
             "requests": sum(map(len, first)),
@@ -269,11 +255,11 @@ def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _mean_ms(repetitions: Sequence[Sequence[StoredRow]]) -> dict[str, float]:
-    return mean_and_spread([float(np.mean(latencies_ms(one))) for one in repetitions])
+    return numbers.mean_and_spread([float(np.mean(latencies_ms(one))) for one in repetitions])
 
 
 def _edge_share(rows: Sequence[StoredRow]) -> float:
-    return share(row["answered_by"] == "edge" for row in rows)
+    return numbers.share(row["answered_by"] == "edge" for row in rows)
 
 
 def _draw_latency(axes: Axes, configurations: Mapping[str, Any]) -> None:
@@ -287,7 +273,7 @@ def _draw_latency(axes: Axes, configurations: Mapping[str, Any]) -> None:
             [one["first_photos"]["mean_ms"] for one in configurations.values()],
         ),
     ):
-        means, reach = middles(values)
+        means, reach = drawing.middles(values)
         axes.barh(places + offset, means, height=0.34, color=colour, label=label)
         axes.errorbar(means, places + offset, xerr=reach, fmt="none", ecolor="#555555", capsize=2)
         for place, mean, most in zip(places, means, reach[1], strict=True):
@@ -302,8 +288,8 @@ def _draw_fates(axes: Axes, configurations: Mapping[str, Any]) -> None:
     )
     kept = [max(0, one - two - three) for one, two, three in zip(entered, useful, wasted, strict=True)]
     parts = dict(zip(_FATES, (useful, wasted, kept), strict=True))
-    stacked_bars(axes, list(configurations), parts, _FATES, height=0.5, numbers="black", least=1)
+    drawing.stacked_bars(axes, list(configurations), parts, _FATES, height=0.5, numbers="black", least=1)
     most = max(map(sum, zip(*parts.values(), strict=True)))
     axes.tick_params(labelleft=False)
     axes.set(title="Prefetched objects", xlabel="objects", xlim=(0, max(1.0, 1.05 * most)))
-    whole_numbers(axes.xaxis)
+    drawing.whole_numbers(axes.xaxis)

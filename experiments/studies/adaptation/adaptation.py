@@ -17,14 +17,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
-from nearsight.experiments.framework.drawing import (
-    SEQUENCE,
-    Picture,
-    caption,
-    legend_below,
-    middles,
-    new_picture,
-)
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -35,7 +28,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread, nested, numbers
 from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.studies.adaptation.measuring import (
@@ -73,7 +65,7 @@ _MUSEUM = MuseumSettings(objects=120, photos_per_object=6, unknown_photos=100)
 _SMOKE_MUSEUM = MuseumSettings(objects=6, photos_per_object=2, unknown_photos=2)
 _ATTACKED = ("daylight", FEATURES)
 
-_COLOURS = dict(zip(WAYS, ("#9aa3ab", *SEQUENCE[:3]), strict=True))
+_COLOURS = dict(zip(WAYS, ("#9aa3ab", *drawing.SEQUENCE[:3]), strict=True))
 
 
 class Figure(Experiment):
@@ -110,7 +102,7 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per light and way: counts over all parts of the museum, and means over the parts."""
         named = [{**row, "condition": condition(row["light"], int(row["features"]))} for row in rows]
-        found = nested(named, ("condition", "way"), _measured)
+        found = numbers.nested(named, ("condition", "way"), _measured)
         return {"objects": int(rows[0]["objects"]), "held": int(rows[0]["held"]), "conditions": found}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -148,11 +140,11 @@ class Figure(Experiment):
         ]
         return ("light", "models", "recall", "right", "precision", "wrong", "lookup [ms]", "views"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Recall, precision and time, one below the other."""
         summary = results.metrics
         conditions = summary["conditions"]
-        picture = new_picture(10.0, 7.6)
+        picture = drawing.new_picture(10.0, 7.6)
         recall, precision, time = picture.subplots(3, 1, sharex=True)
         for axes, name in ((recall, "recall"), (precision, "precision"), (time, "lookup_ms")):
             _draw(axes, conditions, name)
@@ -162,8 +154,8 @@ class Figure(Experiment):
         time.set(title="Lookup on the device, extraction not included", ylabel="CPU time [ms]")
         time.set_xticks(range(len(conditions)), [name.replace(", ", ",\n") for name in conditions])
         _mark_forged(precision, list(conditions.values()))
-        caption(picture, _caption(summary))
-        legend_below(picture, recall, 4)
+        drawing.caption(picture, _caption(summary))
+        drawing.legend_below(picture, recall, 4)
         return picture
 
 
@@ -180,9 +172,9 @@ def _measured(rows: Sequence[StoredRow]) -> dict[str, Any]:
     parts = [{name: int(row[name]) for name in counts} for row in rows]
     return {
         **counts,
-        "recall": mean_and_spread([part["right"] / part["relevant"] for part in parts]),
-        "precision": mean_and_spread([_precision(part) for part in parts]),
-        "lookup_ms": mean_and_spread(numbers(rows, "lookup_ms")),
+        "recall": numbers.mean_and_spread([part["right"] / part["relevant"] for part in parts]),
+        "precision": numbers.mean_and_spread([_precision(part) for part in parts]),
+        "lookup_ms": numbers.mean_and_spread(numbers.values(rows, "lookup_ms")),
     }
 
 
@@ -202,7 +194,7 @@ def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
     for number, way in enumerate(WAYS):
         found = [ways[way][name] for ways in conditions.values()]
         places = [index + (number - (len(WAYS) - 1) / 2) * width for index in range(len(found))]
-        means, spread = middles(found)
+        means, spread = drawing.middles(found)
         if name == "lookup_ms":
             lines = {"elinewidth": 0.8, "ecolor": "#555555"}
             axes.bar(places, means, width * 0.94, yerr=spread, error_kw=lines, color=_COLOURS[way])

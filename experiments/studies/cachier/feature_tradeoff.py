@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
-from nearsight.experiments.framework.drawing import SEQUENCE, Picture, new_picture
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -32,7 +32,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped, mean_and_spread, numbers
 from nearsight.experiments.profiling.device import FEATURE_COUNTS, quick_pipeline
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
@@ -54,7 +53,7 @@ from nearsight.experiments.studies.cachier.offline_analysis import (
 from nearsight.experiments.studies.museums import dataset_of, museum_of
 from nearsight.experiments.studies.profiles import no_progress
 
-_LOOKS = dict(zip(FEATURE_COUNTS, zip(SEQUENCE, ("s", "D", "^", "o"), strict=True), strict=True))
+_LOOKS = dict(zip(FEATURE_COUNTS, zip(drawing.SEQUENCE, ("s", "D", "^", "o"), strict=True), strict=True))
 """Colour and marker of each number of features, the same in both pictures."""
 _SMOKE_FEATURE_COUNTS = (200, 800)
 _TIMED_PHOTOS = 60
@@ -124,7 +123,7 @@ class FeatureTradeoff(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per number of features: points over k, and a + b · k for f_D, recall_D and precision."""
-        groups = grouped(rows, "features")
+        groups = numbers.grouped(rows, "features")
         found = {features: _trade_off(groups[features]) for features in sorted(groups, key=int)}
         return {"objects": int(rows[0]["objects"]), "features": found}
 
@@ -152,7 +151,7 @@ def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
         point["device_ms"] = point.pop("lookup_ms")
         point["device_ms_std"] = point.pop("lookup_ms_std")
     return {
-        "extraction_ms": mean_and_spread(sorted(set(numbers(rows, "extraction_ms")))),
+        "extraction_ms": numbers.mean_and_spread(sorted(set(numbers.values(rows, "extraction_ms")))),
         "points": points,
         "device_ms": straight_line(measured, "lookup_ms"),
         "recall": straight_line(measured, "recall"),
@@ -161,7 +160,7 @@ def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 class Figure4x4(FeatureTradeoff):
-    """Latency, recall and precision on a device, for several numbers of features."""
+    """Latency, recall and precision on a device, for several numbers.values of features."""
 
     name: ClassVar[str] = "fig4.4"
     source: ClassVar[str] = "Cachier dissertation, 4.5.2"
@@ -175,7 +174,7 @@ class Figure4x4(FeatureTradeoff):
         ]
         return ("features", "k", "f_D(k) [ms]", "recall", "precision"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Latency, recall and precision over k."""
         series = [
             Series(f"{features} features", *_LOOKS[int(features)], one["points"])
@@ -226,12 +225,12 @@ class Table4x1(FeatureTradeoff):
         )
         return columns, rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Measured points, fitted lines, and the lines of the paper."""
         found = results.metrics["features"]
-        picture = new_picture(9.0, 4.2)
+        picture = drawing.new_picture(9.0, 4.2)
         times, recalls = picture.subplots(1, 2)
-        k = np.linspace(1, max(numbers(results.rows, "k")), 200)
+        k = np.linspace(1, max(numbers.values(results.rows, "k")), 200)
         most = found[max(found, key=int)]["device_ms"]
         unit, paper_unit = most["a"] + most["b"], sum(PAPER[max(PAPER)][0])
         for features, one in found.items():

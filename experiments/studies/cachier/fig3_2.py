@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
-from nearsight.experiments.framework.drawing import Picture, caption, legend_below, middles, new_picture
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -31,14 +31,6 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
-)
-from nearsight.experiments.framework.numbers import (
-    grouped,
-    median_and_range,
-    median_in_words,
-    nested,
-    numbers,
-    share,
 )
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
 from nearsight.experiments.museum.settings import MuseumSettings
@@ -175,7 +167,7 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per backend and network: every edge's latency, hit ratio and size; the best static one."""
-        return {"backends": nested(rows, ("backend", "network"), _curve)}
+        return {"backends": numbers.nested(rows, ("backend", "network"), _curve)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """The curve of LSH falls and rises; the adaptive edge is near the best static size."""
@@ -206,7 +198,7 @@ class Figure(Experiment):
                 network,
                 size,
                 one["cached"],
-                median_in_words(one["latency_ms"], 1),
+                numbers.median_in_words(one["latency_ms"], 1),
                 f"{one['hit_ratio']:.2f}",
             )
             for backend, networks in summary["backends"].items()
@@ -215,23 +207,23 @@ class Figure(Experiment):
         ]
         return ("backend", "network", "size", "cached", "latency ms (least to most)", "hits"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """The paper's network for both classifiers; below, the other networks."""
         found = results.metrics["backends"]
         networks = [network for network in found[LSH] if network != PAPER]
-        picture = new_picture(11, 7.4 if networks else 4.2)
+        picture = drawing.new_picture(11, 7.4 if networks else 4.2)
         grid = picture.add_gridspec(2 if networks else 1, 1, height_ratios=[1.25, 1] if networks else [1])
         above = picture.add_subfigure(grid[0])
         for axes, backend in zip(above.subplots(1, 2, sharey=True), BACKENDS, strict=True):
             _draw_paper(axes, found[backend][PAPER], backend)
-        caption(above, _caption(found))
+        drawing.caption(above, _caption(found))
         if networks:
             below = picture.add_subfigure(grid[1])
             panels = below.subplots(1, len(networks), squeeze=False)[0]
             for axes, network in zip(panels, networks, strict=True):
                 _draw_network(axes, found, network)
             panels[0].set_ylabel("mean latency [ms]")
-            legend_below(below, panels[0], 4)
+            drawing.legend_below(below, panels[0], 4)
         return picture
 
 
@@ -265,7 +257,7 @@ def _row(ask: Ask, answer: Answer, cached: int) -> Row:
 
 def _curve(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """One backend in one network."""
-    by_size = grouped(rows, "size")
+    by_size = numbers.grouped(rows, "size")
     edges = {size: _edge(group) for size, group in by_size.items()}
     adaptive = edges.pop(ADAPTIVE)
     static = dict(sorted(edges.items(), key=lambda item: int(item[0])))
@@ -285,19 +277,19 @@ def _edge(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """One edge over all repetitions, and the least and most of any."""
     relevant = [row for row in rows if row["expected"]]
     return {
-        "latency_ms": median_and_range(_by_repetition(rows).tolist()),
-        "plain_mean_ms": round(float(np.mean(numbers(rows, "latency_ms"))), 3),
-        "hit_ratio": share(row["answered_by"] == "edge" for row in rows),
-        "recall": share(row["answered"] == row["expected"] for row in relevant),
-        "edge_compute_ms": round(float(np.median(numbers(rows, "edge_compute_ms"))), 3),
-        "cached": round(float(np.median(numbers(rows, "cached")))),
+        "latency_ms": numbers.median_and_range(_by_repetition(rows).tolist()),
+        "plain_mean_ms": round(float(np.mean(numbers.values(rows, "latency_ms"))), 3),
+        "hit_ratio": numbers.share(row["answered_by"] == "edge" for row in rows),
+        "recall": numbers.share(row["answered"] == row["expected"] for row in relevant),
+        "edge_compute_ms": round(float(np.median(numbers.values(rows, "edge_compute_ms"))), 3),
+        "cached": round(float(np.median(numbers.values(rows, "cached")))),
         "requests": len(rows),
     }
 
 
 def _by_repetition(rows: Sequence[StoredRow]) -> NDArray[np.float64]:
     """Typical mean latency of each repetition [ms]."""
-    groups = grouped(rows, "repetition")
+    groups = numbers.grouped(rows, "repetition")
     return np.array([typical_mean_ms(groups[name]) for name in sorted(groups)])
 
 
@@ -307,7 +299,7 @@ def typical_mean_ms(rows: Sequence[StoredRow]) -> float:
     Hits and misses differ by a factor, so a median of all says nothing of the mean; but one request that met
     a busy machine should not decide between cache sizes.
     """
-    tiers = [numbers(group, "latency_ms") for group in grouped(rows, "answered_by").values()]
+    tiers = [numbers.values(group, "latency_ms") for group in numbers.grouped(rows, "answered_by").values()]
     return sum(len(values) * float(np.median(values)) for values in tiers) / len(rows)
 
 
@@ -363,12 +355,12 @@ def _draw_curve(
     axes: Axes, curve: Mapping[str, Any], colour: str, name: str, unlabelled: frozenset[int] = _FEW_TICKS
 ) -> None:
     sizes = np.array([int(size) for size in curve["static"]])
-    middle, spread = middles([one["latency_ms"] for one in curve["static"].values()], "median")
+    middle, spread = drawing.middles([one["latency_ms"] for one in curve["static"].values()], "median")
     axes.errorbar(
         sizes, middle, spread, fmt="o-", color=colour, markersize=4, capsize=2, elinewidth=1, label=name
     )
     adaptive = curve[ADAPTIVE]
-    (at,), adaptive_spread = middles([adaptive["latency_ms"]], "median")
+    (at,), adaptive_spread = drawing.middles([adaptive["latency_ms"]], "median")
     axes.axhline(at, color=colour, linewidth=1, linestyle="--", zorder=1)
     axes.errorbar(
         [adaptive["cached"]],

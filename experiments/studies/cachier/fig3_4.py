@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.experiments.framework.drawing import Picture, new_picture, plain_logarithmic
+from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Results, Table, Target
 from nearsight.experiments.studies.cachier.offline_analysis import (
     BACKENDS,
@@ -63,7 +63,7 @@ class Figure(OfflineAnalysis):
         ]
         return ("algorithm", "k", "f(k) [ms]", "recall", "precision"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Latency, recall and precision over k."""
         found = results.metrics["algorithms"]
         series = [
@@ -133,11 +133,11 @@ class FittedTable(OfflineAnalysis):
             *(f"paper, {name}" for name in sets),
         ), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Measurements of every subset, the fitted lines, and the lines of the paper."""
         rows = results.rows
         found = self.metrics(rows)
-        picture = new_picture(8.4, 4.2)
+        picture = drawing.new_picture(8.4, 4.2)
         axes = picture.subplots()
         k = np.linspace(1, found["objects"], 200)
         for place, algorithm in enumerate(one for one in BACKENDS if one in found["algorithms"]):
@@ -215,4 +215,4 @@ class Table3x2(FittedTable):
 
     def _finish(self, axes: Any) -> None:
         axes.set_yscale("log")
-        plain_logarithmic(axes.yaxis)
+        drawing.plain_logarithmic(axes.yaxis)

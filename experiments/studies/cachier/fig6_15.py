@@ -26,14 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import (
-    Picture,
-    caption,
-    legend_below,
-    new_picture,
-    plain_logarithmic,
-    whole_numbers,
-)
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -45,7 +38,6 @@ from nearsight.experiments.framework.experiment import (
     Target,
 )
 from nearsight.experiments.framework.extra import require_experiments
-from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
 from nearsight.experiments.rig.peer_group import LOOPBACK
@@ -200,7 +192,10 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``settings.<name>.<system>`` for lookups, ``presence`` for the rest."""
-        return {"presence": presence_numbers(rows), "settings": nested(rows, ("setting",), setting_numbers)}
+        return {
+            "presence": presence_numbers(rows),
+            "settings": numbers.nested(rows, ("setting",), setting_numbers),
+        }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """Presence, failed gets, and latencies over those of Kademlia."""
@@ -232,12 +227,12 @@ class Figure(Experiment):
         )
         return (*columns, *rest), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """The mean latency of each node's gets with its deviation, one panel per setting."""
         rows, settings = results.rows, results.metrics["settings"]
-        by_setting = grouped(rows, "setting")
+        by_setting = numbers.grouped(rows, "setting")
         lines = -(-len(settings) // _PANELS)
-        picture = new_picture(11.0, 3.4 * lines + 0.7)
+        picture = drawing.new_picture(11.0, 3.4 * lines + 0.7)
         panels = picture.subplots(lines, _PANELS, squeeze=False, sharey=True).ravel()
         for axes, (setting, found) in zip(panels, settings.items(), strict=False):
             _draw_setting(axes, by_setting[setting], found)
@@ -247,8 +242,8 @@ class Figure(Experiment):
             axes.set_visible(False)
         for axes in panels[::_PANELS]:
             axes.set_ylabel("latency of a get [ms]")
-        legend_below(picture, panels[0], 2)
-        caption(picture, _caption(rows[0]))
+        drawing.legend_below(picture, panels[0], 2)
+        drawing.caption(picture, _caption(rows[0]))
         return picture
 
 
@@ -346,8 +341,8 @@ def _draw_setting(axes: Axes, rows: Sequence[StoredRow], numbers: Mapping[str, A
         0.01, 0.98, "\n".join(title[1:]), transform=axes.transAxes, va="top", fontsize=7, color="#444444"
     )
     axes.set(yscale="log", xlabel="node")
-    plain_logarithmic(axes.yaxis)
-    whole_numbers(axes.xaxis)
+    drawing.plain_logarithmic(axes.yaxis)
+    drawing.whole_numbers(axes.xaxis)
 
 
 def _caption(row: StoredRow) -> str:

@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.markov import LARGEST_ORDER, MarkovModel, MarkovSettings
-from nearsight.experiments.framework.drawing import SEQUENCE, Picture, caption, middles, new_picture
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -33,7 +33,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv, sequences
 
@@ -84,7 +83,7 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``accuracy.<trace>.<prior>.order <n>.top <m>``: mean and spread over the repetitions."""
         counted = [{**row, "order": f"order {row['order']}", "top": f"top {row['top']}"} for row in rows]
-        return {"accuracy": nested(counted, ("trace", "prior", "order", "top"), _accuracy)}
+        return {"accuracy": numbers.nested(counted, ("trace", "prior", "order", "top"), _accuracy)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """The paper's findings: the first order is best, and good."""
@@ -101,18 +100,23 @@ class Figure(Experiment):
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per kind of visitors, order and prior."""
         rows = [
-            (trace, order.removeprefix("order "), prior, *(mean_in_words(one, 3) for one in tops.values()))
+            (
+                trace,
+                order.removeprefix("order "),
+                prior,
+                *(numbers.mean_in_words(one, 3) for one in tops.values()),
+            )
             for trace, priors in summary["accuracy"].items()
             for prior, orders in priors.items()
             for order, tops in orders.items()
         ]
         return ("visitors", "order", "prior", *(f"top {top}" for top in TOPS)), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Bars for the bare model, marks for the one with a prior."""
         found = results.metrics["accuracy"]
         tops = {GENERATED: (5, 8), RAW: TOPS, STEADY: TOPS}
-        picture = new_picture(1.4 + 3.2 * len(found), 4.0)
+        picture = drawing.new_picture(1.4 + 3.2 * len(found), 4.0)
         panels = picture.subplots(
             1, len(found), sharey=True, squeeze=False, width_ratios=[len(tops[one]) + 1 for one in found]
         )[0]
@@ -120,7 +124,7 @@ class Figure(Experiment):
             _draw(axes, priors, tops[trace])
             axes.set_title(_TITLES[trace])
         panels[0].set_ylabel("share of steps whose next exhibit\nis among the first m predicted")
-        caption(picture, _caption(found))
+        drawing.caption(picture, _caption(found))
         _legend(picture, panels[-1], columns=2 if len(found) == 1 else 6)
         return picture
 
@@ -207,7 +211,7 @@ def _first_order_is_best(orders: Mapping[str, Any], top: str) -> Target:
 
 
 def _accuracy(rows: Sequence[StoredRow]) -> dict[str, float]:
-    return mean_and_spread([int(row["hits"]) / int(row["steps"]) for row in rows])
+    return numbers.mean_and_spread([int(row["hits"]) / int(row["steps"]) for row in rows])
 
 
 def _caption(found: Mapping[str, Any]) -> str:
@@ -219,10 +223,10 @@ def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
     orders = range(LARGEST_ORDER + 1)
     width = 0.8 / len(tops)
     for place, top in enumerate(tops):
-        colour = SEQUENCE[TOPS.index(top)]
+        colour = drawing.SEQUENCE[TOPS.index(top)]
         x = np.array(orders) + (place - (len(tops) - 1) / 2) * width
         bare = [priors[BARE][f"order {order}"][f"top {top}"] for order in orders]
-        means, spread = middles(bare)
+        means, spread = drawing.middles(bare)
         axes.bar(x, means, 0.92 * width, color=colour, label=f"m = {top}")
         axes.errorbar(x, means, spread, fmt="none", ecolor="#8a8a8a", elinewidth=1.0, capsize=2)
         backoff = [priors[BACKOFF][f"order {order}"][f"top {top}"]["mean"] for order in orders]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from nearsight.experiments.framework import numbers
 from nearsight.experiments.framework.experiment import StoredRow
-from nearsight.experiments.framework.numbers import grouped, nested, numbers
 from nearsight.experiments.rig.peer_process import GET, OK, PUT
 from nearsight.experiments.studies.cachier.lookups import (
     BEACONS,
@@ -27,10 +27,10 @@ ALL_GETS, OVER_NETWORK = "all gets", "over the network"
 
 def mean_per_node(rows: Iterable[StoredRow]) -> dict[str, tuple[float, float, int]]:
     """Mean and deviation of the latency of each node's gets [ms], and their number, by node."""
-    groups = grouped((row for row in rows if row["kind"] == GET and row["outcome"] == OK), "node")
+    groups = numbers.grouped((row for row in rows if row["kind"] == GET and row["outcome"] == OK), "node")
     found = {}
     for node in sorted(groups):
-        values = numbers(groups[node], "ms")
+        values = numbers.values(groups[node], "ms")
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         found[node] = (float(np.mean(values)), deviation, len(values))
     return found
@@ -38,11 +38,11 @@ def mean_per_node(rows: Iterable[StoredRow]) -> dict[str, tuple[float, float, in
 
 def setting_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """Both stores in one setting, and how they compare in each repetition."""
-    systems = grouped(rows, "system")
+    systems = numbers.grouped(rows, "system")
     return {
         "title": rows[0]["title"],
         "place": sorted({row["place"] for row in rows}),
-        "access_point_late_p99_ms": max(numbers(_of(rows, CHANNEL), "late_ms"), default=0.0),
+        "access_point_late_p99_ms": max(numbers.values(_of(rows, CHANNEL), "late_ms"), default=0.0),
         "systems": {name: _system(systems.get(name, [])) for name in SYSTEMS},
         "ratios": {reading: _ratios(rows, reading) for reading in (ALL_GETS, OVER_NETWORK)},
     }
@@ -59,7 +59,7 @@ def _read(rows: Iterable[StoredRow], reading: str = ALL_GETS) -> list[StoredRow]
 def _ratios(rows: Sequence[StoredRow], reading: str) -> list[dict[str, float]]:
     """Our latencies over Kademlia's, of each repetition in which both answered some."""
     found = []
-    for one in nested(_read(rows, reading), ("repetition", "system"), _latencies).values():
+    for one in numbers.nested(_read(rows, reading), ("repetition", "system"), _latencies).values():
         if all(name in one for name in SYSTEMS):
             ours, theirs = (one[name] for name in SYSTEMS)
             found.append({name: round(ours[name] / theirs[name], 4) for name in ("p50_ms", "p99_ms")})
@@ -84,7 +84,7 @@ def _system(rows: Sequence[StoredRow]) -> dict[str, Any]:
         "puts": len(puts),
         "puts_failed": sum(row["outcome"] != OK for row in puts),
         "put": _latencies(puts),
-        "late_p99_ms": round(float(np.percentile(numbers(gets, "late_ms"), 99)), 3),
+        "late_p99_ms": round(float(np.percentile(numbers.values(gets, "late_ms"), 99)), 3),
         "traffic": {
             "put": _traffic(_of(rows, PUT_PHASE), len(puts)),
             "get": _traffic(_of(rows, GET_PHASE), len(gets)),
@@ -94,7 +94,7 @@ def _system(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def _latencies(rows: Sequence[StoredRow]) -> dict[str, float]:
     """Of what was asked, failed or not: a get that failed took its time as well."""
-    values = numbers(rows, "ms")
+    values = numbers.values(rows, "ms")
     if not values:
         return {"count": 0}
     return {
@@ -108,8 +108,8 @@ def _latencies(rows: Sequence[StoredRow]) -> dict[str, float]:
 def _traffic(phase: Sequence[StoredRow], operations: int) -> dict[str, float]:
     """Frames that all nodes sent in a phase, over its operations; beacons are among them."""
     return {
-        "packets_each": round(sum(numbers(phase, "packets")) / max(1, operations), 2),
-        "bytes_each": round(sum(numbers(phase, "bytes")) / max(1, operations), 1),
+        "packets_each": round(sum(numbers.values(phase, "packets")) / max(1, operations), 2),
+        "bytes_each": round(sum(numbers.values(phase, "bytes")) / max(1, operations), 1),
     }
 
 
@@ -121,7 +121,7 @@ def presence_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
         return {}
 
     def seconds(kind: str, of: Callable[[list[float]], float]) -> float:
-        return round(of(numbers(_of(chosen, kind), "ms")) / 1000, 3)
+        return round(of(numbers.values(_of(chosen, kind), "ms")) / 1000, 3)
 
     def bytes_s(kind: str) -> dict[str, float]:
         rates = [float(row["bytes"]) / float(row["seconds"]) for row in _of(chosen, kind)]

@@ -30,7 +30,7 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
-from nearsight.experiments.framework.drawing import Picture, caption, middles, new_picture, plain_logarithmic
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -41,7 +41,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped, median_in_words, nested, numbers, share
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import EdgeBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
@@ -160,7 +159,7 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``methods.<method>.<rate>``: medians over the repetitions, of counted photos."""
-        found = nested(rows, ("method", "rate"), _stream)
+        found = numbers.nested(rows, ("method", "rate"), _stream)
         return {
             "methods": {
                 method: {f"{float(rate):g}": one for rate, one in streams.items()}
@@ -195,8 +194,8 @@ class Figure(Experiment):
             (
                 rate,
                 method,
-                median_in_words(one["p50_ms"], 0),
-                median_in_words(one["p95_ms"], 0),
+                numbers.median_in_words(one["p50_ms"], 0),
+                numbers.median_in_words(one["p95_ms"], 0),
                 f"{100 * one['edge_share']:.0f} %",
                 one["cached"],
                 one["failed"],
@@ -209,10 +208,10 @@ class Figure(Experiment):
         columns = ("photos/s", "method", "p50 ms (least to most)", "p95 ms")
         return (*columns, "at the edge", "cached", "no answer", "photos"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Latency, and what the edge answered, over the rate."""
         methods = results.metrics["methods"]
-        picture = new_picture(10.5, 3.8)
+        picture = drawing.new_picture(10.5, 3.8)
         latency, by_edge = picture.subplots(1, 2, width_ratios=[1.4, 1])
         rates = [float(rate) for rate in methods[NONE]]
         for method, streams in methods.items():
@@ -225,11 +224,11 @@ class Figure(Experiment):
             axes.minorticks_off()
             axes.set_xlabel("photos per second")
         latency.set_yscale("log")
-        plain_logarithmic(latency.yaxis)
+        drawing.plain_logarithmic(latency.yaxis)
         latency.set(ylabel="ms", title="Latency: median, and 95th percentile dashed")
         by_edge.set(ylim=(-3, 103), ylabel="%", title="Answered by the edge")
         latency.legend(loc="upper left")
-        caption(
+        drawing.caption(
             picture,
             f"One edge with one worker and the paper's classifier; a cloud {NETWORK.rtt_ms:g} ms away",
         )
@@ -345,11 +344,11 @@ def _plan(options: RunOptions) -> Plan:
 
 def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:
     # Of all photos: those that failed count with the time until they did.
-    repetitions = grouped(rows, "repetition").values()
+    repetitions = numbers.grouped(rows, "repetition").values()
     return {
-        **median_and_tail(numbers(group, "latency_ms") for group in repetitions),
-        "edge_share": share(row["answered_by"] == "edge" for row in rows),
-        "cached": round(float(np.median(numbers(rows, "cached")))),
+        **median_and_tail(numbers.values(group, "latency_ms") for group in repetitions),
+        "edge_share": numbers.share(row["answered_by"] == "edge" for row in rows),
+        "cached": round(float(np.median(numbers.values(rows, "cached")))),
         "failed": sum(not row["answered_by"] for row in rows),
         "sent_late_p99_ms": sent_late_ms(rows),
         "requests": len(rows),
@@ -364,7 +363,7 @@ def _ratio(methods: Mapping[str, Any], method: str, rate: str, percentile: str) 
 def _draw_latency(axes: Axes, method: str, streams: Mapping[str, Any]) -> None:
     rates = [float(rate) for rate in streams]
     for percentile, line in (("p50_ms", "o-"), ("p95_ms", "^--")):
-        medians, reach = middles([one[percentile] for one in streams.values()], "median")
+        medians, reach = drawing.middles([one[percentile] for one in streams.values()], "median")
         label = _NAMES[method] if percentile == "p50_ms" else None
         axes.plot(rates, medians, line, color=_COLOURS[method], label=label, markersize=4)
         axes.vlines(rates, medians - reach[0], medians + reach[1], color=_COLOURS[method], alpha=0.4)

@@ -15,13 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.framework.drawing import (
-    Picture,
-    caption,
-    legend_below,
-    new_picture,
-    plain_logarithmic,
-)
+from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import nested
 from nearsight.experiments.profiling.measuring import (
@@ -205,8 +199,8 @@ class Series:
 
 def draw_analysis(
     series: Sequence[Series], time: str, label: str, text: str, *, logarithmic: bool
-) -> Picture:
-    """Time, recall and precision over k, with a caption.
+) -> drawing.Picture:
+    """Time, recall and precision over k, with a drawing.caption.
 
     Parameters
     ----------
@@ -219,21 +213,21 @@ def draw_analysis(
     logarithmic : bool
         Of the time: where times differ by orders of magnitude.
     """
-    picture = new_picture(10.5, 3.9)
+    picture = drawing.new_picture(10.5, 3.9)
     latency, recall, precision = picture.subplots(1, 3)
     for axes, quantity in ((latency, time), (recall, "recall"), (precision, "precision")):
         _draw(axes, series, quantity)
     latency.set(title="Time to recognise", ylabel=label)
     if logarithmic:
         latency.set_yscale("log")
-        plain_logarithmic(latency.yaxis)
+        drawing.plain_logarithmic(latency.yaxis)
     else:
         latency.set_ylim(0, None)
     for axes, quantity in ((recall, "recall"), (precision, "precision")):
         lowest = min(point[quantity] for one in series for point in one.points)
         axes.set(title=quantity.capitalize(), ylim=(min(_LOWEST, lowest - 0.05), 1.02))
-    caption(picture, text)
-    legend_below(picture, latency, 4)
+    drawing.caption(picture, text)
+    drawing.legend_below(picture, latency, 4)
     return picture
 
 

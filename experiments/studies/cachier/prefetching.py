@@ -19,15 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import (
-    TIER_COLOURS,
-    Picture,
-    caption,
-    distribution,
-    latency_distributions,
-    new_picture,
-    stacked_bars,
-)
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -38,7 +30,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.session import Tiers
@@ -190,7 +181,7 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``traces.<trace>.<configuration>``: medians over the repetitions."""
-        return {"traces": nested(rows, ("trace", "tiers"), _configuration)}
+        return {"traces": numbers.nested(rows, ("trace", "tiers"), _configuration)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """Prefetching against only-cloud, and adaptive against fixed extraction."""
@@ -217,18 +208,18 @@ class Figure(Experiment):
         columns = ("visitors", "configuration", "p50 ms", "p95 ms", *TIERS)
         return (*columns, "recall", "precision", "requests"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Latencies and who answered, a row of panels per kind of visitors."""
         found = results.metrics["traces"]
-        latencies = nested(results.rows, ("trace", "tiers"), latencies_ms)
-        picture = new_picture(10.5, 0.6 + 3.6 * len(found))
+        latencies = numbers.nested(results.rows, ("trace", "tiers"), latencies_ms)
+        picture = drawing.new_picture(10.5, 0.6 + 3.6 * len(found))
         panels = picture.subplots(len(found), 2, squeeze=False, sharex="col", width_ratios=[1.25, 1])
         for (times, tiers), (trace, one) in zip(panels, found.items(), strict=True):
             _draw_latencies(times, latencies[trace], one)
             times.set_title(f"Latency, {trace} visitors, {one[ONLY_CLOUD]['requests']} photos")
             _draw_tiers(tiers, one)
             tiers.set_title(f"Answered by, {trace} visitors")
-        caption(
+        drawing.caption(
             picture,
             "One photo per second and device, the same photos for all configurations; "
             f"to the cloud {in_words(TABLE_6_3[NETWORK])}",
@@ -256,7 +247,7 @@ def _visits(trace: str, plan: Plan, options: RunOptions, rng: np.random.Generato
 
 def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
     return {
-        **median_and_tail(map(latencies_ms, grouped(rows, "repetition").values())),
+        **median_and_tail(map(latencies_ms, numbers.grouped(rows, "repetition").values())),
         **answer_numbers(rows),
         "sent_late_p99_ms": sent_late_ms(rows),
         "sent_bytes": sum(int(row["sent_bytes"]) for row in rows),
@@ -287,17 +278,19 @@ def _draw_latencies(axes: Axes, latencies: Mapping[str, Sequence[float]], found:
     for name in CONFIGURATIONS:
         p50 = found[name]["p50_ms"]["median"]
         label = f"{_NAMES[name]}: p50 {p50:.1f} ms".replace("\n", " ")
-        distribution(axes, latencies[name], color=_COLOURS[name], linewidth=1.8, label=label)
+        drawing.distribution(axes, latencies[name], color=_COLOURS[name], linewidth=1.8, label=label)
         axes.plot([p50], [0.5], "o", color=_COLOURS[name], markersize=5)
     axes.tick_params(labelbottom=True)
-    latency_distributions(axes)
+    drawing.latency_distributions(axes)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)
 
 
 def _draw_tiers(axes: Axes, found: Mapping[str, Any]) -> None:
     shares = {tier: [100 * found[name]["answered_by"][tier] for name in CONFIGURATIONS] for tier in TIERS}
     names = [_NAMES[name] for name in CONFIGURATIONS]
-    stacked_bars(axes, names, shares, TIER_COLOURS, height=0.6, numbers="white", least=_LEAST_LABEL)
+    drawing.stacked_bars(
+        axes, names, shares, drawing.TIER_COLOURS, height=0.6, numbers="white", least=_LEAST_LABEL
+    )
     for place, name in enumerate(CONFIGURATIONS):
         one = found[name]
         text = f"recall {one['recall']:.3f}\nprecision {one['precision']:.3f}"

@@ -30,7 +30,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nearsight.common.object_cache.profile import CacheProfile, default_profile
-from nearsight.experiments.framework.drawing import Picture, caption, legend_below, middles, new_picture
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -41,7 +41,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, numbers
 from nearsight.experiments.studies.crowd.edge import (
     CrowdEdge,
     EdgeCosts,
@@ -123,7 +122,7 @@ class Figure(Experiment):
         """
         found = {
             profile: {f"{float(stay_h):g} h": estimates for stay_h, estimates in stays.items()}
-            for profile, stays in nested(rows, ("profile", "stay_h", "estimate"), _regained).items()
+            for profile, stays in numbers.nested(rows, ("profile", "stay_h", "estimate"), _regained).items()
         }
         for stays in found.values():
             for estimates in stays.values():
@@ -183,12 +182,12 @@ class Figure(Experiment):
             "beyond the oracle",
         ), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Hit ratio over requests, and the requests that it takes."""
         rows = results.rows
         stays = sorted({float(row["stay_h"]) for row in rows})
         shown = MAIN_STAY_H if MAIN_STAY_H in stays else stays[0]
-        picture = new_picture(10.0, 9.0)
+        picture = drawing.new_picture(10.0, 9.0)
         panels = picture.subplots(3, 2, width_ratios=[1.7, 1])
         for (course, effort), profile in zip(panels, (PAPER, BOUNDED, OURS), strict=True):
             mine = [row for row in rows if row["profile"] == profile and float(row["stay_h"]) == shown]
@@ -201,18 +200,18 @@ class Figure(Experiment):
         text = (
             f"means of {runs} runs, with the least and the most; hollow: not regained when the requests ended"
         )
-        caption(picture, text)
-        legend_below(picture, panels[0][0], 3)
+        drawing.caption(picture, text)
+        drawing.legend_below(picture, panels[0][0], 3)
         return picture
 
 
 def _regained(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """One estimate after one stay; the last row of a repetition has seen all of its requests."""
-    last = [repetition[-1] for repetition in grouped(rows, "repetition").values()]
+    last = [repetition[-1] for repetition in numbers.grouped(rows, "repetition").values()]
     return {
-        "requests": mean_and_spread(numbers(last, "regained")),
-        "floor": mean_and_spread(numbers(last, "floor")),
-        "before": mean_and_spread(numbers(last, "hit_ratio_before")),
+        "requests": numbers.mean_and_spread(numbers.values(last, "regained")),
+        "floor": numbers.mean_and_spread(numbers.values(last, "floor")),
+        "before": numbers.mean_and_spread(numbers.values(last, "hit_ratio_before")),
         "never": sum(row["regained"] == row["requests"] for row in last),
     }
 
@@ -276,14 +275,17 @@ def watch(
 
 
 def _draw_course(axes: Axes, rows: Sequence[StoredRow], floor: float) -> None:
-    steady = float(np.mean(numbers(rows, "hit_ratio_before")))
+    steady = float(np.mean(numbers.values(rows, "hit_ratio_before")))
     for estimate, colour in _COLOURS.items():
-        mine = grouped((row for row in rows if row["estimate"] == estimate), "repetition")
+        mine = numbers.grouped((row for row in rows if row["estimate"] == estimate), "repetition")
         runs = [mine[name] for name in sorted(mine)]
         longest = min(int(run[-1]["requests"]) for run in runs)
         grid = np.unique(np.geomspace(1, longest, 200).astype(int))
         values = np.array(
-            [np.interp(grid, numbers(run, "requests"), numbers(run, "hit_ratio")) for run in runs]
+            [
+                np.interp(grid, numbers.values(run, "requests"), numbers.values(run, "hit_ratio"))
+                for run in runs
+            ]
         )
         axes.plot(grid, values.mean(axis=0), color=colour, linewidth=2, label=estimate)
         axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
@@ -299,7 +301,7 @@ def _draw_effort(axes: Axes, stays: Mapping[str, Any]) -> None:
     hours = [float(stay.removesuffix(" h")) for stay in stays]
     for estimate, colour in _COLOURS.items():
         mine = [estimates[estimate] for estimates in stays.values()]
-        means, reach = middles([one["requests"] for one in mine])
+        means, reach = drawing.middles([one["requests"] for one in mine])
         axes.errorbar(hours, means, reach, color=colour, linewidth=1.5, elinewidth=0.8, capsize=2)
         for at_h, one in zip(hours, mine, strict=True):
             inside = "white" if one["never"] else colour

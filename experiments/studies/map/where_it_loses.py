@@ -22,7 +22,7 @@ from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.logging import configure_logging
-from nearsight.experiments.framework.drawing import Picture, new_picture
+from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -152,7 +152,7 @@ class Figure(Experiment):
         columns = ("full system", "metric", "lost", "level", "won", "at the worst point", "largest region")
         return columns, rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """A tile per operating point, coloured by what the full system loses or gains there.
 
         Small maps side by side: a row per metric, a column per pair of machines. In each, visitors grow to
@@ -165,7 +165,7 @@ class Figure(Experiment):
         machines = [name for name in MACHINES if name in played]
         sentences = _sentences(found["systems"][ADAPTIVE])
         text_height = _LINE_HEIGHT * len(sentences) + 0.25
-        picture = new_picture(12.0, _MAPS_HEIGHT + text_height)
+        picture = drawing.new_picture(12.0, _MAPS_HEIGHT + text_height)
         parts: Any = picture.subfigures(2, 1, height_ratios=[_MAPS_HEIGHT, text_height])
         maps, words = parts
         panels = maps.subplots(len(SHOWN), len(machines), squeeze=False, sharey=True, sharex="col")

@@ -20,7 +20,6 @@ import numpy as np
 from nearsight.common.errors import Unavailable
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.framework.experiment import Row, StoredRow
-from nearsight.experiments.framework.numbers import numbers
 from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup, ask_all
 from nearsight.experiments.rig.peer_process import MISSING, WRONG
 
@@ -223,12 +222,12 @@ def endurance_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """What was lost, and how long it took to notice a death and to make up for it."""
 
     def values(kind: str) -> list[float]:
-        return numbers((row for row in rows if row["kind"] == kind), "value")
+        return values((row for row in rows if row["kind"] == kind), "value")
 
     def seconds(kind: str) -> dict[str, float]:
         return {"median": round(float(np.median(values(kind))), 3), "most": max(values(kind))}
 
-    left = numbers(rows, "left")
+    left = values(rows, "left")
     return {
         "place": rows[0]["place"],
         "nodes": int(max(left)),

@@ -13,13 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import (
-    Picture,
-    distribution,
-    latency_distributions,
-    new_picture,
-    whole_numbers,
-)
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -30,7 +24,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.peers.endurance import (
@@ -138,10 +131,10 @@ class Figure(Experiment):
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios``: of each repetition by itself."""
-        parts = grouped(rows, "part")
+        parts = numbers.grouped(rows, "part")
         return {
             "nothing_lost": endurance_numbers(parts[ENDURANCE]),
-            "prefetching": nested(parts[PREFETCHING], ("devices",), sharing_numbers),
+            "prefetching": numbers.nested(parts[PREFETCHING], ("devices",), sharing_numbers),
             "ratios": latency_ratios(parts[PREFETCHING]),
         }
 
@@ -194,10 +187,10 @@ class Figure(Experiment):
         columns = ("devices", "from edge MB", "lists MB", "from peers MB", "wasted MB", "p50 ms", "p95 ms")
         return (*columns, *TIERS, "recall", "wrong", "requests"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """Deaths, traffic and latency."""
-        parts, found = grouped(results.rows, "part"), results.metrics
-        picture = new_picture(12.0, 3.9)
+        parts, found = numbers.grouped(results.rows, "part"), results.metrics
+        picture = drawing.new_picture(12.0, 3.9)
         deaths, traffic, latency = picture.subplots(1, 3, width_ratios=[1.5, 0.8, 1.2])
         _draw_deaths(deaths, parts[ENDURANCE], found["nothing_lost"])
         _draw_traffic(traffic, found["prefetching"])
@@ -235,7 +228,7 @@ def _draw_deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]
     axes.set_title(f"{found['deaths']} of {found['nodes']} devices die one after another", fontsize=9)
     verdict = f"keys that cannot be read: {found['unreadable']}, counters off by {found['miscounted']}"
     axes.set(xlabel=f"death\n{verdict}", ylabel="time after the death [s]")
-    whole_numbers(axes.xaxis)
+    drawing.whole_numbers(axes.xaxis)
     axes.margins(y=0.3)
     axes.legend(loc="upper left", fontsize=8)
 
@@ -256,11 +249,11 @@ def _draw_traffic(axes: Axes, found: Mapping[str, Any]) -> None:
 
 
 def _draw_latency(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:
-    latencies = nested(rows, ("devices",), answered_ms)
+    latencies = numbers.nested(rows, ("devices",), answered_ms)
     for name in (ALONE, SHARING):
         one = found[name]
         label = f"{name}: p50 {one['p50_ms']:.1f}, p95 {one['p95_ms']:.0f} ms, recall {one['recall']:.3f}"
-        distribution(axes, latencies[name], color=_COLOURS[name], label=label)
-    latency_distributions(axes)
+        drawing.distribution(axes, latencies[name], color=_COLOURS[name], label=label)
+    drawing.latency_distributions(axes)
     axes.set_title("Latency of recognition", fontsize=9)
     axes.legend(loc="lower right", fontsize=8)

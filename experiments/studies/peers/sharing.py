@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from nearsight.experiments.framework import numbers
 from nearsight.experiments.framework.experiment import Row, RunOptions, StoredRow
-from nearsight.experiments.framework.numbers import nested, numbers
 from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.session import Played, Tiers
@@ -40,7 +40,7 @@ class CooperativePrefetching:
     Parameters
     ----------
     name : str
-        Of the experiment: its random numbers, and where logs go.
+        Of the experiment: its random numbers.values, and where logs go.
     """
 
     def __init__(self, name: str) -> None:
@@ -105,7 +105,7 @@ def sharing_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     latencies = answered_ms(photos)
 
     def total(kind: str) -> int:
-        return int(sum(numbers((row for row in rows if row["kind"] == kind), "value")))
+        return int(sum(numbers.values((row for row in rows if row["kind"] == kind), "value")))
 
     return {
         "edge_model_bytes": total(EDGE_BYTES),
@@ -123,12 +123,12 @@ def sharing_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def answered_ms(rows: Sequence[StoredRow]) -> list[float]:
     """Latencies of the photos that were answered [ms]."""
-    return numbers((row for row in rows if row["kind"] == PHOTO and row["answered_by"]), "value")
+    return numbers.values((row for row in rows if row["kind"] == PHOTO and row["answered_by"]), "value")
 
 
 def latency_ratios(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
     """Latency of those who share over that of those who do not, of each crowd."""
-    crowds = nested(rows, ("repetition", "devices"), answered_ms).values()
+    crowds = numbers.nested(rows, ("repetition", "devices"), answered_ms).values()
     pairs = [(one[SHARING], one[ALONE]) for one in crowds if one.get(SHARING) and one.get(ALONE)]
     return {
         f"p{rank}": [

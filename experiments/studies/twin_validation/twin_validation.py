@@ -26,13 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.experiments.framework.drawing import (
-    Picture,
-    distribution,
-    legend_below,
-    new_picture,
-    plain_logarithmic,
-)
+from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
     Experiment,
@@ -43,7 +37,6 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped, nested
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.studies.answers import answer_numbers, latencies_ms, photo_row, sent_late_ms
 from nearsight.experiments.studies.twin_validation.bench import (
@@ -106,7 +99,7 @@ class Figure(Experiment):
         ``itself`` is how far repetitions of one trace are from each other on the testbed, ``scatter`` how far
         those of the twin are; ``traces`` are the errors of each trace alone.
         """
-        return {"points": nested(rows, ("point", "tiers"), _compared)}
+        return {"points": numbers.nested(rows, ("point", "tiers"), _compared)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """Errors at the points to which nothing was fitted."""
@@ -139,16 +132,16 @@ class Figure(Experiment):
         columns = ("point", "configuration", "p50 ms", "p95 ms", "error p50", "error p95", "testbed itself")
         return (*columns, "device %", "edge %", "recall", "photos"), rows
 
-    def draw(self, results: Results) -> Picture:
+    def draw(self, results: Results) -> drawing.Picture:
         """How latencies are distributed on the testbed and in the twin, a panel per point."""
         found = results.metrics["points"]
-        latencies = nested(results.rows, ("point", "tiers", "source"), latencies_ms)
-        picture = new_picture(3.6 * len(found) + 0.6, 4.4)
+        latencies = numbers.nested(results.rows, ("point", "tiers", "source"), latencies_ms)
+        picture = drawing.new_picture(3.6 * len(found) + 0.6, 4.4)
         panels = picture.subplots(1, len(found), squeeze=False, sharey=True)[0]
         for axes, (point, one) in zip(panels, found.items(), strict=True):
             _draw_point(axes, point, one, latencies[point])
         panels[0].set_ylabel("share answered within …")
-        legend_below(picture, panels[-1], len(CONFIGURATIONS_COMPARED))
+        drawing.legend_below(picture, panels[-1], len(CONFIGURATIONS_COMPARED))
         return picture
 
 
@@ -163,7 +156,7 @@ def _rows(point: str, source: str, one: Played) -> list[Row]:
 
 def _compared(rows: Sequence[StoredRow]) -> dict[str, Any]:
     """One configuration at one point."""
-    sources = grouped(rows, "source")
+    sources = numbers.grouped(rows, "source")
     both = {source: _numbers(sources[source]) for source in (TESTBED, TWIN)}
     return {
         **both,
@@ -198,7 +191,7 @@ def _errors(both: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 def _errors_of_traces(testbed: Sequence[StoredRow], twin: Sequence[StoredRow]) -> dict[str, list[float]]:
     """Errors of each trace by itself, in the order of the traces."""
-    real, simulated = grouped(testbed, "trace"), grouped(twin, "trace")
+    real, simulated = numbers.grouped(testbed, "trace"), numbers.grouped(twin, "trace")
     errors = [
         _errors({TESTBED: _numbers(rows), TWIN: _numbers(simulated[trace])})
         for trace, rows in real.items()
@@ -212,8 +205,8 @@ def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
 
     Latencies: the largest over the least, less 1; shares: the largest less the least.
     """
-    sessions = [_numbers(one) for one in grouped(rows, "repetition").values()]
-    if len(sessions) < 2 or len(grouped(rows, "trace")) > 1:
+    sessions = [_numbers(one) for one in numbers.grouped(rows, "repetition").values()]
+    if len(sessions) < 2 or len(numbers.grouped(rows, "trace")) > 1:
         return {}
     latencies = {name: [one[f"{name}_ms"] for one in sessions] for name in _LATENCIES}
     shares = {tier: [one[tier] for one in sessions] for tier in _SHARES}
@@ -225,7 +218,7 @@ def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
     """Standard deviation between repetitions of all traces, of latencies as a share of their mean."""
-    sessions = [_numbers(one) for one in grouped(rows, "repetition").values()]
+    sessions = [_numbers(one) for one in numbers.grouped(rows, "repetition").values()]
     found = {}
     for name in _LATENCIES:
         values = [one[f"{name}_ms"] for one in sessions]
@@ -278,7 +271,7 @@ def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Map
     lines = []
     for tiers in CONFIGURATIONS_COMPARED:
         for source, style in _LINES.items():
-            distribution(
+            drawing.distribution(
                 axes,
                 latencies[tiers][source],
                 color=_COLOURS[tiers],
@@ -291,6 +284,6 @@ def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Map
     what = f"{point} (costs are fitted here)" if point == FIT else point
     axes.set_title(f"{what}\n{in_words(POINTS[point].network)}")
     axes.set(xscale="log", ylim=(0, 1.02))
-    plain_logarithmic(axes.xaxis)
+    drawing.plain_logarithmic(axes.xaxis)
     axes.tick_params(axis="x", labelrotation=60)
     axes.set_xlabel("latency [ms]\nThe twin's error of p50, p95:\n" + "\n".join(lines), fontsize=8)

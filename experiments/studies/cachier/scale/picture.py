@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nearsight.experiments.framework.drawing import (
-    Picture,
-    caption,
-    legend_below,
-    new_picture,
-    plain_logarithmic,
-)
+from nearsight.experiments.framework import drawing
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.rig.rows import LATE_MS
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, EDGE, NAMES
@@ -82,7 +76,7 @@ _CLIPPED_FROM = 4.0
 """Bars that are so many times longer than the middle one are cut off, and say how long they are."""
 
 
-def draw(found: Mapping[str, Any], shown: Sequence[str]) -> Picture:
+def draw(found: Mapping[str, Any], shown: Sequence[str]) -> drawing.Picture:
     """Draw the picture of the metrics."""
     drawn = {_DRAWN_FOR.get(metric, metric) for metric in shown}
     metrics = [metric for metric in _PANELS if metric in drawn]
@@ -90,22 +84,22 @@ def draw(found: Mapping[str, Any], shown: Sequence[str]) -> Picture:
         stack for first, stack in (("link_ms", _latency_parts), ("by_edge", draw_answers)) if first in shown
     ]
     count = len(metrics) + len(stacks)
-    picture = new_picture(5.2 * count, 4.3)
+    picture = drawing.new_picture(5.2 * count, 4.3)
     panels = picture.subplots(1, count, squeeze=False)[0]
     for axes, metric in zip(panels, metrics, strict=False):
         draw_lines(axes, found, metric)
     for axes, stack in zip(panels[len(metrics) :], stacks, strict=True):
         stack(axes, found)
-    legend_below(picture, panels[0])
+    drawing.legend_below(picture, panels[0])
     text = world_in_words(found)
     if "precision" in shown and found["on"] != TESTBED:
         text += ". The twin gives no wrong answers: its precision is 1"
-    caption(picture, text)
+    drawing.caption(picture, text)
     return picture
 
 
 def world_in_words(found: Mapping[str, Any]) -> str:
-    """Where it was measured, for a caption."""
+    """Where it was measured, for a drawing.caption."""
     if found["on"] == TESTBED:
         world = f"Testbed: real daemons, all on one machine{_quality(found.get('worst', {}))}"
     elif found.get("smoke") and found["costs"] != PAPER:
@@ -159,7 +153,7 @@ def draw_lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
     axes.set(title=title, ylabel=unit, xlabel=_AXES[found["variable"]])
     if metric in _LOGARITHMIC:
         axes.set_yscale("log")
-        plain_logarithmic(axes.yaxis)
+        drawing.plain_logarithmic(axes.yaxis)
     if metric in _PROBABILITIES:
         axes.set_ylim(-0.03, 1.05)
 
@@ -221,15 +215,15 @@ def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
     axes.legend(fontsize=7, loc="lower right")
 
 
-def draw_table(found: Mapping[str, Any]) -> Picture:
+def draw_table(found: Mapping[str, Any]) -> drawing.Picture:
     """Draw the picture of the metrics of table 6.4."""
-    picture = new_picture(4.0 * len(found["variables"]), 4.6)
+    picture = drawing.new_picture(4.0 * len(found["variables"]), 4.6)
     panels = picture.subplots(1, len(found["variables"]), squeeze=False, sharey=True)[0]
     for axes, (variable, values) in zip(panels, found["variables"].items(), strict=True):
         _panel(axes, variable, values)
     panels[0].set_ylabel("latency: median [ms]")
-    legend_below(picture, panels[0])
-    caption(picture, world_in_words(found))
+    drawing.legend_below(picture, panels[0])
+    drawing.caption(picture, world_in_words(found))
     return picture
 
 
@@ -256,7 +250,7 @@ def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
         )
     axes.set_xticks(range(len(values)), list(values), fontsize=8)
     axes.set_yscale("log")
-    plain_logarithmic(axes.yaxis)
+    drawing.plain_logarithmic(axes.yaxis)
     axes.set_title(variable)
     words = "\n".join(
         f"{NAMES[tiers]}: {EXPECTED[variable][tiers]} ({IN_WORDS[variable][tiers]})" for tiers in COLUMNS
