@@ -111,7 +111,7 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per repetition, classifier and configuration."""
-        plan = _plan(options)
+        plan = SMOKE if options.smoke else FULL
         return tuple(
             Cell(f"{number}-{backend}-{place}", {"repetition": number, "backend": backend, "part": part})
             for number in range(plan.repetitions)
@@ -123,14 +123,14 @@ class Figure(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play a session; one row per photo."""
-        number, backend = int(cell.parameters["repetition"]), str(cell.parameters["backend"])
-        plan, museum = _plan(options), TaughtMuseum(options, museum_of(options))
+        number, backend = cell.parameters["repetition"], cell.parameters["backend"]
+        plan, museum = SMOKE if options.smoke else FULL, TaughtMuseum(options, museum_of(options))
         rng = options.rng(_RANDOM, number)  # the same visitors for all configurations
         session = museum.session(
             museum.testbed(self.name), plan.walks.visits(rng), plan.following, TABLE_6_3[NETWORK], rng
         )
         settings = self._profiles.settings(museum, f"{self.name}-{backend}", backend, plan.profile)
-        names = str(cell.parameters["part"]).split(_TOGETHER)
+        names = cell.parameters["part"].split(_TOGETHER)
         played = session.play({name: _tiers(settings, name) for name in names})
         return [
             {"backend": backend, "tiers": name, "repetition": number, **row}
@@ -192,10 +192,6 @@ class Figure(Experiment):
             below = (0.5, -0.44 / bars[-1])
             axes.legend(loc="upper center", bbox_to_anchor=below, ncols=columns, fontsize=8)
         return picture
-
-
-def _plan(options: RunOptions) -> Plan:
-    return SMOKE if options.smoke else FULL
 
 
 def _tiers(edge: Mapping[str, str], configuration: str) -> Tiers:

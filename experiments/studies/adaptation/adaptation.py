@@ -90,7 +90,7 @@ class Figure(Experiment):
         if self._dataset is None:
             museum = _SMOKE_MUSEUM if options.smoke else _MUSEUM
             self._dataset = dataset_of(options, replace(museum, seed=options.seed))
-        light, features = str(cell.parameters["light"]), int(cell.parameters["features"])
+        light, features = cell.parameters["light"], cell.parameters["features"]
         settings = RecognitionSettings(query_features=features)
         photos = photographed(self._dataset, LIGHTS[light], settings, options)
         attacked = (light, features) == _ATTACKED

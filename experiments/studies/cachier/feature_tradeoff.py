@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +30,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    cells_of,
 )
 from nearsight.experiments.profiling.device import FEATURE_COUNTS, quick_pipeline
 from nearsight.experiments.profiling.measuring import (
@@ -80,14 +80,11 @@ class FeatureTradeoff(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per subset and number of features."""
         counts = _SMOKE_FEATURE_COUNTS if options.smoke else FEATURE_COUNTS
-        return tuple(
-            Cell(f"{subset:02d}-{features}", {"features": features, "subset": subset})
-            for subset, features in product(range(subsets_of(options)), counts)
-        )
+        return cells_of("{subset:02d}-{features}", subset=range(subsets_of(options)), features=counts)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One number of features on a random subset of each size; one row per size."""
-        features, subset = int(cell.parameters["features"]), int(cell.parameters["subset"])
+        features, subset = cell.parameters["features"], cell.parameters["subset"]
         settings = quick_pipeline(RecognitionSettings(), features)
         data = self._data(features, options)
         sizes = [size for size in _SIZES if size <= len(data.models)]

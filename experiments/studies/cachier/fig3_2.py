@@ -13,7 +13,7 @@ measured in one network after the other. The offline analysis that the adaptive 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,13 +31,13 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    cells_of,
 )
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
-from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
-from nearsight.experiments.studies.museums import MUSEUM, SMOKE_MUSEUM, TaughtMuseum
+from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
 from nearsight.experiments.studies.profiles import BACKEND_NAMES, LSH, OURS, EdgeProfiles, ProfileAmount
 
 BACKENDS = (LSH, OURS)
@@ -62,8 +62,6 @@ class Plan:
 
     Attributes
     ----------
-    museum : MuseumSettings
-        The catalogue and its photos.
     sizes : tuple of int
         Static caches.
     repetitions : int
@@ -81,7 +79,6 @@ class Plan:
         The offline analysis.
     """
 
-    museum: MuseumSettings
     sizes: tuple[int, ...]
     repetitions: int
     earlier: int
@@ -93,7 +90,6 @@ class Plan:
 
 
 FULL = Plan(
-    MUSEUM,
     (0, 5, 10, 20, 30, 50, 80, 120, 200, 400),
     repetitions=3,
     earlier=1600,
@@ -104,7 +100,6 @@ FULL = Plan(
     profile=ProfileAmount((1, 25, 50, 100, 200, 300, 400), subsets=2, queries=12),
 )
 SMOKE = Plan(
-    SMOKE_MUSEUM,
     (0, 3, 12),
     repetitions=1,
     earlier=40,
@@ -127,17 +122,13 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per repetition and classifier."""
-        return tuple(
-            Cell(f"{number}-{backend}", {"backend": backend, "repetition": number})
-            for number in range(_plan(options).repetitions)
-            for backend in BACKENDS
-        )
+        repetitions = range((SMOKE if options.smoke else FULL).repetitions)
+        return cells_of("{repetition}-{backend}", repetition=repetitions, backend=BACKENDS)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Start the daemons, warm them, and ask; one row per photo and edge."""
-        backend, number = str(cell.parameters["backend"]), int(cell.parameters["repetition"])
-        plan = _plan(options)
-        museum = TaughtMuseum(options, plan.museum)
+        backend, number = cell.parameters["backend"], cell.parameters["repetition"]
+        plan, museum = SMOKE if options.smoke else FULL, TaughtMuseum(options, museum_of(options))
         visitors = ZipfVisitors(museum.dataset, options.rng(self.name, "ranks"))
         settings = self._profiles.settings(museum, backend, backend, plan.profile)
         rng = options.rng(self.name, "requests", number)
@@ -146,7 +137,7 @@ class Figure(Experiment):
             CacheBench(
                 museum.testbed(self.name),
                 database=museum.database,
-                objects=plan.museum.objects,
+                objects=len(museum.photos),
                 sizes=(*map(str, plan.sizes), ADAPTIVE),
                 edge_settings=settings,
                 network=NETWORKS[plan.networks[0]],
@@ -225,11 +216,6 @@ class Figure(Experiment):
             panels[0].set_ylabel("mean latency [ms]")
             drawing.legend_below(below, panels[0], 4)
         return picture
-
-
-def _plan(options: RunOptions) -> Plan:
-    plan = SMOKE if options.smoke else FULL
-    return replace(plan, museum=replace(plan.museum, seed=options.seed))
 
 
 def _measure(bench: CacheBench, asks: Sequence[Ask]) -> list[Row]:

@@ -69,7 +69,7 @@ class Figure(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Teach and test every model; one row per order, prior and m."""
-        trace, number = str(cell.parameters["trace"]), int(cell.parameters["number"])
+        trace, number = cell.parameters["trace"], cell.parameters["number"]
         walks = _walks(trace, options, options.rng(self.name, "visitors", number))
         training, test = _split(walks, number % _FOLDS, options.rng(self.name, "split", number // _FOLDS))
         rows: list[Row] = []

@@ -40,6 +40,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    cells_of,
 )
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import EdgeBench
@@ -118,16 +119,13 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per repetition and method."""
-        return tuple(
-            Cell(f"{number}-{method}", {"repetition": number, "method": method})
-            for number in range(_plan(options).repetitions)
-            for method in METHODS
-        )
+        repetitions = range((SMOKE if options.smoke else FULL).repetitions)
+        return cells_of("{repetition}-{method}", repetition=repetitions, method=METHODS)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Send the streams, one after the other; one row per counted photo."""
-        plan = _plan(options)
-        method, number = str(cell.parameters["method"]), int(cell.parameters["repetition"])
+        plan = SMOKE if options.smoke else FULL
+        method, number = cell.parameters["method"], cell.parameters["repetition"]
         museum = TaughtMuseum(options, museum_of(options))
         photos = dict(list(museum.photos.items())[: plan.objects])
         settings = {
@@ -336,10 +334,6 @@ def _drawn(
         image = load_image(paths[int(rng.integers(len(paths)))], settings.limits)
         drawn.append((names[index], extractor.extract(image, settings.query_features)))
     return drawn
-
-
-def _plan(options: RunOptions) -> Plan:
-    return SMOKE if options.smoke else FULL
 
 
 def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow
+from nearsight.experiments.framework.experiment import Cell, Experiment, Row, RunOptions, StoredRow, cells_of
 from nearsight.experiments.framework.numbers import nested
 from nearsight.experiments.profiling.measuring import (
     PreparedData,
@@ -64,15 +64,11 @@ class OfflineAnalysis(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """Subset by subset: a machine that is busy for a while slows all algorithms alike."""
-        return tuple(
-            Cell(f"{subset:02d}-{backend}", {"backend": backend, "subset": subset})
-            for subset in range(subsets_of(options))
-            for backend in BACKENDS
-        )
+        return cells_of("{subset:02d}-{backend}", subset=range(subsets_of(options)), backend=BACKENDS)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One algorithm on a random subset of each size; one row per size."""
-        backend, subset = str(cell.parameters["backend"]), int(cell.parameters["subset"])
+        backend, subset = cell.parameters["backend"], cell.parameters["subset"]
         settings = RecognitionSettings(backend=backend)
         if self._prepared is None:
             self._prepared = prepare(dataset_of(options, museum_of(options)), settings, no_progress)

@@ -165,14 +165,14 @@ class Figure(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play a session; one row per photo."""
-        trace, number = str(cell.parameters["trace"]), int(cell.parameters["repetition"])
+        trace, number = cell.parameters["trace"], cell.parameters["repetition"]
         plan = Plan.of(options)
         museum = TaughtMuseum(options, plan.museum)
         profiles = self._profiles = self._profiles or plan.profiles(museum, self.name)
         rng = options.rng(self.name, trace, number)  # the same for all configurations
         visits = _visits(trace, plan, options, rng)
         session = museum.session(museum.testbed(self.name), visits, plan.following, TABLE_6_3[NETWORK], rng)
-        names = str(cell.parameters["configurations"]).split(TOGETHER)
+        names = cell.parameters["configurations"].split(TOGETHER)
         return [
             {"trace": trace, "tiers": name, "repetition": number, **photo_row(row)}
             for name, one in session.play({name: _tiers(name, profiles) for name in names}).items()

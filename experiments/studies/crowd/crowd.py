@@ -40,6 +40,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    cells_of,
 )
 from nearsight.experiments.studies.crowd.edge import (
     CrowdEdge,
@@ -77,14 +78,11 @@ class Figure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per length of the stay and repetition."""
         stays, seeds = (_SMOKE_STAYS_H, _SMOKE_SEEDS) if options.smoke else (_STAYS_H, _SEEDS)
-        return tuple(
-            Cell(f"stay{stay:g}h-{number}", {"stay_h": stay, "number": number})
-            for stay, number in product(stays, range(seeds))
-        )
+        return cells_of("stay{stay_h:g}h-{number}", stay_h=stays, number=range(seeds))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Move the crowd in front of every cache; one row per sample after the move."""
-        stay_h, number = float(cell.parameters["stay_h"]), int(cell.parameters["number"])
+        stay_h, number = cell.parameters["stay_h"], cell.parameters["number"]
         before, after = (
             section_requests(section, stay_h * 3600.0, options.rng(self.name, section, number, str(stay_h)))
             for section in (0, 1)

@@ -97,7 +97,7 @@ class Figure(Experiment):
             played = play_on_twin(
                 OperatingPoint.of(cell.parameters),
                 CONFIGURATIONS,
-                int(cell.parameters["run"]),
+                cell.parameters["run"],
                 replace(machines, hardware=MACHINES[name].of(machines.hardware)),
                 options.seed,
                 grid.amount,

@@ -53,26 +53,8 @@ NOT_WORSE = 1.05
 _COLOURS = {ALONE: "#c2571a", SHARING: "#1f6f8b"}
 _NOTICED, _HANDED = "#e0a33a", "#1f6f8b"
 
-FULL = EndurancePlan(
-    nodes=20,
-    survivors=2,
-    keys=10_000,
-    value_bytes=128,
-    replicas=2,
-    merges=5,
-    period_s=1.0,
-    departure_s=3.0,
-)
-SMOKE = EndurancePlan(
-    nodes=4,
-    survivors=2,
-    keys=200,
-    value_bytes=128,
-    replicas=2,
-    merges=3,
-    period_s=0.3,
-    departure_s=0.6,
-)
+FULL = EndurancePlan(nodes=20, survivors=2, keys=10_000, merges=5, period_s=1.0, departure_s=3.0)
+SMOKE = EndurancePlan(nodes=4, survivors=2, keys=200, merges=3, period_s=0.3, departure_s=0.6)
 _COLUMNS: Row = {
     "part": "",
     "devices": "",
@@ -118,15 +100,15 @@ class Figure(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Measure one of the parts."""
-        part = str(cell.parameters["part"])
+        part = cell.parameters["part"]
         if part == ENDURANCE:
             folder = options.museums.resolve().parent / "testbed" / self.name / cell.key
             plan = SMOKE if options.smoke else FULL
             with termination_as_interrupt():
                 rows = Endurance(folder, plan, options.rng(self.name, part), options.seed).run()
         else:
-            names = str(cell.parameters["configurations"]).split("+")
-            rows = self._prefetching.run(int(cell.parameters["repetition"]), options, names)
+            names = cell.parameters["configurations"].split("+")
+            rows = self._prefetching.run(cell.parameters["repetition"], options, names)
         return [{**_COLUMNS, "part": part, **row} for row in rows]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:

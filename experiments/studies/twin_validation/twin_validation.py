@@ -73,7 +73,7 @@ class Figure(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play a point on both; one row per photo."""
-        name = str(cell.parameters["point"])
+        name = cell.parameters["point"]
         bench = Bench(options)
         both = {trace: bench.sessions(name, POINTS[name], trace) for trace in bench.traces(name)}
         sessions = {trace: session for trace, (session, _) in both.items()}

@@ -25,9 +25,7 @@ from nearsight.experiments.studies.peers.endurance import (
 from nearsight.experiments.studies.peers.peers import ENDURANCE, PREFETCHING, Figure
 from nearsight.experiments.studies.peers.sharing import ALONE, EDGE_BYTES, PHOTO, SHARING
 
-TINY = EndurancePlan(
-    nodes=3, survivors=2, keys=60, value_bytes=64, replicas=2, merges=2, period_s=0.3, departure_s=0.6
-)
+TINY = EndurancePlan(nodes=3, survivors=2, keys=60, merges=2, period_s=0.3, departure_s=0.6)
 
 
 def stored(rows: Sequence[Row]) -> list[dict[str, str]]:
