@@ -8,7 +8,7 @@ others share forged views.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -32,6 +32,7 @@ from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.studies.adaptation.measuring import (
     BOTH,
+    COUNTS,
     FORGED,
     OWN,
     SHARED,
@@ -110,15 +111,14 @@ class Figure(Experiment):
         conditions = summary["conditions"]
         targets = []
         for way in (OWN, SHARED, BOTH):
-            gain = _sum_gain(conditions.values(), way, "right") / max(
+            gain = _sum_gain(conditions, way, "right") / max(
                 1, sum(ways[VOUCHED]["relevant"] for ways in conditions.values())
             )
             loss = min(_precision(ways[way]) - _precision(ways[VOUCHED]) for ways in conditions.values())
             targets.append(Target(f"{way}: recall minus that of vouched models, over 0", gain, gain > 0))
             text = f"{way}: precision minus that of vouched models, in the worst light, at least 0"
             targets.append(Target(text, loss, loss >= 0))
-        attacked = [ways for ways in conditions.values() if FORGED in ways]
-        wrong = _sum_gain(attacked, FORGED, "confused") + _sum_gain(attacked, FORGED, "noise_answered")
+        wrong = _wrong_gain(conditions, FORGED)
         targets.append(Target("wrong answers because of forged views, 0", wrong, wrong == 0))
         return tuple(targets)
 
@@ -153,7 +153,7 @@ class Figure(Experiment):
         precision.set(title="Precision", ylim=(0.88, 1.005))
         time.set(title="Lookup on the device, extraction not included", ylabel="CPU time [ms]")
         time.set_xticks(range(len(conditions)), [name.replace(", ", ",\n") for name in conditions])
-        _mark_forged(precision, list(conditions.values()))
+        _mark_forged(precision, conditions)
         drawing.caption(picture, _caption(summary))
         drawing.legend_below(picture, recall, 4)
         return picture
@@ -165,13 +165,9 @@ def condition(light: str, features: int) -> str:
 
 
 def _measured(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    counts = {
-        name: sum(int(row[name]) for row in rows)
-        for name in ("views", "relevant", "right", "confused", "noise", "noise_answered")
-    }
-    parts = [{name: int(row[name]) for name in counts} for row in rows]
+    parts = [{name: int(row[name]) for name in COUNTS} for row in rows]
     return {
-        **counts,
+        **{name: sum(part[name] for part in parts) for name in COUNTS},
         "recall": numbers.mean_and_spread([part["right"] / part["relevant"] for part in parts]),
         "precision": numbers.mean_and_spread([_precision(part) for part in parts]),
         "lookup_ms": numbers.mean_and_spread(numbers.values(rows, "lookup_ms")),
@@ -184,8 +180,14 @@ def _precision(counts: Mapping[str, Any]) -> float:
     return float(counts["right"] / answered) if answered else 1.0
 
 
-def _sum_gain(conditions: Iterable[Mapping[str, Any]], way: str, name: str) -> float:
-    return float(sum(ways[way][name] - ways[VOUCHED][name] for ways in conditions))
+def _sum_gain(conditions: Mapping[str, Any], way: str, *names: str) -> float:
+    """How much larger counts are than with vouched models, where this way was measured."""
+    measured = [ways for ways in conditions.values() if way in ways]
+    return float(sum(ways[way][name] - ways[VOUCHED][name] for ways in measured for name in names))
+
+
+def _wrong_gain(conditions: Mapping[str, Any], way: str) -> float:
+    return _sum_gain(conditions, way, "confused", "noise_answered")
 
 
 def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
@@ -204,19 +206,14 @@ def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
             )
 
 
-def _mark_forged(axes: Axes, conditions: Sequence[Mapping[str, Any]]) -> None:
+def _mark_forged(axes: Axes, conditions: Mapping[str, Any]) -> None:
     """Where precision would be if shared views were not confirmed, and forgers were about."""
-    for index, ways in enumerate(conditions):
+    text = "forged views, if they were believed blindly"
+    for index, ways in enumerate(conditions.values()):
         if TRUSTED in ways:
-            axes.plot(index, ways[TRUSTED]["precision"]["mean"], "x", color="#8b1e1e", markersize=8)
-            axes.annotate(
-                "forged views, if they were believed blindly",
-                (index, ways[TRUSTED]["precision"]["mean"]),
-                (8, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
+            at = (index, ways[TRUSTED]["precision"]["mean"])
+            axes.plot(*at, "x", color="#8b1e1e", markersize=8)
+            axes.annotate(text, at, (8, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def _caption(summary: Mapping[str, Any]) -> str:
@@ -225,11 +222,7 @@ def _caption(summary: Mapping[str, Any]) -> str:
         f"{summary['held']} of {summary['objects']} objects held, each third in turn; mean, least and "
         f"most of the thirds; the other photos are of objects not held or in no catalogue"
     )
-    attacked = next((ways for ways in conditions.values() if FORGED in ways), None)
-    if attacked is None:
+    if not any(FORGED in ways for ways in conditions.values()):
         return text
-    counts = [
-        sum(attacked[way][kind] - attacked[VOUCHED][kind] for kind in ("confused", "noise_answered"))
-        for way in (FORGED, TRUSTED)
-    ]
-    return f"{text}\nwrong answers because of forged views: {counts[0]}; {counts[1]} if believed blindly"
+    forged, blind = (_wrong_gain(conditions, way) for way in (FORGED, TRUSTED))
+    return f"{text}\nwrong answers because of forged views: {forged:g}; {blind:g} if believed blindly"

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
-from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -26,21 +27,18 @@ from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.museum.camera.lighting import Light, relit
+from nearsight.experiments.profiling.measuring import PreparedQuery
 from nearsight.experiments.studies.adaptation.forger import forged_view
 
 VOUCHED, OWN, SHARED, BOTH = "vouched models only", "own photos", "shared by others", "own and shared"
 WAYS = (VOUCHED, OWN, SHARED, BOTH)
 FORGED, TRUSTED = "forged views", "forged views, believed blindly"
+COUNTS = ("views", "relevant", "right", "confused", "noise", "noise_answered")
 PARTS = 3
 """Into which the museum is divided; one of them is held at a time."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Photo:
-    """Features of a photo, and what it shows; None: an exhibit that is in no catalogue."""
-
-    features: Features
-    object_id: str | None
+_RULES = AdaptationRules()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,13 +49,13 @@ class Photos:
     ----------
     models : mapping of str to ObjectModel
         By object id.
-    first, then : tuple of Photo
+    first, then : tuple of PreparedQuery
         Those that may teach, and those that are asked.
     """
 
     models: Mapping[str, ObjectModel]
-    first: tuple[Photo, ...]
-    then: tuple[Photo, ...]
+    first: tuple[PreparedQuery, ...]
+    then: tuple[PreparedQuery, ...]
 
 
 def photographed(
@@ -69,18 +67,17 @@ def photographed(
     """
     extractor = OrbExtractor(settings.fast_threshold)
     models = {one.object_id: one for one in train_all(dataset.references, settings)}
-    first: list[Photo] = []
-    then: list[Photo] = []
-    counts: dict[str, int] = {}
+    first: list[PreparedQuery] = []
+    then: list[PreparedQuery] = []
+    counts: Counter[str] = Counter()
     of_object = {name: sum(query.object_id == name for query in dataset.queries) for name in models}
     for query in sorted(dataset.queries, key=lambda one: one.path.name):
         jpeg = relit(query.path.read_bytes(), light, options.rng("sensor", query.path.name))
         features = extractor.extract(load_image(jpeg, settings.limits), settings.query_features)
-        photo = Photo(features, query.object_id)
         name = query.object_id or ""
-        counts[name] = counts.get(name, 0) + 1
+        counts[name] += 1
         teaches = bool(name) and counts[name] <= of_object[name] // 2
-        (first if teaches else then).append(photo)
+        (first if teaches else then).append(PreparedQuery(features, query.object_id))
     return Photos(models, tuple(first), tuple(then))
 
 
@@ -106,24 +103,23 @@ def _looks(
     options: RunOptions,
 ) -> dict[str, SecondLook]:
     """What devices look with that learned from the first photos, by who took them."""
-    rules = AdaptationRules()
     models = {model.object_id: model for model in held}
     taught: dict[str, list[AdaptedView]] = {name: [] for name in models}
     for photo in photos.first:
         found = vouched.recognize(photo.features).found if photo.object_id in models else None
         if found is not None:
-            view = learn(photo.features, found, models[found.object_id], rules)
+            view = learn(photo.features, found, models[found.object_id], _RULES)
             if view is not None:
                 taught[found.object_id].append(view)
     looks = {}
     for way, mine in ((OWN, slice(None)), (SHARED, slice(0)), (BOTH, slice(1))):
-        kept = AdaptedViews(rules, random.Random(options.seed))
+        kept = AdaptedViews(_RULES, random.Random(options.seed))
         for name, views in taught.items():
             own, others = views[mine], views[len(views[mine]) :]
             for view in own:
                 kept.add_own(view, models[name])
             kept.take_shared([view_to_bytes(view) for view in others], models[name])
-        looks[way] = _look(held, kept, settings, rules)
+        looks[way] = _look(held, kept, settings)
     return looks
 
 
@@ -131,79 +127,58 @@ def _forged_looks(
     photos: Photos, held: Sequence[ObjectModel], settings: RecognitionSettings, options: RunOptions
 ) -> dict[str, SecondLook]:
     """Every held object has a shared view that was forged to answer photos of one that is not held."""
-    rules = AdaptationRules()
     rng = options.rng("forger", held[0].object_id)
     names = {model.object_id for model in held}
     others = [model for model in photos.models.values() if model.object_id not in names]
-    kept = AdaptedViews(rules, random.Random(options.seed))
+    kept = AdaptedViews(_RULES, random.Random(options.seed))
     for model in held:
         victim = others[int(rng.integers(len(others)))]
-        kept.take_shared([view_to_bytes(forged_view(model, victim, rules, rng))], model)
-    blind = replace(rules, max_log10_false_alarms=float("inf"))
-    return {FORGED: _look(held, kept, settings, rules), TRUSTED: _look(held, kept, settings, blind)}
+        kept.take_shared([view_to_bytes(forged_view(model, victim, _RULES, rng))], model)
+    blind = replace(_RULES, max_log10_false_alarms=float("inf"))
+    return {FORGED: _look(held, kept, settings), TRUSTED: _look(held, kept, settings, blind)}
 
 
 def _look(
-    held: Sequence[ObjectModel], kept: AdaptedViews, settings: RecognitionSettings, rules: AdaptationRules
+    held: Sequence[ObjectModel],
+    kept: AdaptedViews,
+    settings: RecognitionSettings,
+    rules: AdaptationRules = _RULES,
 ) -> SecondLook:
     own = {model.object_id: kept.own(model) for model in held}
     shared = {model.object_id: kept.shared(model) for model in held}
     return SecondLook(held, own, shared, settings, rules)
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Answers of one way."""
-
-    views: int = 0
-    relevant: int = 0
-    right: int = 0
-    confused: int = 0
-    noise: int = 0
-    noise_answered: int = 0
-    relevant_ms: float = 0.0
-    noise_ms: float = 0.0
-
-    def count(self, photo: Photo, held: bool, found: RecognizedObject | None, spent_ms: float) -> None:
-        if held:
-            self.relevant += 1
-            self.relevant_ms += spent_ms
-            self.right += found is not None and found.object_id == photo.object_id
-            self.confused += found is not None and found.object_id != photo.object_id
-        else:
-            self.noise += 1
-            self.noise_ms += spent_ms
-            self.noise_answered += found is not None
-
-    def row(self) -> Row:
-        """Times are means, photos of held objects and others having half of the weight each."""
-        lookup_ms = (self.relevant_ms / self.relevant + self.noise_ms / self.noise) / 2
-        return {
-            "views": self.views,
-            "relevant": self.relevant,
-            "right": self.right,
-            "confused": self.confused,
-            "noise": self.noise,
-            "noise_answered": self.noise_answered,
-            "lookup_ms": round(lookup_ms, 4),
-        }
-
-
 def _asked(
-    photos: Iterable[Photo], vouched: ObjectRecognizer, looks: Mapping[str, SecondLook]
+    photos: Iterable[PreparedQuery], vouched: ObjectRecognizer, looks: Mapping[str, SecondLook]
 ) -> dict[str, Row]:
     """Every photo is asked once in each way; what the vouched models answer is the same in all."""
-    tallies = {VOUCHED: _Tally(), **{way: _Tally(views=look.views) for way, look in looks.items()}}
+    tallies: dict[str, Counter[str]] = {way: Counter() for way in (VOUCHED, *looks)}
+    times_ms: dict[tuple[str, bool], float] = defaultdict(float)
     for photo in photos:
         held = photo.object_id in vouched.object_ids
         first, first_ms = _timed(lambda: vouched.recognize(photo.features).found)  # noqa: B023  called at once
-        tallies[VOUCHED].count(photo, held, first, first_ms)
-        for way, look in looks.items():
+        for way, tally in tallies.items():
             found, spent_ms = first, 0.0
-            if first is None:
-                found, spent_ms = _timed(lambda: look.recognize(photo.features))  # noqa: B023  called at once
-            tallies[way].count(photo, held, found, first_ms + spent_ms)
-    return {way: tally.row() for way, tally in tallies.items()}
+            if first is None and way != VOUCHED:
+                found, spent_ms = _timed(lambda: looks[way].recognize(photo.features))  # noqa: B023
+            right = found is not None and found.object_id == photo.object_id
+            tally["relevant" if held else "noise"] += 1
+            tally["right"] += held and right
+            tally["confused"] += held and found is not None and not right
+            tally["noise_answered"] += not held and found is not None
+            times_ms[way, held] += first_ms + spent_ms
+    return {
+        way: {
+            "views": looks[way].views if way in looks else 0,
+            **{name: tally[name] for name in COUNTS[1:]},
+            # Photos of held objects and others have half of the weight each.
+            "lookup_ms": round(
+                (times_ms[way, True] / tally["relevant"] + times_ms[way, False] / tally["noise"]) / 2, 4
+            ),
+        }
+        for way, tally in tallies.items()
+    }
 
 
 def _timed(ask: Callable[[], RecognizedObject | None]) -> tuple[RecognizedObject | None, float]:
