@@ -168,7 +168,7 @@ class Outgoing(PendingCall):
             expected = remote.request_class.DESCRIPTOR.full_name
             raise InvalidArgument(f"{remote.full_name} takes {expected}, not {type(request).__name__}")
         message = request.SerializeToString()
-        self._blobs = [as_blob(blob) for blob in names.get("blobs", ())]
+        self._blobs = list(map(as_blob, names.get("blobs", ())))
         size_bytes = len(message) + size_of(self._blobs)
         if size_bytes > limit_bytes:
             raise InvalidArgument(

@@ -285,7 +285,9 @@ class Channel:
             changes = self._transport.changes()
             answers = self._receive_answers()
             now_s = self._clock.monotonic()
-            ended = [fail for change in changes for fail in self._on_change(change, now_s)]
+            ended: list[_Ended] = []
+            for change in changes:
+                ended += self._on_change(change, now_s)
             ended += self._perform(self._pending.tick(now_s), now_s)
             if self._caller_receives and (changes or answers or ended):
                 self._transport.wake_driver()

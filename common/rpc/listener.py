@@ -11,7 +11,7 @@ import contextlib
 import errno
 import socket as sockets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import zmq
@@ -93,7 +93,7 @@ class Listener:
         """The descriptors to poll for `admit` and `receive`; all edge-triggered."""
         return [int(self._socket.getsockopt(zmq.FD)), *self._admission_filenos]
 
-    def admit(self, ready: Sequence[int]) -> None:
+    def admit(self, ready: Collection[int]) -> None:
         """Let clients in, or not, and log those that failed to connect."""
         if not self._admission_filenos.isdisjoint(ready):
             with self._admission_lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
@@ -244,7 +244,7 @@ class RpcServer:
         if pool is not None:
             pool.signal()
 
-    def _look(self, ready: Sequence[int]) -> None:
+    def _look(self, ready: Collection[int]) -> None:
         """Receive what has arrived; threads of the pool do."""
         listener = self._listener
         if listener is None:
@@ -358,7 +358,7 @@ class RpcServer:
             if now_s >= call.context.deadline.at_s:
                 raise _too_late(call)
             message = result.SerializeToString()
-            blobs = [as_blob(blob) for blob in call.context.response_blobs]
+            blobs = list(map(as_blob, call.context.response_blobs))
             sent_bytes = len(message) + size_of(blobs)
             if sent_bytes > self._settings.max_message_bytes:
                 raise _too_large("response", sent_bytes, self._settings.max_message_bytes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nearsight.common.clock import Clock
@@ -113,7 +113,7 @@ class WorkerPool:
         return len(self._queue)
 
     def start(
-        self, filenos: Sequence[int] = (), look: Callable[[Sequence[int]], None] = lambda _: None
+        self, filenos: Sequence[int] = (), look: Callable[[Collection[int]], None] = lambda _: None
     ) -> None:
         """Start the threads.
 
@@ -171,7 +171,7 @@ class WorkerPool:
             self._work.close()
             self._end.close()
 
-    def _loop(self, filenos: Sequence[int], look: Callable[[Sequence[int]], None]) -> None:
+    def _loop(self, filenos: Sequence[int], look: Callable[[Collection[int]], None]) -> None:
         poller = _poller([*filenos, self._work.fileno()], [self._end.fileno()])
         work, served = self._work.fileno(), False
         while not self._ended:
@@ -181,7 +181,7 @@ class WorkerPool:
                 if call is not None:
                     self._run(call)
                     continue
-                ready = [fileno for fileno, _ in poller.poll()]
+                ready = dict(poller.poll())
                 if work in ready:
                     self._work.clear()
                 look(ready)

@@ -38,7 +38,8 @@ def test_waiting_calls_and_futures_of_many_threads_mix(listen: str) -> None:
             name = str(number)
             if number % 3 == 0:
                 return bool(stub.echo.future(text(name), timeout_s=30).result(30).message.text == name)
-            return bool(stub.echo(text(name), timeout_s=30, blobs=[b"b" * number]).message.text == name)
+            reply = stub.echo(text(name), timeout_s=30, blobs=[b"b" * number])
+            return bool(reply.message.text == name and len(reply.blobs[0]) == number)
 
         assert all(pool.map(ask, range(400)))
 
@@ -170,15 +171,8 @@ def test_a_channel_to_no_address_is_refused_at_once(endpoint: str) -> None:
         Channel(endpoint, client_id="test")
 
 
-class FaultyTransport(InProcessTransport):
-    """An in-process transport whose connection a test can break."""
-
-    def break_connection(self) -> None:
-        self.interrupt()
-
-
-def faulty(server: Any, **settings: Any) -> tuple[Channel, FaultyTransport]:
-    transport = FaultyTransport(server)
+def faulty(server: Any, **settings: Any) -> tuple[Channel, InProcessTransport]:
+    transport = InProcessTransport(server)
     return Channel(
         INPROC, client_id="test", transport=transport, settings=ChannelSettings(**settings)
     ), transport
@@ -192,7 +186,7 @@ def test_an_idempotent_call_survives_a_connection_that_breaks_in_mid_request() -
         with channel:
             future = Stub(channel, ECHO).echo.future(text("again"), timeout_s=20)
             assert gate.entered.acquire(timeout=10)
-            transport.break_connection()
+            transport.interrupt()
             assert gate.entered.acquire(timeout=10)
             gate.open.set()
             assert future.result(10).message.text == "again"
@@ -207,7 +201,7 @@ def test_a_call_that_is_not_idempotent_is_never_sent_twice() -> None:
         with channel:
             future = Stub(channel, ECHO).echo_once.future(text("once"), timeout_s=20)
             assert gate.entered.acquire(timeout=10)
-            transport.break_connection()
+            transport.interrupt()
             with pytest.raises(Unavailable, match="went away"):
                 future.result(10)
             gate.open.set()

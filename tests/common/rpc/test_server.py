@@ -1,16 +1,14 @@
-"""What a server does with a call, whom it tells, and how it stops."""
+"""What a server does with a call, also if its handler promises the answer, and how it stops."""
 
+import copy
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.errors import (
-    DeadlineExceeded,
-    StatusCode,
-)
+from nearsight.common.errors import InternalError, Overloaded, StatusCode, Unavailable
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
@@ -39,20 +37,6 @@ def test_a_call_gets_its_own_answer_with_blobs_and_sizes() -> None:
         assert hop.tier == "test"
         assert hop.received_bytes == reply.sent_bytes > 8
         assert hop.sent_bytes == len(reply.message.SerializeToString()) + 8
-
-
-def test_many_threads_share_a_server_and_each_gets_its_own_answers() -> None:
-    with (
-        serving(ScriptedEcho(), workers=3) as server,
-        echo_stub(server) as stub,
-        ThreadPoolExecutor(8) as pool,
-    ):
-
-        def ask(number: int) -> bool:
-            reply = stub.echo(text(str(number)), timeout_s=20, blobs=[b"x" * number])
-            return bool(reply.message.text == str(number) and len(reply.blobs[0]) == number)
-
-        assert all(pool.map(ask, range(300)))
 
 
 def test_the_handler_sees_who_asks_for_what_and_how_long() -> None:
@@ -176,10 +160,69 @@ def test_a_service_without_a_handler_is_found_when_the_server_is_built() -> None
         RpcServer([ScriptedEcho(), ScriptedEcho()], tier="t", settings=ServerSettings())
 
 
-def test_client_side_deadline_holds_although_the_server_says_nothing() -> None:
+def test_a_deferred_answer_frees_its_worker() -> None:
+    promised: Future[echo_pb2.EchoResponse] = Future()
+
+    def defer(request: echo_pb2.EchoRequest, context: CallContext) -> Any:
+        return promised if request.text == "later" else give_back(request, context)
+
+    with serving(ScriptedEcho(defer), workers=1) as server, echo_stub(server) as stub:
+        later = stub.echo.future(text("later"), timeout_s=20)
+        assert stub.echo(text("now"), timeout_s=10).message.text == "now"
+        assert not later.done()
+        promised.set_result(echo_pb2.EchoResponse(text="done"))
+        assert later.result(10).message.text == "done"
+
+
+def test_a_deferred_answer_that_never_comes_ends_at_the_deadline() -> None:
+    answers = Answers()
+    late: Future[echo_pb2.EchoResponse] = Future()
+    with serving(ScriptedEcho(lambda *_: late)) as server:
+        server.submit(request_frames(time_left_s=0.05), answers, peer=1)
+        assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
+        late.set_result(echo_pb2.EchoResponse())  # too late: nobody is answered twice
+        assert len(answers.all) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(Unavailable("cloud gone"), Unavailable), (KeyError("x"), InternalError)]
+)
+def test_a_deferred_failure_reaches_the_caller(error: Exception, expected: type[Exception]) -> None:
+    promised: Future[Any] = Future()
+    promised.set_exception(copy.copy(error))
     with (
-        serving(ScriptedEcho(lambda *_: Future())) as server,
+        serving(ScriptedEcho(lambda *_: promised)) as server,
         echo_stub(server) as stub,
-        pytest.raises(DeadlineExceeded),
+        pytest.raises(expected),
     ):
-        stub.echo(text(), timeout_s=0.1)
+        stub.echo(text(), timeout_s=5)
+
+
+def test_a_cancelled_deferred_answer_is_a_bug_and_not_a_hang() -> None:
+    promised: Future[Any] = Future()
+    promised.cancel()
+    with (
+        serving(ScriptedEcho(lambda *_: promised)) as server,
+        echo_stub(server) as stub,
+        pytest.raises(InternalError),
+    ):
+        stub.echo(text(), timeout_s=5)
+
+
+def test_owed_answers_are_bounded() -> None:
+    promises: list[Future[Any]] = []
+
+    def defer(request: echo_pb2.EchoRequest, context: CallContext) -> Any:
+        promises.append(Future())
+        return promises[-1]
+
+    with serving(ScriptedEcho(defer), deferred_limit=2) as server, echo_stub(server) as stub:
+        owed = [stub.echo.future(text(), timeout_s=20) for _ in range(2)]
+        wait_until(lambda: len(promises) == 2)
+        wait_until(lambda: len(server._deferred) == 2)
+        with pytest.raises(Overloaded, match="owed"):
+            stub.echo(text(), timeout_s=20)
+        for promise in promises:
+            promise.set_result(echo_pb2.EchoResponse())
+        for future in owed:
+            future.result(10)
