@@ -29,7 +29,6 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import when_done
 from nearsight.edge.idle_prefetch import IdlePrefetch
 from nearsight.edge.markov_estimator import MarkovEstimator
@@ -77,6 +76,8 @@ class CatalogueCache:
         The catalogue as the edge knows it.
     hits, misses : int
         Requests that were answered here, and by the cloud.
+    clock : Clock
+        The time.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class CatalogueCache:
         self.listing = listing
         self._settings = settings
         self._services = services
-        self._clock = services.clock
+        self.clock = services.clock
         self._log = get_logger("cache").bind(catalogue=name)
         cache, journal = settings.cache, settings.state is not None
         self.holder = holder or SnapshotHolder(settings.recognition)
@@ -130,7 +131,7 @@ class CatalogueCache:
         # From here on only the background thread writes.
         self._decided_s = 0.0
         self._next_build_s = -math.inf
-        self._listed_s = self._clock.monotonic()
+        self._listed_s = self.clock.monotonic()
         self._listing_asked = False
         self._closed = False
 
@@ -192,12 +193,17 @@ class CatalogueCache:
         """Revision of the catalogue that the cache knows."""
         return self.listing.revision
 
+    @property
+    def query_features(self) -> int:
+        """Features of a photo that a lookup expects."""
+        return self._settings.recognition.query_features
+
     def lookup(self, features: Features) -> RecognizedObject | None:
         """Ask the cache; None is a miss."""
         snapshot = self.holder.snapshot
-        started_s = self._clock.monotonic()
+        started_s = self.clock.monotonic()
         result = snapshot.recognize(features)
-        lookup_s = self._clock.monotonic() - started_s
+        lookup_s = self.clock.monotonic() - started_s
         self.profiler.observe_lookup(len(snapshot), lookup_s * 1e3)
         self._services.metrics.lookup.labels(self.name).observe(lookup_s)
         return result.found
@@ -219,6 +225,10 @@ class CatalogueCache:
         self._services.metrics.device_hits.labels(self.name).inc()
         self._count()
         return following
+
+    def note_given_away(self) -> None:
+        """A request was passed on without a look."""
+        self._services.metrics.given_away.labels(self.name).inc()
 
     def note_hit(self, object_id: str) -> None:
         """The cache answered with this object."""
@@ -294,7 +304,7 @@ class CatalogueCache:
             self._state,
             lambda name: self.supply.held(name) is not None,
         )
-        self._decided_s = self._clock.monotonic()
+        self._decided_s = self.clock.monotonic()
         self.regret.decided(ranking, costs)
         metrics = self._services.metrics
         metrics.chosen_size.labels(self.name).set(step.decision.k)
@@ -322,17 +332,17 @@ class CatalogueCache:
 
     def _build_pause_s(self) -> float:
         """How long to wait for the next build; 0 if it may be now."""
-        return max(0.0, self._next_build_s - self._clock.monotonic())
+        return max(0.0, self._next_build_s - self.clock.monotonic())
 
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
         """Build a snapshot of these objects, those whose models are here, and swap it in."""
-        started_s = self._clock.monotonic()
+        started_s = self.clock.monotonic()
         names = sorted(residents.union(prefetched))
         models = [model for name in names if (model := self.supply.held(name)) is not None]
         former = self.holder.snapshot
         snapshot = self.holder.build(models)
         self.holder.swap(snapshot)
-        finished_s = self._clock.monotonic()
+        finished_s = self.clock.monotonic()
         build_s = finished_s - started_s
         self._next_build_s = finished_s + build_s * (1 / self._settings.cache.build_share - 1)
         self.estimator.entered(snapshot.object_ids)
@@ -379,23 +389,19 @@ class CatalogueCache:
 
     def sync(self) -> None:
         """List the objects again, at most once per second; drop what left the catalogue or was replaced."""
-        wait_s = self._listed_s + _LIST_AT_MOST_EVERY_S - self._clock.monotonic()
+        wait_s = self._listed_s + _LIST_AT_MOST_EVERY_S - self.clock.monotonic()
         if wait_s > 0:
             self._submit(self.sync, "sync", wait_s)
         elif not (self._listing_asked or self._closed):
             self._listing_asked = True
             future = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)
-            when_done(future, lambda outcome: self._submit(lambda: self._listed(outcome)))
+            when_done(future, self._services.background, listing_of, self._listed)
 
-    def _listed(self, outcome: Reply | NearsightError) -> None:
+    def _listed(self, listing: Listing | NearsightError) -> None:
         self._listing_asked = False
-        self._listed_s = self._clock.monotonic()
-        try:
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            listing = listing_of(outcome)
-        except NearsightError as error:
-            self._log.warning("objects not listed", error=str(error))
+        self._listed_s = self.clock.monotonic()
+        if isinstance(listing, NearsightError):
+            self._log.warning("objects not listed", error=str(listing))
             return
         if self._closed:
             return
@@ -448,7 +454,7 @@ class CatalogueCache:
         facts = [(name, value) for name, value in self.details().items() if name != "decision"]
         return Explanation(
             self.name,
-            max(0.0, self._clock.monotonic() - self._decided_s),
+            max(0.0, self.clock.monotonic() - self._decided_s),
             decision.terms,
             tuple(terms for _, terms in sorted(decision.alternatives.items())),
             decision.k_max,

@@ -8,21 +8,26 @@ not wait.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from nearsight.common.background.futures import pending
-from nearsight.common.catalogue.answers import listing_of
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.errors import NearsightError, NotFound, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
-from nearsight.common.rpc.client import Reply
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import revisions_of, when_done
-from nearsight.edge.journal import Journal
+from nearsight.edge.profiler import Measured
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.state_store import Changes, StateStore
 
 _POLL_LOST_CLOUD_S = 1.0
+_QUIET_ROUNDS = 30
+"""After so many rounds without changes one is written anyway: how long the edge has been in operation."""
 
 
 class CatalogueCaches:
@@ -81,51 +86,47 @@ class CatalogueCaches:
     def get(self, catalogue: str) -> CatalogueCache | None:
         """The cache of a catalogue, None if it has none yet."""
         with self._lock:
-            cache = self._caches.pop(catalogue, None)
-            if cache is not None:
-                self._caches[catalogue] = cache
-            return cache
+            return self._used(catalogue)
+
+    def _used(self, catalogue: str) -> CatalogueCache | None:
+        cache = self._caches.pop(catalogue, None)
+        if cache is not None:
+            self._caches[catalogue] = cache
+        return cache
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
         explained = (cache.explanation() for cache in self.all())
         return tuple(one for one in explained if one is not None)
 
-    def admit(self, catalogue: str) -> None:
-        """The cloud knows this catalogue: give it a cache, in the background."""
-        self._admit(catalogue, None)
-
-    def admitted(self, catalogue: str) -> Future[CatalogueCache]:
-        """The cache of a catalogue, as soon as it has one; fails if the cloud does not list it."""
-        found: Future[CatalogueCache] = pending()
-        self._admit(catalogue, found)
-        return found
-
-    def _admit(self, catalogue: str, waiting: Future[CatalogueCache] | None) -> None:
-        cache, new = self.get(catalogue), False
+    def admit(self, catalogue: str) -> Future[CatalogueCache]:
+        """Give a catalogue a cache, in the background; fails if the cloud does not list it."""
+        admitted: Future[CatalogueCache] = pending()
         with self._lock:
-            cache = cache or self._caches.get(catalogue)
-            waiters = self._admitting.get(catalogue)
-            if cache is None and waiters is None and len(self._admitting) < self._settings.catalogues_max:
-                waiters, new = self._admitting.setdefault(catalogue, []), True
-            if waiting is not None and cache is None and waiters is not None:
-                waiters.append(waiting)
-        if waiting is not None and cache is not None:
-            waiting.set_result(cache)
-        elif waiting is not None and waiters is None:
-            waiting.set_exception(Overloaded("too many new catalogues at once", advice="try again"))
+            cache, waiting = self._used(catalogue), self._admitting.get(catalogue)
+            new = cache is None and waiting is None and len(self._admitting) < self._settings.catalogues_max
+            if new:
+                waiting = self._admitting[catalogue] = []
+            if cache is None and waiting is not None:
+                waiting.append(admitted)
+        if cache is not None:
+            admitted.set_result(cache)
+        elif waiting is None:
+            admitted.set_exception(Overloaded("too many new catalogues at once", advice="try again"))
         if new:
-            future = self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
             when_done(
-                future,
-                lambda outcome: self.services.background.submit(lambda: self._create(catalogue, outcome)),
+                self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s),
+                self.services.background,
+                listing_of,
+                lambda listing: self._create(catalogue, listing),
             )
+        return admitted
 
-    def _create(self, catalogue: str, outcome: Reply | NearsightError) -> None:
+    def _create(self, catalogue: str, listing: Listing | NearsightError) -> None:
         try:
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            cache = CatalogueCache(catalogue, listing_of(outcome), self._settings, self.services)
+            if isinstance(listing, NearsightError):
+                raise listing
+            cache = CatalogueCache(catalogue, listing, self._settings, self.services)
             store = self.services.store
             cache.start(store.load(catalogue) if store is not None else None)
         except NearsightError as error:
@@ -162,19 +163,15 @@ class CatalogueCaches:
 
     def _poll(self) -> None:
         future = self.services.cloud.list_catalogues(min(self._settings.poll_s, 5.0))
-        when_done(future, lambda outcome: self.services.background.submit(lambda: self._polled(outcome)))
+        when_done(future, self.services.background, revisions_of, self._polled)
 
-    def _polled(self, outcome: Reply | NearsightError) -> None:
-        try:
-            if isinstance(outcome, NearsightError):
-                raise outcome
-            revisions = revisions_of(outcome)
-        except NearsightError as error:
-            self._note_cloud(str(error))
-            self._poll_again(min(self._settings.poll_s, _POLL_LOST_CLOUD_S))
+    def _polled(self, revisions: Mapping[str, int] | NearsightError) -> None:
+        lost = isinstance(revisions, NearsightError)
+        self._note_cloud(str(revisions) if lost else "")
+        pause_s = min(self._settings.poll_s, _POLL_LOST_CLOUD_S) if lost else self._settings.poll_s
+        self.services.background.submit(self._poll, name="poll", after_s=pause_s)
+        if isinstance(revisions, NearsightError):
             return
-        self._note_cloud("")
-        self._poll_again(self._settings.poll_s)
         for catalogue in self._remembered[: self._settings.catalogues_max]:
             if catalogue in revisions:
                 self.admit(catalogue)
@@ -185,9 +182,6 @@ class CatalogueCaches:
             elif revisions[cache.name] != cache.revision:
                 cache.sync()
 
-    def _poll_again(self, after_s: float) -> None:
-        self.services.background.submit(self._poll, name="poll", after_s=after_s)
-
     def _note_cloud(self, problem: str) -> None:
         if bool(problem) != bool(self._cloud_problem):
             if problem:
@@ -195,3 +189,82 @@ class CatalogueCaches:
             else:
                 self._log.info("cloud reached", endpoint=self._settings.cloud)
         self._cloud_problem = problem
+
+
+class Journal:
+    """Every few seconds it hands what the caches learnt to the store, in the background thread.
+
+    After a failure it writes again, with all that it missed.
+
+    Parameters
+    ----------
+    store : StateStore
+        The file.
+    caches : callable
+        The caches as of now.
+    background : BackgroundWorker
+        Who writes.
+    every_s : float
+        Seconds between two writes: what a killed daemon loses at most.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        caches: Callable[[], Sequence[CatalogueCache]],
+        background: BackgroundWorker,
+        every_s: float,
+    ) -> None:
+        self._store = store
+        self._caches = caches
+        self._background = background
+        self._every_s = every_s
+        self._log = get_logger("journal")
+        self._problem = ""
+        # What is in the file already, so that an idle edge does not wear out its disk.
+        self._measured: dict[str, Measured | None] = {}
+        self._rounds_without_changes = 0
+
+    @property
+    def problem(self) -> str:
+        """Why the last write failed; empty if it did not."""
+        return self._problem
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._background.submit(self._round, name="journal", after_s=self._every_s)
+
+    def write(self, caches: Sequence[CatalogueCache]) -> None:
+        """Write now what these learnt."""
+        changes = {cache.name: self._news(cache.name, cache.learnt()) for cache in caches}
+        if not any(changes.values()) and self._rounds_without_changes < _QUIET_ROUNDS:
+            self._rounds_without_changes += 1
+            return
+        try:
+            self._store.write(changes)
+        except NearsightError as error:
+            for cache in caches:
+                cache.not_written(changes[cache.name])
+            if not self._problem:
+                self._log.warning("what was learnt cannot be written", error=str(error))
+            self._problem = str(error)
+            self._measured = {}
+            self._rounds_without_changes = _QUIET_ROUNDS
+            return
+        if self._problem:
+            self._log.info("what was learnt is written again")
+        self._problem = ""
+        self._rounds_without_changes = 0
+
+    def _news(self, catalogue: str, changes: Changes) -> Changes:
+        """Without measurements that are in the file already."""
+        if changes.measured == self._measured.get(catalogue):
+            return replace(changes, measured=None)
+        self._measured[catalogue] = changes.measured
+        return changes
+
+    def _round(self) -> None:
+        try:
+            self.write(self._caches())
+        finally:
+            self.start()

@@ -57,7 +57,7 @@ class EdgeCatalogueService(Service):
         if len(request.object_ids) > MAX_IDS:
             raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
         wanted = tuple(dict.fromkeys(request.object_ids))
-        cache = self._caches.admitted(context.catalogue)
+        cache = self._caches.admit(context.catalogue)
         answers = then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
 
         def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
@@ -73,7 +73,7 @@ class EdgeCatalogueService(Service):
             listing = cache.listing
             return ListObjectsResponse(objects=listing.entries, revision=listing.revision)
 
-        return then(self._caches.admitted(context.catalogue), respond)
+        return then(self._caches.admit(context.catalogue), respond)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
         """The catalogues that somebody asked this edge about."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import TypeVar
 
-from google.protobuf.descriptor import MethodDescriptor
-
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import message_of
 from nearsight.common.errors import (
     Cancelled,
@@ -19,7 +19,7 @@ from nearsight.common.errors import (
     Unauthenticated,
     Unavailable,
 )
-from nearsight.common.rpc.client import Channel, Reply
+from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.protos import catalogue_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
@@ -29,12 +29,8 @@ from nearsight.protos.catalogue_pb2 import (
 )
 from nearsight.protos.recognition_pb2 import RecognizeRequest
 
+A = TypeVar("A")
 Blob = bytes | memoryview
-
-
-def _method(service: str, name: str) -> MethodDescriptor:
-    file = recognition_pb2.DESCRIPTOR if service == "Recognition" else catalogue_pb2.DESCRIPTOR
-    return file.services_by_name[service].methods_by_name[name]
 
 
 class CloudClient:
@@ -47,8 +43,9 @@ class CloudClient:
     """
 
     def __init__(self, requests: Channel, background: Channel) -> None:
-        self._requests = requests
-        self._background = background
+        self._channels = (requests, background)
+        self._recognition = Stub(requests, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        self._catalogue = Stub(background, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
 
     def recognize(
         self,
@@ -61,8 +58,7 @@ class CloudClient:
         client_id: str,
     ) -> Future[Reply]:
         """Ask what an image shows, on behalf of a device."""
-        return self._requests.call(
-            _method("Recognition", "Recognize"),
+        return self._recognition.recognize.future(
             request,
             timeout_s=timeout_s,
             blobs=blobs,
@@ -73,32 +69,23 @@ class CloudClient:
 
     def list_catalogues(self, timeout_s: float) -> Future[Reply]:
         """Ask which catalogues there are: see `revisions_of`."""
-        return self._background.call(
-            _method("Catalogue", "ListCatalogues"), ListCataloguesRequest(), timeout_s=timeout_s
-        )
+        return self._catalogue.list_catalogues.future(ListCataloguesRequest(), timeout_s=timeout_s)
 
     def list_objects(self, catalogue: str, timeout_s: float) -> Future[Reply]:
         """Ask which objects a catalogue has: see `listing_of`."""
-        return self._background.call(
-            _method("Catalogue", "ListObjects"),
-            ListObjectsRequest(),
-            timeout_s=timeout_s,
-            catalogue=catalogue,
+        return self._catalogue.list_objects.future(
+            ListObjectsRequest(), timeout_s=timeout_s, catalogue=catalogue
         )
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
         """Ask for object models: see `models_of`."""
-        return self._background.call(
-            _method("Catalogue", "GetObjectModels"),
-            GetObjectModelsRequest(object_ids=object_ids),
-            timeout_s=timeout_s,
-            catalogue=catalogue,
-        )
+        request = GetObjectModelsRequest(object_ids=object_ids)
+        return self._catalogue.get_object_models.future(request, timeout_s=timeout_s, catalogue=catalogue)
 
     def close(self) -> None:
         """Close both connections; open calls fail."""
-        self._requests.close()
-        self._background.close()
+        for channel in self._channels:
+            channel.close()
 
 
 def revisions_of(reply: Reply) -> dict[str, int]:
@@ -128,6 +115,25 @@ def outcome_of(future: Future[Reply]) -> Reply | NearsightError:
     return InternalError(f"the call to the cloud failed unexpectedly: {type(error).__name__}")
 
 
-def when_done(future: Future[Reply], do: Callable[[Reply | NearsightError], None]) -> None:
-    """Call ``do`` with the outcome as soon as there is one, in whatever thread that happens."""
-    future.add_done_callback(lambda done: do(outcome_of(done)))
+def when_done(
+    future: Future[Reply],
+    background: BackgroundWorker,
+    read: Callable[[Reply], A],
+    do: Callable[[A | NearsightError], None],
+) -> None:
+    """Read the reply as soon as there is one, and call ``do`` with that or the error, in the background."""
+
+    def answered(done: Future[Reply]) -> None:
+        outcome = outcome_of(done)
+        background.submit(lambda: do(_read(outcome, read)))
+
+    future.add_done_callback(answered)
+
+
+def _read(outcome: Reply | NearsightError, read: Callable[[Reply], A]) -> A | NearsightError:
+    if isinstance(outcome, NearsightError):
+        return outcome
+    try:
+        return read(outcome)
+    except NearsightError as error:
+        return error

@@ -22,7 +22,6 @@ from nearsight.common.object_cache.profile import CacheProfile, default_profile
 from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import when_done
 from nearsight.edge.profiler import Profiler
 from nearsight.edge.services import EdgeServices
@@ -178,16 +177,15 @@ class ProfileMeasurement:
             return
         services = self._services
         future = services.cloud.get_models(self._catalogue, sample, self._settings.fetch.timeout_s)
-        when_done(future, lambda outcome: services.background.submit(lambda: self._measure(sample, outcome)))
+        when_done(future, services.background, lambda reply: models_of(reply, sample).models, self._measure)
 
     def close(self) -> None:
         """Measure no more."""
         self._closed = True
 
-    def _measure(self, sample: tuple[str, ...], outcome: Reply | NearsightError) -> None:
-        models = () if isinstance(outcome, NearsightError) else models_of(outcome, sample).models
+    def _measure(self, models: tuple[ObjectModel, ...] | NearsightError) -> None:
         services = self._services
-        if not models:
+        if isinstance(models, NearsightError) or not models:
             self._log.warning("no models for a quick profile yet: the built-in default stays in use")
             services.background.submit(self.start, name=f"profile {self._catalogue}", after_s=_RETRY_S)
             return

@@ -76,7 +76,6 @@ class EdgeRecognitionService(Service):
         self._caches = caches
         self._cloud = services.cloud
         self._load = services.load
-        self._metrics = services.metrics
         self._reader = reader
         self._uplink = uplink
         self._clock = services.clock
@@ -99,7 +98,7 @@ class EdgeRecognitionService(Service):
                 if response is not None:
                     return response
             else:
-                self._metrics.given_away.labels(cache.name).inc()
+                cache.note_given_away()
         # A look into the cache made the features.
         surplus_ms = surplus.first_ms if query.features is None else 0.0
         return self._ask_cloud(query, cache, context, may_work=may_work, surplus_ms=surplus_ms)

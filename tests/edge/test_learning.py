@@ -14,8 +14,8 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge.catalogue_caches import Journal
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.journal import Journal
 from nearsight.edge.settings import CacheSettings
 from nearsight.edge.state_store import StateStore
 from nearsight.protos import catalogue_pb2 as pb
