@@ -1,7 +1,6 @@
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
-from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 
 import pytest
@@ -105,12 +104,6 @@ def test_a_removed_object_is_not_recognised_any_more(live: LiveCatalogue) -> Non
     assert live.recognizer.object_ids == {"a"}
 
 
-def test_the_last_object_can_be_removed(live: LiveCatalogue) -> None:
-    live.put([trained("a")])
-    live.when_current(live.remove(["a"]).revision).result(10)
-    assert len(live.recognizer) == 0
-
-
 def test_the_old_snapshot_answers_while_the_next_is_built(gated: LiveCatalogue, gate: GatedBuild) -> None:
     gated.put([trained("a")])
     gate.permitted.release()
@@ -170,12 +163,6 @@ def test_a_replaced_snapshot_is_freed_by_the_builder_after_a_while(
     wait_until(lambda: bool(freed), what="the end of the old snapshot")
     catalogue.stop()
     assert freed == ["index-museum"]
-
-
-def test_waiting_ends_when_time_is_up(gated: LiveCatalogue) -> None:
-    revision = gated.put([trained("a")]).revision
-    with pytest.raises(FutureTimeout):
-        gated.when_current(revision).result(0.01)
 
 
 def test_a_failed_build_is_reported_and_the_next_change_mends_it(

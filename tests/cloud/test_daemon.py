@@ -7,7 +7,7 @@ import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.store import CatalogueStore
-from nearsight.common.errors import AddressInUse, CorruptStore, NearsightError, PeerError, Unavailable
+from nearsight.common.errors import AddressInUse, CorruptStore, PeerError, Unavailable
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
@@ -123,48 +123,6 @@ def test_metrics_show_the_catalogues(database: Path) -> None:
         assert metrics.registry.get_sample_value("nearsight_cloud_indexed_revision", label) == 1
     finally:
         daemon.stop(1.0)
-
-
-def test_clients_recognise_without_a_gap_while_objects_change(database: Path) -> None:
-    """Versions of "x" alternate between two pictures; each answer must be that of one revision."""
-    versions = {1: picture_jpeg(1), 2: picture_jpeg(2)}
-    photos = {1: photo_jpeg(1), 2: photo_jpeg(2), 3: photo_jpeg(3)}
-    done = threading.Event()
-    wrong: list[object] = []
-    answered = [0] * 4
-
-    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as writer:
-        writer.add({"x": [versions[1]], "fixed": [picture_jpeg(3)]})
-
-        def recognise(number: int) -> None:
-            with CloudClient(daemon.endpoint) as client:
-                while not done.is_set():
-                    for seed, photo in photos.items():
-                        try:
-                            found = client.recognize(photo).object
-                        except NearsightError as error:
-                            wrong.append(error)
-                            return
-                        shown = (found.object_id, 2 - found.version % 2)
-                        allowed = [("fixed", 1)] if seed == 3 else [("x", seed), ("", 2)]
-                        if shown not in allowed:
-                            wrong.append((seed, shown))
-                    answered[number] += 1
-
-        threads = [threading.Thread(target=recognise, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for step in range(2, 8):
-            seen = list(answered)
-            writer.add({"x": [versions[2 - step % 2]], f"extra{step}": [picture_jpeg(50 + step)]})
-            if step > 3:
-                writer.remove(f"extra{step - 1}")
-            wait_until(lambda: sum(answered) > sum(seen) + 1 or bool(wrong), what="answers")  # noqa: B023
-        done.set()
-        for thread in threads:
-            thread.join(20)
-        assert not wrong, wrong[:3]
-        assert writer.shown(photos[1]) == "x", "step 7 brought the first picture back"
 
 
 def cloud_process(database: Path) -> AbstractContextManager[DaemonProcess]:

@@ -121,12 +121,6 @@ def test_a_second_run_trains_only_what_changed(
     assert sorted(trained) == ["0001", "0009"]
 
 
-def test_a_new_label_replaces_the_object(folder: Path, store: CatalogueStore) -> None:
-    ingest(folder, store)
-    (folder / "objects.csv").write_text("object_id,label\n0001,One\n")
-    assert ingest(folder, store).replaced == ["0001"]
-
-
 def test_other_training_settings_train_everything_again(folder: Path, store: CatalogueStore) -> None:
     ingest(folder, store)
     report = ingest(folder, store, RecognitionSettings(training_features=100))

@@ -82,12 +82,6 @@ def test_a_photo_of_something_else_is_unknown(client: CloudClient) -> None:
     assert response.answered_by == "cloud"
 
 
-def test_an_image_without_features_is_unknown_not_an_error(client: CloudClient) -> None:
-    client.add(pictures(1))
-    assert client.shown(broken_images()["black"]) is None
-    assert client.shown(broken_images()["1 x 1"]) is None
-
-
 @pytest.mark.parametrize("name", ["empty", "truncated", "no image", "bomb"])
 def test_a_broken_image_is_a_typed_error_and_the_daemon_lives(client: CloudClient, name: str) -> None:
     client.add(pictures(1))
@@ -124,13 +118,6 @@ def test_the_catalogue_of_the_call_decides(client: CloudClient) -> None:
         client.recognize(photo_jpeg(2), catalogue="")
 
 
-def test_an_empty_name_means_the_only_catalogue(client: CloudClient) -> None:
-    with pytest.raises(NotFound):
-        client.recognize(photo_jpeg(1), catalogue="")
-    client.add(pictures(1))
-    assert client.recognize(photo_jpeg(1), catalogue="").object.object_id == "p1"
-
-
 def test_adding_reports_new_replaced_unchanged_and_rejected_objects(client: CloudClient) -> None:
     client.add(pictures(1, 2))
     mixed = {
@@ -149,13 +136,6 @@ def test_adding_reports_new_replaced_unchanged_and_rejected_objects(client: Clou
     assert client.shown(photo_jpeg(22)) == "p2"
     assert client.shown(photo_jpeg(2)) is None
     assert client.shown(photo_jpeg(3)) == "p3"
-
-
-def test_adding_again_after_a_lost_answer_changes_nothing(client: CloudClient) -> None:
-    first = client.add(pictures(1))
-    again = client.add(pictures(1))
-    assert (list(again.unchanged), again.revision) == (["p1"], first.revision)
-    assert client.objects().objects[0].version == 1
 
 
 def test_a_call_whose_objects_are_all_rejected_begins_no_catalogue(client: CloudClient) -> None:
@@ -276,15 +256,6 @@ def test_models_beyond_one_response_are_left_out_and_named(tmp_path: Path) -> No
             wanted = list(response.left_out)
             assert 1 <= len(response.models) < 5
         assert got == [f"p{seed}" for seed in range(5)]
-
-
-def test_health_tells_what_the_cloud_holds(client: CloudClient) -> None:
-    client.add(pictures(1, 2))
-    health = client.check()
-    details = {detail.name: detail.value for detail in health.details}
-    assert (health.daemon, health.ready) == ("cloud", True)
-    assert details["catalogue museum"].startswith("2 objects, revision 1, index ")
-    assert details["database"].endswith("cloud.db")
 
 
 def test_an_overloaded_cloud_says_so_and_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

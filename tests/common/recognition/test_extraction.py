@@ -23,7 +23,6 @@ from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
 from support.gallery import SETTINGS
-from support.objects import same_model
 from support.pictures import broken_images, picture, picture_jpeg
 
 LOWEST = 5
@@ -118,11 +117,6 @@ def test_features_are_strongest_first_and_as_many_as_asked() -> None:
     assert features.image_size == (240, 240)
 
 
-def test_fewer_features_are_the_strongest_of_more() -> None:
-    assert len(EXTRACTOR.extract(load_image(picture(1)), 0)) == 0
-    assert len(EXTRACTOR.extract(load_image(picture(1)), 300).strongest(40)) == 40
-
-
 def test_keypoints_and_strengths_are_what_the_wire_carries() -> None:
     features = EXTRACTOR.extract(load_image(picture(2)), 300)
     steps = features.keypoints * KEYPOINT_STEPS_PER_PX
@@ -133,12 +127,6 @@ def test_keypoints_and_strengths_are_what_the_wire_carries() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (5, 640), (31, 31), (32, 32), (33, 400), (480, 640)])
 def test_images_without_texture_or_too_small_have_no_features(shape: tuple[int, int]) -> None:
     assert len(EXTRACTOR.extract(load_image(np.zeros(shape, np.uint8)), 500)) == 0
-
-
-def test_noise_of_any_shape_is_no_problem() -> None:
-    rng = np.random.default_rng(0)
-    for shape in [(2, 2), (20, 600), (40, 40), (60, 640), (640, 33), (37, 51)]:
-        EXTRACTOR.extract(load_image(rng.integers(0, 256, shape, np.uint8)), 500)
 
 
 def test_threads_share_one_extractor() -> None:
@@ -160,10 +148,6 @@ def test_images_become_views_of_one_model() -> None:
     assert (model.object_id, model.label, model.version, model.metadata) == ("a", "A", 1, {})
     assert len(model.views) == 2
     assert all(isinstance(view, Features) and len(view) <= SETTINGS.training_features for view in model.views)
-
-
-def test_training_twice_gives_the_same_model() -> None:
-    assert same_model(*(train_object("a", "A", [picture_jpeg(1)], SETTINGS) for _ in range(2)))
 
 
 @pytest.mark.parametrize("kind", sorted(broken_images()))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nearsight.common.errors import ConfigurationError, InvalidArgument
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import (
@@ -62,12 +62,6 @@ def test_an_all_black_and_a_tiny_image_are_unknown(recognizer: ObjectRecognizer)
         assert recognizer.recognize(EXTRACTOR.extract(load_image(pixels), 500)).found is None
 
 
-def test_a_single_object_is_recognised_and_others_are_unknown() -> None:
-    single = ObjectRecognizer.build([exhibit_model(0)], SETTINGS)
-    assert single.recognize(photo_features(0)).found is not None
-    assert single.recognize(photo_features(1)).found is None
-
-
 def test_the_view_that_shows_most_answers() -> None:
     views = ObjectModel("both", "", (exhibit_model(0).views[0], exhibit_model(1).views[0]))
     recognizer = ObjectRecognizer.build([views, exhibit_model(2)], SETTINGS)
@@ -100,18 +94,6 @@ def _shuffled(features: Features) -> Features:
     )
 
 
-def test_stopping_early_does_not_change_the_answers() -> None:
-    models = exhibit_models(OBJECTS)
-    early = ObjectRecognizer.build(models, SETTINGS)
-    full = ObjectRecognizer.build(models, SETTINGS.model_copy(update={"early_stop": False}))
-    for seed in range(OBJECTS + 4):
-        first, second = (
-            early.recognize(photo_features(seed)).found,
-            full.recognize(photo_features(seed)).found,
-        )
-        assert (first and first.object_id) == (second and second.object_id)
-
-
 def test_several_threads_get_the_answers_of_one(recognizer: ObjectRecognizer) -> None:
     seeds = list(range(OBJECTS + 3)) * 4
     expected = [recognizer.recognize(photo_features(seed)).found for seed in seeds]
@@ -137,11 +119,6 @@ def test_the_backend_that_auto_picked_and_the_memory_are_reported(recognizer: Ob
 def test_two_models_of_one_id_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="exhibit-0"):
         ObjectRecognizer.build([exhibit_model(0), exhibit_model(0)])
-
-
-def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(ConfigurationError):
-        ObjectRecognizer.build([], RecognitionSettings(backend="magic"))
 
 
 FEW = 8
