@@ -12,9 +12,9 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService, format_bytes
+from nearsight.common.request.breaker import BreakerState
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
-from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
 from nearsight.device.peers.report import PeerReportsService, PeersReport

@@ -1,8 +1,8 @@
-"""The shell around `RequestFlow`: the lock, the threads and the futures that carry events to it.
+"""The SDK's driver of `RequestFlow`: the lock, the threads and the futures that carry events to it.
 
 Every event of every request passes `RequestEngine._apply` under one lock, so that each request has one order
-of events and one outcome. The lock is held for microseconds: images are prepared on a small pool, tiers
-answer through futures, callbacks run on a thread of their own, and one timer thread watches the deadlines.
+of events and one outcome. The lock is held for microseconds: a small pool works on images, tiers answer
+through futures, callbacks run on a thread of their own, and one timer thread watches the deadlines.
 """
 
 from __future__ import annotations
@@ -11,36 +11,45 @@ import heapq
 import itertools
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from nearsight.common.background.futures import failed
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, DeadlineExceeded, InternalError, NearsightError, Overloaded
 from nearsight.common.logging import get_logger
-from nearsight.device.circuit_breaker import BreakerState, CircuitBreaker
+from nearsight.common.request.answer import Answer, Attempt
+from nearsight.common.request.breaker import BreakerState
+from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, RequestFlow, Stage
+from nearsight.common.request.next_tiers import NextTiers
 from nearsight.device.handle import RequestHandle
-from nearsight.device.query import Query, QuerySource
-from nearsight.device.recognition import Attempt, Recognition, TierAnswer
+from nearsight.device.query import DeviceQuery, QueryMaker, QuerySource
+from nearsight.device.recognition import Recognition, recognition_of
 from nearsight.device.recognizer_settings import RecognizerSettings
-from nearsight.device.request_flow import Ask, Finish, Phase, RequestFlow
 
 Outcome = Recognition | NearsightError
 Deliver = Callable[[Outcome], None]
 
 _log = get_logger("device.engine")
 
-LARGEST_RESERVE_S = 0.05
-"""The outcome is fixed at most this long before the deadline, so that the callback is there in time."""
+DEVICE = "device"
+_LARGEST_RESERVE_S = 0.05
+
+
+def reserve_s(timeout_s: float) -> float:
+    """How long before its deadline the outcome of a request is fixed, so that the callback is in time."""
+    return min(_LARGEST_RESERVE_S, timeout_s / 20)
 
 
 class Tier(Protocol):
     """Somebody who can be asked what an image shows."""
 
-    def ask(self, query: Query, *, timeout_s: float, trace_id: str) -> Future[TierAnswer]:
-        """Start asking; the future completes within ``timeout_s`` with an answer or a NearsightError."""
+    def ask(self, query: DeviceQuery, step: Ask, trace_id: str) -> Future[Answer]:
+        """Start asking; the future completes within ``step.timeout_s`` with an answer or a NearsightError."""
 
     def close(self) -> None:
         """Free sockets and threads; questions that are open fail."""
@@ -55,31 +64,33 @@ class RecognizerObserver(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """What the shell keeps of a request beside its state machine."""
+    """What the driver keeps of a request beside its flow."""
 
     number: int
-    flow: RequestFlow
+    flow: RequestFlow[DeviceQuery]
     deliver: Deliver
     handle: RequestHandle
     source: QuerySource | None = None
-    query: Query | None = None
-    question: Future[TierAnswer] | None = None
+    query: DeviceQuery | None = None
 
 
 class RequestEngine:
-    """Runs requests against tiers.
+    """Runs requests.
 
     Parameters
     ----------
     tiers : mapping of name to Tier
         In the order in which they should be asked.
-    prepare : callable
-        Turns what the application gave into a `Query`, or recognises it at once; runs on the pool; raises
-        NearsightError.
+    maker : QueryMaker
+        Turns what the application gave into a query.
+    stages : sequence of Stage
+        What may answer on the device itself.
     settings : RecognizerSettings
         Deadlines, limits, number of workers.
     clock : Clock
         Must run in real time: the timer thread sleeps by it.
+    next_tiers : NextTiers
+        Which tier is asked, and in which form.
     observer : RecognizerObserver, optional
         Metrics hook.
     """
@@ -87,18 +98,21 @@ class RequestEngine:
     def __init__(
         self,
         tiers: Mapping[str, Tier],
-        prepare: Callable[[QuerySource], Query | TierAnswer],
+        maker: QueryMaker,
+        stages: Sequence[Stage[DeviceQuery]],
         settings: RecognizerSettings,
         clock: Clock,
+        next_tiers: NextTiers,
         observer: RecognizerObserver | None = None,
     ) -> None:
         self._tiers = tiers
-        self._prepare_query = prepare
+        self._maker = maker
+        self._stages = stages
         self._settings = settings
         self._clock = clock
+        self._next_tiers = next_tiers
         self._observer = observer
-        self._breakers = {name: CircuitBreaker(settings.breaker) for name in tiers}
-        self._states_told = self.breaker_states()
+        self._states_told = next_tiers.states()
         self._numbers = itertools.count()
         self._pending: dict[int, _Request] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -114,14 +128,9 @@ class RequestEngine:
         """Requests in flight."""
         return len(self._pending)
 
-    def breaker_states(self) -> dict[str, BreakerState]:
-        """The state of each tier's circuit breaker."""
-        return {name: breaker.state for name, breaker in self._breakers.items()}
-
     def submit(self, source: QuerySource, deliver: Deliver, timeout_s: float) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block."""
-        now_s = self._clock.monotonic()
-        request = self._new_request(source, deliver, timeout_s, now_s)
+        request = self._new_request(source, deliver, timeout_s)
         refusal = None
         with self._lock:
             refusal = self._refusal(timeout_s)
@@ -129,7 +138,7 @@ class RequestEngine:
                 self._pending[request.number] = request
                 heapq.heappush(self._deadlines, (request.flow.deadline_s, request.number))
                 self._deadlines_changed.notify()
-                self._pool.submit(self._prepare, request)
+                self._pool.submit(self._begin, request)
         if refusal is not None:
             self._end(request, refusal)
         return request.handle
@@ -150,16 +159,18 @@ class RequestEngine:
         if threading.current_thread() is not self._timer:
             self._timer.join()
 
-    def _new_request(self, source: QuerySource, deliver: Deliver, timeout_s: float, now_s: float) -> _Request:
-        trace_id = uuid.uuid4().hex[:16]
+    def _new_request(self, source: QuerySource, deliver: Deliver, timeout_s: float) -> _Request:
+        now_s = self._clock.monotonic()
         flow = RequestFlow(
-            self._breakers,
-            self._settings,
+            self._stages,
+            self._next_tiers,
+            tier=DEVICE,
             started_at_s=now_s,
-            deadline_s=now_s + timeout_s - min(LARGEST_RESERVE_S, timeout_s / 20),
-            trace_id=trace_id,
+            deadline_s=now_s + timeout_s - reserve_s(timeout_s),
         )
-        handle = RequestHandle(trace_id, lambda: self._end(request, Cancelled("the request was cancelled")))
+        handle = RequestHandle(
+            uuid.uuid4().hex[:16], lambda: self._end(request, Cancelled("the request was cancelled"))
+        )
         request = _Request(next(self._numbers), flow, deliver, handle, source)
         return request
 
@@ -175,99 +186,132 @@ class RequestEngine:
             )
         return None
 
-    def _apply(self, request: _Request, event: Callable[[float], Ask | Finish | None]) -> bool:
-        """Give the request's state machine an event and do what it says; whether the event had an effect."""
-        with self._lock:
-            now_s = self._clock.monotonic()
-            step = event(now_s)
-            if isinstance(step, Finish):
-                self._pending.pop(request.number, None)
-                request.handle.settle(step.outcome)
-                request.deliver(step.outcome)
-            changes = self._breaker_changes()
-        for tier, state in changes:
-            _log_breaker(tier, state, request.flow.last_error)
-        if isinstance(step, Ask):
-            self._ask(request, step)
-        elif isinstance(step, Finish):
-            self._finished(request, step.outcome, now_s)
-        return step is not None
+    # Events in
 
-    def _breaker_changes(self) -> list[tuple[str, BreakerState]]:
-        """Tiers that began to cool down, or came back, since the last call."""
-        changes: list[tuple[str, BreakerState]] = []
-        for tier, breaker in self._breakers.items():
-            state = breaker.state
-            if state is not BreakerState.PROBING and state is not self._states_told[tier]:
-                changes.append((tier, state))
-                self._states_told[tier] = state
-        return changes
+    def _begin(self, request: _Request) -> None:
+        """Take the request up, on the pool."""
+        source = request.source
+        if source is None:
+            return
+        with self._working(request):
+            started_s = self._clock.monotonic()
+            query = self._maker.make(source)
+            request.query = query
+            self._apply(request, lambda _now_s: request.flow.begin(query, started_s))
 
     def _end(self, request: _Request, error: NearsightError) -> bool:
         return self._apply(request, lambda _now_s: request.flow.end(error))
 
-    def _finished(self, request: _Request, outcome: Outcome, now_s: float) -> None:
-        question, request.question, request.source, request.query = request.question, None, None, None
-        if question is not None:
-            question.cancel()
-        if self._observer is not None:
-            latency_ms = (now_s - request.flow.started_at_s) * 1000
-            self._observer.on_outcome(outcome, request.flow.attempts, latency_ms)
+    def _replied(self, request: _Request, attempt: int, question: Future[Answer]) -> None:
+        error = question.exception()
+        if error is None:
+            answer = question.result()
+            self._apply(request, lambda now_s: request.flow.replied(attempt, answer, now_s), on_pool=False)
+            return
+        if not isinstance(error, NearsightError):
+            _log.error("asking a tier failed", trace_id=request.handle.trace_id, exc_info=error)
+            error = _internal(error)
+        failure = error
+        self._apply(request, lambda now_s: request.flow.failed(attempt, failure, now_s), on_pool=False)
 
-    def _prepare(self, request: _Request) -> None:
-        """Make the image ready, on the pool."""
+    def _apply(
+        self,
+        request: _Request,
+        event: Callable[[float], Effect[DeviceQuery] | None],
+        *,
+        on_pool: bool = True,
+    ) -> bool:
+        """Give the request's flow an event and carry out the effect; whether there was one."""
         with self._lock:
-            source = request.source
-            if source is None:
-                return
-            request.flow.preparing(self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            effect = event(now_s)
+            outcome: Outcome | None = None
+            if isinstance(effect, Finish):
+                outcome = self._outcome(request, effect.outcome, now_s)
+                self._pending.pop(request.number, None)
+                request.handle.settle(outcome)
+                request.deliver(outcome)
+            changes = self._breaker_changes()
+        for tier, state in changes:
+            _log_breaker(tier, state, request.flow.last_error)
+        if isinstance(effect, Finish) and outcome is not None:
+            self._finished(request, effect, outcome, now_s)
+        elif isinstance(effect, Ask):
+            self._ask(request, effect)
+        elif isinstance(effect, (Extract, Encode, Look)):
+            if on_pool:
+                self._work(request, effect)
+            else:
+                self._pool.submit(self._work, request, effect)
+        return effect is not None
+
+    def _outcome(self, request: _Request, outcome: Answer | NearsightError, now_s: float) -> Outcome:
+        if isinstance(outcome, NearsightError):
+            return outcome
+        return recognition_of(request.flow, outcome, now_s, request.handle.trace_id)
+
+    # Effects out
+
+    def _work(self, request: _Request, effect: Extract | Encode | Look[DeviceQuery]) -> None:
+        """Work on the image, on the pool."""
+        query, flow = request.query, request.flow
+        if query is None:  # it ended between the decision and now
+            return
+        with self._working(request):
+            if isinstance(effect, Look):
+                stage, found = effect.stage, effect.stage.look(query)
+                self._apply(request, lambda now_s: flow.looked(stage, found, now_s))
+            else:
+                query.do(effect)
+                self._apply(request, flow.made)
+
+    @contextmanager
+    def _working(self, request: _Request) -> Iterator[None]:
+        """What goes wrong in here ends the request; a bug must not leave it without an outcome."""
         try:
-            prepared = self._prepare_query(source)
+            yield
         except NearsightError as error:
             self._end(request, error)
-            return
-        except Exception as error:  # noqa: BLE001  a bug here must not leave a request without an outcome
-            _log.exception("preparing an image failed", trace_id=request.flow.trace_id)
+        except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
+            _log.exception("working on an image failed", trace_id=request.handle.trace_id)
             self._end(request, _internal(error))
-            return
-        if isinstance(prepared, TierAnswer):
-            self._apply(request, partial(request.flow.recognized_here, prepared))
-            return
-        request.query = prepared
-        self._apply(request, request.flow.prepared)
 
     def _ask(self, request: _Request, step: Ask) -> None:
         query = request.query
         if query is None:  # it ended between the decision and now
             return
         try:
-            question = self._tiers[step.tier].ask(
-                query, timeout_s=step.timeout_s, trace_id=request.flow.trace_id
-            )
+            question = self._tiers[step.tier].ask(query, step, request.handle.trace_id)
         except NearsightError as error:
-            self._apply(request, partial(request.flow.failed, step.attempt, error))
-            return
-        request.question = question
-        if request.flow.phase is Phase.DONE:  # it ended while the question was put: nobody waits any more
-            question.cancel()
-        question.add_done_callback(partial(self._question_done, request, step.attempt))
+            question = failed(error)
+        question.add_done_callback(partial(self._replied, request, step.attempt))
 
-    def _question_done(self, request: _Request, attempt: int, question: Future[TierAnswer]) -> None:
-        if question.cancelled():
-            return
-        error = question.exception()
-        if error is None:
-            self._apply(request, partial(request.flow.answered, attempt, question.result()))
-            return
-        if not isinstance(error, NearsightError):
-            _log.error("asking a tier failed", trace_id=request.flow.trace_id, exc_info=error)
-            error = _internal(error)
-        self._apply(request, partial(request.flow.failed, attempt, error))
+    def _finished(
+        self, request: _Request, finish: Finish[DeviceQuery], outcome: Outcome, now_s: float
+    ) -> None:
+        query, request.source, request.query = request.query, None, None
+        if isinstance(finish.outcome, Answer) and query is not None:
+            for stage in finish.learners:
+                stage.learn(query, finish.outcome, finish.lesson)
+        if self._observer is not None:
+            latency_ms = (now_s - request.flow.started_at_s) * 1000
+            self._observer.on_outcome(outcome, request.flow.attempts, latency_ms)
+
+    def _breaker_changes(self) -> list[tuple[str, BreakerState]]:
+        """Tiers that began to cool down, or came back, since the last call."""
+        changes: list[tuple[str, BreakerState]] = []
+        for tier, state in self._next_tiers.states().items():
+            if state is not BreakerState.PROBING and state is not self._states_told[tier]:
+                changes.append((tier, state))
+                self._states_told[tier] = state
+        return changes
+
+    # Deadlines
 
     def _watch_deadlines(self) -> None:
         while (expired := self._next_expired()) is not None:
             for request in expired:
-                self._apply(request, request.flow.expired)
+                self._apply(request, request.flow.expired, on_pool=False)
 
     def _next_expired(self) -> list[_Request] | None:
         """Wait for deadlines to pass; None when closed."""

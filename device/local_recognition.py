@@ -2,28 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
-from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.next_tiers import NextTiers
 from nearsight.device.cooperation.cooperation import Cooperation
 from nearsight.device.model_providers import ModelProviders
-from nearsight.device.offloading import Offloading
 from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchState
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.device.prefetching.profiler import DeviceProfiler
 from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
-from nearsight.device.preparation import Preparation
+from nearsight.device.query import DeviceQuery
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
-from nearsight.device.remote_tier import TierReply
 
 EDGE = "edge"
+
+
+class DeviceObjectCache:
+    """The object cache of a device as a stage of its request flow.
+
+    Parameters
+    ----------
+    cache : LocalCache
+        What the device recognises by itself.
+    profiler : DeviceProfiler
+        Told how long lookups and answers take.
+    prefetcher : PrefetchController
+        Told what was recognised, by whom.
+    clock : Clock
+        Measures lookups.
+    """
+
+    grain = OBJECT
+
+    def __init__(
+        self, cache: LocalCache, profiler: DeviceProfiler, prefetcher: PrefetchController, clock: Clock
+    ) -> None:
+        self._cache = cache
+        self._profiler = profiler
+        self._prefetcher = prefetcher
+        self._clock = clock
+
+    def features_wanted(self, query: DeviceQuery) -> int | None:
+        """As many as the snapshot expects, which the query keeps to its end; None if that is empty."""
+        snapshot = self._cache.snapshot
+        if not snapshot:
+            return None
+        query.snapshot, query.looked_for = snapshot, snapshot.names
+        query.began_s = self._clock.monotonic()
+        return snapshot.query_features
+
+    def look(self, query: DeviceQuery) -> RecognizedObject | None:
+        """Look the photo up; None is a miss."""
+        snapshot = query.snapshot
+        if snapshot is None:
+            return None
+        query.looked_at = query.features(snapshot.query_features)
+        found = self._cache.lookup(snapshot, query.looked_at)
+        if query.has_image:
+            spent_ms = (self._clock.monotonic() - query.began_s) * 1e3
+            self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)
+        if found is not None:
+            self._prefetcher.note_local(found, query.looked_at)
+        return found
+
+    def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
+        """A tier answered: what a miss costs, and what may be asked for next."""
+        if lesson is None or not lesson.complete:
+            return
+        found = answer.found
+        avoidable = not lesson.unknown and found is not None and found.object_id not in query.looked_for
+        tier_ms = lesson.round_trip_ms - lesson.behind_ms
+        transfer_ms = None
+        if lesson.hop is not None and lesson.tier == EDGE:
+            transfer_ms = tier_ms - lesson.hop.queue_ms - lesson.hop.compute_ms
+        self._profiler.observe_answer(lesson.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
+        if found is not None:
+            by_edge = lesson.tier == EDGE
+            self._prefetcher.note_answer(found, query.prediction, query.looked_at, seen_by_edge=by_edge)
 
 
 class LocalRecognition:
@@ -33,16 +96,19 @@ class LocalRecognition:
     ----------
     catalogue : str
         Whose objects.
-    tiers : sequence of str
-        Names of the tiers that can be asked.
+    next_tiers : NextTiers
+        For explanations.
     providers : ModelProviders
         Where models and predictions come from. Owned: started and closed with this.
     settings : RecognizerSettings
         Of the SDK.
     clock : Clock
         Must run in real time.
-    next_tier : callable
-        Name of the tier that a request would be sent to now.
+
+    Attributes
+    ----------
+    stage : DeviceObjectCache
+        For the request flow.
 
     Raises
     ------
@@ -57,38 +123,24 @@ class LocalRecognition:
     def __init__(
         self,
         catalogue: str,
-        tiers: Sequence[str],
+        next_tiers: NextTiers,
         providers: ModelProviders,
         settings: RecognizerSettings,
         clock: Clock,
-        next_tier: Callable[[], str],
     ) -> None:
         prefetch = settings.prefetch
-        recognition = prefetch.recognition
         profile = _profile(prefetch)
-        extractor = OrbExtractor(recognition.fast_threshold)
-        empty = LocalSnapshot(ObjectRecognizer.build((), recognition), profile.feature_counts[-1])
+        empty = LocalSnapshot(ObjectRecognizer.build((), prefetch.recognition), profile.feature_counts[-1])
         cooperation = providers.cooperation
         adapter = cooperation.adapter if cooperation is not None else None
         cache = LocalCache(empty, adapter.second_look if adapter is not None else None)
-        miss_latency = AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window)
-        self._profiler = DeviceProfiler(profile, miss_latency)
-        self._offloading = Offloading(tiers, extractor, recognition, clock)
+        profiler = DeviceProfiler(profile, AvoidableLatency(prefetch.miss_prior_ms, prefetch.miss_window))
+        self._next_tiers = next_tiers
         self._providers = providers
         self._prefetcher = PrefetchController(
-            catalogue, cache, self._profiler, providers.held, providers.sources(), prefetch, clock
+            catalogue, cache, profiler, providers.held, providers.sources(), prefetch, clock
         )
-        self.prepare = Preparation(
-            cache,
-            self._profiler,
-            self._offloading,
-            extractor,
-            settings.upload,
-            recognition,
-            clock,
-            next_tier,
-            self._prefetcher.note_local,
-        )
+        self.stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
         with ExitStack() as undo:
             undo.callback(self.close)
             providers.start()
@@ -104,34 +156,12 @@ class LocalRecognition:
         """What the device does together with those nearby; None if it does not."""
         return self._providers.cooperation
 
-    def tier_replied(self, reply: TierReply) -> None:
-        """A tier answered; called on the thread of its channel."""
-        own = next((hop for hop in reply.answer.hops if hop.tier == reply.tier), None)
-        self._offloading.observe(reply.tier, reply.form, reply.sent_bytes, reply.round_trip_ms, own)
-        if not reply.last:
-            return
-        asked_twice = reply.answer.sent_bytes > reply.sent_bytes
-        unknown = asked_twice or reply.answer.found is None
-        behind_ms = own.next_tier_ms if own is not None else 0.0
-        found = reply.answer.found
-        avoidable = not unknown and found is not None and found.object_id not in reply.looked_for
-        tier_ms = reply.round_trip_ms - behind_ms
-        transfer_ms = None
-        if own is not None and reply.tier == EDGE:
-            transfer_ms = tier_ms - own.queue_ms - own.compute_ms
-        self._profiler.observe_answer(reply.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
-        self._offloading.observe_outcome(reply.tier, unknown=unknown, behind_ms=behind_ms)
-        if found is not None:
-            self._prefetcher.note_answer(
-                found, reply.prediction, reply.features, seen_by_edge=reply.tier == EDGE
-            )
-
     def explain(self) -> Explanation | None:
         """The last decision, with what speaks for it; None before the first."""
         explanation = self._prefetcher.explain()
         if explanation is None:
             return None
-        offload = tuple((f"offload to {tier}", why) for tier, why in self._offloading.why().items())
+        offload = tuple((f"offload to {tier}", why) for tier, why in self._next_tiers.why().items())
         cooperation = self.cooperation
         nearby = cooperation.state.facts() if cooperation is not None else ()
         return replace(explanation, facts=(*explanation.facts, *offload, *nearby))

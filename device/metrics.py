@@ -9,11 +9,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from nearsight.common.metrics import Readings
-from nearsight.device.circuit_breaker import BreakerState
+from nearsight.common.request.answer import Attempt
+from nearsight.common.request.breaker import BreakerState
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome
 from nearsight.device.prefetching.controller import PrefetchState
-from nearsight.device.recognition import Attempt, Recognition
+from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)

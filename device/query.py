@@ -1,4 +1,4 @@
-"""What is put to a tier: the photo as a file of bounded size, or features.
+"""A photo on its way through the device: looked at here, or sent as a file of bounded size or as features.
 
 Recognition works on grey images of at most 640 pixels, so that is what travels: a 12 megapixel photo of 5 MB
 becomes some 40 KB. Files that are small already are not decoded here at all.
@@ -7,7 +7,8 @@ becomes some 40 KB. Files that are small already are not decoded here at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,51 +17,25 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from nearsight.common.clock import Clock
 from nearsight.common.errors import ImageTooLarge, InternalError, NotFound
+from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.recognition.settings import ImageLimits
+from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
+from nearsight.common.request.flow import Encode, Extract, Work
+from nearsight.common.request.forms import FEATURES, IMAGE, Payload
+from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
+from nearsight.device.prefetching.predictions import Prediction
+from nearsight.device.prefetching.snapshots import LocalSnapshot
 from nearsight.device.recognizer_settings import UploadSettings
+
+_NEWEST_WEIGHT = 0.2
 
 QuerySource = bytes | Path | NDArray[np.uint8] | Features
 """What `snapshot` makes of an application's image: nothing that the application can still change."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Query:
-    """One question, ready for the network.
-
-    Attributes
-    ----------
-    content : bytes or Features
-        An image file, or features that somebody else extracted.
-    scale : (float, float)
-        Pixels of the application's image per pixel of the one that travels, along x and y.
-    otherwise : callable, optional
-        Makes the same question with the image in it, for a tier that finds nothing in the features: it may
-        look harder at an image.
-    looked_at : Features, optional
-        In which the device found nothing itself; a tier's answer says what they are of.
-    looked_for : frozenset of str
-        Objects that the device knew then.
-    """
-
-    content: bytes | Features
-    scale: tuple[float, float] = (1.0, 1.0)
-    otherwise: Callable[[], Query] | None = None
-    looked_at: Features | None = None
-    looked_for: frozenset[str] = frozenset()
-
-    def in_source(self, found: RecognizedObject) -> RecognizedObject:
-        """The answer with its corners in pixels of the application's image."""
-        if self.scale == (1.0, 1.0):
-            return found
-        top_left, top_right, bottom_right, bottom_left = (
-            (x * self.scale[0], y * self.scale[1]) for x, y in found.corners
-        )
-        return replace(found, corners=(top_left, top_right, bottom_right, bottom_left))
 
 
 def snapshot(image: ImageSource | Features) -> QuerySource:
@@ -128,31 +103,228 @@ class Photo:
             self._decoded[longest_side] = load_image(self._source, limits)
         return self._decoded[longest_side]
 
-    def as_image(self) -> Query:
-        """The question with the image in it.
+    def encoded(self) -> EncodedImage:
+        """An image file of it that may travel.
 
         Raises
         ------
         InvalidImage, ImageTooLarge
             As `load_image`.
         """
-        file = self.file
-        if file is not None:
-            return Query(file)
         image = self.gray(self._settings.longest_side)
         scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
-        return Query(_encode(image, self._settings.jpeg_quality), scale)
+        return EncodedImage(_encode(image, self._settings.jpeg_quality), scale)
 
 
-def prepare_query(source: QuerySource, settings: UploadSettings) -> Query:
-    """Make an image ready for the network.
+@dataclass(frozen=True, slots=True)
+class EncodedImage:
+    """An image file of bounded size.
 
-    Raises
-    ------
-    InvalidImage, ImageTooLarge, NotFound
-        As `load_image`.
+    Attributes
+    ----------
+    data : bytes
+    scale : (float, float)
+        Pixels of the application's image per pixel of this one, along x and y.
     """
-    return Query(source) if isinstance(source, Features) else Photo(source, settings).as_image()
+
+    data: bytes
+    scale: tuple[float, float] = (1.0, 1.0)
+
+    def in_source(self, found: RecognizedObject) -> RecognizedObject:
+        """An answer to this image, with its corners in pixels of the application's image."""
+        if self.scale == (1.0, 1.0):
+            return found
+        top_left, top_right, bottom_right, bottom_left = (
+            (x * self.scale[0], y * self.scale[1]) for x, y in found.corners
+        )
+        return replace(found, corners=(top_left, top_right, bottom_right, bottom_left))
+
+
+class FormCosts:
+    """What it takes this device to bring a photo into a form: running means. Thread-safe.
+
+    Attributes
+    ----------
+    encode_ms, extract_ms : float
+        Of an image file, and of features.
+    image_bytes : float
+        Of a file that is encoded here.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.encode_ms, self.image_bytes, self.extract_ms = 3.0, 40_000.0, 10.0
+
+    def encoded(self, size_bytes: int, spent_ms: float) -> None:
+        """An image was encoded."""
+        with self._lock:
+            self.encode_ms += _NEWEST_WEIGHT * (spent_ms - self.encode_ms)
+            self.image_bytes += _NEWEST_WEIGHT * (size_bytes - self.image_bytes)
+
+    def extracted(self, spent_ms: float) -> None:
+        """Features were extracted because a tier gets them."""
+        with self._lock:
+            self.extract_ms += _NEWEST_WEIGHT * (spent_ms - self.extract_ms)
+
+    def payloads(
+        self, file_bytes: int | None, features_bytes: int, *, extracted: bool
+    ) -> tuple[Payload, Payload]:
+        """A photo in both forms; ``file_bytes`` is None if it must be encoded."""
+        with self._lock:
+            image = (
+                Payload(IMAGE, round(self.image_bytes), self.encode_ms)
+                if file_bytes is None
+                else Payload(IMAGE, file_bytes)
+            )
+            return image, Payload(FEATURES, features_bytes, 0.0 if extracted else self.extract_ms)
+
+
+class QueryMaker:
+    """Makes queries of what applications give.
+
+    Parameters
+    ----------
+    upload : UploadSettings
+        How a photo is made ready for the network.
+    clock : Clock
+        Measures what encoding and extraction take.
+    recognition : RecognitionSettings, optional
+        Of a device that recognises by itself. One that does not sends what it was given.
+    """
+
+    def __init__(
+        self, upload: UploadSettings, clock: Clock, recognition: RecognitionSettings | None = None
+    ) -> None:
+        self.upload = upload
+        self.clock = clock
+        self.recognition = recognition
+        self.extractor = OrbExtractor(recognition.fast_threshold) if recognition is not None else None
+        self.costs = FormCosts()
+
+    def make(self, source: QuerySource) -> DeviceQuery:
+        """A query.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge, NotFound
+            If this is no image that can be used.
+        """
+        return DeviceQuery(source, self)
+
+
+class DeviceQuery:
+    """A photo on its way through the device: a `Query` of the request flow. For one thread at a time.
+
+    Attributes
+    ----------
+    snapshot : LocalSnapshot, optional
+        What answers this query on the device.
+    began_s : float
+        When work for a look began.
+    looked_at : Features, optional
+        In which the device looked itself; a tier's answer says what they are of.
+    looked_for : frozenset of str
+        Objects that the device knew then.
+    prediction : Prediction, optional
+        What an edge that was asked expects to be asked next.
+    """
+
+    asked_again = False
+
+    def __init__(self, source: QuerySource, maker: QueryMaker) -> None:
+        self._maker = maker
+        self._given = source if isinstance(source, Features) else None
+        self._photo = None if isinstance(source, Features) else Photo(source, maker.upload)
+        file = self._photo.file if self._photo is not None else None
+        self._file_bytes = len(file) if file is not None else None
+        self._image = EncodedImage(file) if file is not None else None
+        self._features: Features | None = None
+        self._asked_for = 0  # a blank wall has fewer features
+        self._to_send = False
+        self.snapshot: LocalSnapshot | None = None
+        self.began_s = 0.0
+        self.looked_at: Features | None = None
+        self.looked_for: frozenset[str] = frozenset()
+        self.prediction: Prediction | None = None
+
+    @property
+    def has_image(self) -> bool:
+        """Whether there is an image, not only features that somebody else extracted."""
+        return self._photo is not None
+
+    def payloads(self, features_bytes: int) -> Sequence[Payload]:
+        """The forms in which it could be sent; features that are not there yet have the given size."""
+        if self._given is not None:
+            return (Payload(FEATURES, len(self._given) * BYTES_PER_FEATURE),)
+        ready = self._complete_features()
+        if ready is not None:
+            features_bytes = len(ready) * BYTES_PER_FEATURE
+        both = self._maker.costs.payloads(self._file_bytes, features_bytes, extracted=ready is not None)
+        return both if self._maker.extractor is not None else both[:1]
+
+    def missing(self, form: str) -> Work | None:
+        """What must be done before it can be sent in this form."""
+        if form == IMAGE:
+            return Encode() if self._image is None else None
+        recognition = self._maker.recognition
+        if recognition is None or self._given is not None or self._complete_features() is not None:
+            return None
+        self._to_send = True
+        return Extract(recognition.query_features)
+
+    def missing_features(self, count: int) -> Work | None:
+        """What must be done before the device can look at so many features."""
+        return None if self._given is not None or self._asked_for >= count else Extract(count)
+
+    def do(self, work: Work) -> None:
+        """Extract features, or encode the image.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge
+            As `load_image`.
+        """
+        maker, photo, started_s = self._maker, self._photo, self._maker.clock.monotonic()
+        if photo is None:
+            raise InternalError("features that somebody else extracted cannot be changed")
+        if isinstance(work, Encode):
+            self._image = photo.encoded()
+            maker.costs.encoded(len(self._image.data), (maker.clock.monotonic() - started_s) * 1e3)
+            return
+        if maker.recognition is None or maker.extractor is None:
+            raise InternalError("this device does not extract features")
+        pixels = photo.gray(maker.recognition.side_px_for(work.features))
+        self._features, self._asked_for = maker.extractor.extract(pixels, work.features), work.features
+        if self._to_send:
+            maker.costs.extracted((maker.clock.monotonic() - started_s) * 1e3)
+
+    def features(self, count: int) -> Features:
+        """At most so many features, to look at."""
+        if self._given is not None:
+            return self._given.strongest(count)
+        if self._features is None:
+            raise InternalError("features were not extracted")
+        return self._features
+
+    def content(self, form: str) -> bytes | Features:
+        """What travels."""
+        if form == IMAGE and self._image is not None:
+            return self._image.data
+        features = self._given or self._features
+        if form != FEATURES or features is None:
+            raise InternalError(f"a query is not ready to be sent as {form}")
+        return features
+
+    def in_source(self, found: RecognizedObject, form: str) -> RecognizedObject:
+        """An answer to this form, with its corners in pixels of the application's image."""
+        return self._image.in_source(found) if form == IMAGE and self._image is not None else found
+
+    def _complete_features(self) -> Features | None:
+        """Features as tiers expect them: those of a look with fewer would cost recall there."""
+        recognition = self._maker.recognition
+        if recognition is None or self._asked_for < recognition.query_features:
+            return None
+        return self._features
 
 
 def _read(path: Path, settings: UploadSettings) -> bytes:

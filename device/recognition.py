@@ -3,49 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-from nearsight.common.errors import StatusCode
 from nearsight.common.recognition.results import Corners, RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer, Attempt
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.rpc.client import Hop
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One tier that was asked for one request.
-
-    Attributes
-    ----------
-    tier : str
-        Name of the tier: "edge" or "cloud".
-    outcome : StatusCode
-        OK, or what went wrong there.
-    elapsed_ms : float
-        From the question to the answer or failure.
-    """
-
-    tier: str
-    outcome: StatusCode
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class TierAnswer:
-    """What one tier, or the cache of the device itself, answered; corners are in the application's image."""
-
-    found: RecognizedObject | None
-    answered_by: str
-    hops: tuple[Hop, ...] = ()
-    sent_bytes: int = 0
-    received_bytes: int = 0
-
-    def after(self, first: TierAnswer) -> TierAnswer:
-        """The answer to a second message, with the bytes of both."""
-        return replace(
-            self,
-            sent_bytes=first.sent_bytes + self.sent_bytes,
-            received_bytes=first.received_bytes + self.received_bytes,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +32,8 @@ class Recognition:
         Finds this request in the logs of all tiers.
     sent_bytes, received_bytes : int
         On the network between this device and the tier that answered; 0 if the device itself did.
+    grain : str
+        What it was found in: "object" for models of objects.
     """
 
     object: RecognizedObject | None
@@ -78,6 +44,7 @@ class Recognition:
     trace_id: str = ""
     sent_bytes: int = 0
     received_bytes: int = 0
+    grain: str = OBJECT
 
     @property
     def known(self) -> bool:
@@ -108,3 +75,18 @@ class Recognition:
     def metadata(self) -> Mapping[str, str]:
         """What the catalogue says about the object; empty if unknown."""
         return self.object.metadata if self.object else {}
+
+
+def recognition_of(flow: RequestFlow[Any], answer: Answer, now_s: float, trace_id: str = "") -> Recognition:
+    """What the application gets of a request that ends now with this answer."""
+    return Recognition(
+        object=answer.found,
+        answered_by=answer.answered_by,
+        latency_ms=(now_s - flow.started_at_s) * 1000,
+        hops=(*answer.hops, flow.own_hop(answer)),
+        attempts=flow.attempts,
+        trace_id=trace_id,
+        sent_bytes=answer.sent_bytes,
+        received_bytes=answer.received_bytes,
+        grain=answer.grain,
+    )

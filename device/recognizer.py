@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -24,11 +24,13 @@ from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.models import Features
+from nearsight.common.request.breaker import BreakerState
+from nearsight.common.request.forms import FEATURES, IMAGE
+from nearsight.common.request.next_tiers import AskRules, NextTiers
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
-from nearsight.device.circuit_breaker import BreakerState
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
 from nearsight.device.handle import RequestHandle
@@ -39,12 +41,14 @@ from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient
-from nearsight.device.query import Query, QuerySource, prepare_query, snapshot
-from nearsight.device.recognition import Recognition, TierAnswer
+from nearsight.device.query import QueryMaker, snapshot
+from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer_settings import RecognizerSettings
-from nearsight.device.remote_tier import RemoteTier
+from nearsight.device.tiers import RemoteTier
 
 LONGEST_TIMEOUT_S = 86_400.0
+COMPUTING_MS = MappingProxyType({IMAGE: 8.0, FEATURES: 6.0})
+"""What tiers are assumed to compute on a photo, until they answer."""
 CLOSE_TIMEOUT_S = 5.0
 """How long `Recognizer.close` waits for callbacks that do not return."""
 
@@ -129,23 +133,24 @@ class Recognizer:
             return Channel(address, client_id=self.device_id, settings=rules, security=own, clock=clock)
 
         self._local: LocalRecognition | None = None
-        prepare: Callable[[QuerySource], Query | TierAnswer]
-        prepare = partial(prepare_query, settings=self.settings.upload)
+        recognition = self.settings.prefetch.recognition
+        rules = AskRules(self.settings.tier_share, self.settings.breaker)
+        self._next_tiers = NextTiers(used, rules, COMPUTING_MS, recognition.query_features)
         with ExitStack() as undo:
             if self._recognizes_itself(edge):
                 providers = self._providers(tuple(used), connect, clock)
                 undo.callback(providers.close)
-                self._local = LocalRecognition(
-                    catalogue, tuple(used), providers, self.settings, clock, self._next_tier
-                )
+                self._local = LocalRecognition(catalogue, self._next_tiers, providers, self.settings, clock)
                 undo.callback(self._local.close)
-                prepare = self._local.prepare
-            replied = self._local.tier_replied if self._local else None
+            maker = QueryMaker(self.settings.upload, clock, recognition if self._local else None)
             tiers: dict[str, Tier] = {}
             for name in used:
-                tiers[name] = RemoteTier(name, connect(name), catalogue, clock, replied)
+                tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tiers[name].close)
-            self._engine = RequestEngine(tiers, prepare, self.settings, clock, observer)
+            stages = [self._local.stage] if self._local else []
+            self._engine = RequestEngine(
+                tiers, maker, stages, self.settings, clock, self._next_tiers, observer
+            )
             undo.pop_all()
         self._callbacks = CallbackThread()
         nearby = self._local.cooperation if self._local else None
@@ -235,7 +240,7 @@ class Recognizer:
 
     def breaker_states(self) -> Mapping[str, BreakerState]:
         """The circuit breaker of each tier: closed (healthy), cooling down, or being probed."""
-        return self._engine.breaker_states()
+        return self._next_tiers.states()
 
     def explain(self) -> Explanation | None:
         """Why the device holds what it holds: the terms of the last decision, and what else it would cost.
@@ -337,12 +342,6 @@ class Recognizer:
                 providers.cooperate(self.device_id, settings.peers, recognition, random.Random())
             undo.pop_all()
         return providers
-
-    def _next_tier(self) -> str:
-        """The tier that is asked first at the moment."""
-        states = self._engine.breaker_states()
-        healthy = (name for name, state in states.items() if state is not BreakerState.COOLING)
-        return next(healthy, next(iter(states)))
 
     def _submit(
         self, image: ImageSource | Features, deliver: Callable[[Outcome], None], timeout_s: float | None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.request.breaker import BreakerSettings
 from nearsight.device.peers.settings import PeerSettings
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -17,27 +18,6 @@ class _Group(BaseModel):
     """Frozen, no unknown keys; the text below each field is its description in ``nearsight config show``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class BreakerSettings(_Group):
-    """When a tier that keeps failing is asked last instead of first."""
-
-    failures: int = Field(default=3, ge=1)
-    """Failures in a row after which a tier cools down."""
-    cooldown_s: Seconds = 1.0
-    """First cool-down in seconds; each probe that fails doubles it."""
-    longest_cooldown_s: Seconds = 30.0
-    """Longest cool-down in seconds."""
-    probe_timeout_s: Seconds = 1.0
-    """Longest time in seconds that a probe may delay a request which another tier could answer."""
-    fair_timeout_s: Seconds = 0.2
-    """A tier that had fewer seconds than this to answer is not blamed for missing them."""
-
-    @model_validator(mode="after")
-    def _longest_is_not_shorter(self) -> BreakerSettings:
-        if self.longest_cooldown_s < self.cooldown_s:
-            raise ValueError("longest_cooldown_s must not be below cooldown_s")
-        return self
 
 
 class UploadSettings(_Group):

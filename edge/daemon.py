@@ -25,12 +25,11 @@ from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.prediction_service import PredictionService
 from nearsight.edge.query import QueryReader
-from nearsight.edge.service import EdgeRecognitionService
+from nearsight.edge.service import CLOUD, EdgeRecognitionService, next_tiers
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.state_store import StateStore
-from nearsight.edge.uplink import Uplink
 
 
 class EdgeDaemon:
@@ -77,11 +76,12 @@ class EdgeDaemon:
             self._cloud, self._background, edge_metrics, clock, profile, self._load, self._store
         )
         self._caches = CatalogueCaches(settings, services)
-        self._uplink = Uplink(settings.forward, settings.recognition.query_features)
-        reader = QueryReader(OrbExtractor(settings.recognition.fast_threshold), settings.recognition)
+        self._next_tiers = next_tiers(settings.recognition.query_features)
+        extractor = OrbExtractor(settings.recognition.fast_threshold)
+        reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
             [
-                EdgeRecognitionService(self._caches, services, reader, self._uplink),
+                EdgeRecognitionService(self._caches, services, reader, self._next_tiers, settings.forward),
                 EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
                 PredictionService(self._caches, self._load),
                 ExplanationService(self._caches.explanations),
@@ -142,13 +142,19 @@ class EdgeDaemon:
         facts = [
             ("cloud", f"{self._settings.cloud}, {problem or 'reached'}"),
             ("load", self._load.why()),
-            ("sent to the cloud", self._uplink.why()),
+            ("sent to the cloud", self._sent()),
         ]
         if self._settings.state is not None:
             facts.append(("state", f"{self._settings.state}, {self._caches.journal_problem or 'written'}"))
         for cache in self._caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in cache.details().items()]
         return facts
+
+    def _sent(self) -> str:
+        """The last choice of a form in one line, for a person."""
+        if self._settings.forward != "auto":
+            return f"always {self._settings.forward}"
+        return self._next_tiers.why().get(CLOUD, "nothing sent yet")
 
 
 def _parallel(settings: EdgeSettings) -> int:

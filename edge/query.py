@@ -1,49 +1,130 @@
-"""What a request to the edge brought, and how it goes on to the cloud."""
+"""What a request to the edge brought: a photo or its features, and the forms in which it can go on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.recognition.codec import features_from_proto, features_to_proto
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.request.flow import Extract, Work
+from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.rpc.service import CallContext
-from nearsight.edge.uplink import Uplink
-from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
+from nearsight.edge.settings import Forward
+from nearsight.protos.recognition_pb2 import FeaturesMessage, ImageInput, RecognizeRequest
 
 Blob = bytes | memoryview
 
 
-@dataclass(slots=True)
-class Query:
-    """What a request brought: an image, features, or in the end both."""
+class EdgeQuery:
+    """A photo on its way through the edge: a `Query` of the request flow.
 
-    image: Blob | None
-    features: Features | None
-    asked_again: bool = False
-    """Features of this photo were here a moment ago, and were unknown here and at the cloud."""
+    Parameters
+    ----------
+    image : bytes or memoryview, optional
+        An image file.
+    features : Features, optional
+        One of the two is there.
+    query_features : int
+        As many as are extracted of an image.
+    forward : {"auto", "features", "image"}
+        The form in which it goes on; ``auto``: the one that is expected to be answered sooner.
+    asked_again : bool
+        Features of this photo were here a moment ago, and were unknown here and at the cloud.
 
+    Attributes
+    ----------
+    may_work : bool
+        Whether the edge may compute for it; else it is passed on as it is.
+    extraction_ms : float
+        What its features would cost.
+    overhead_ms : float
+        How much longer the cloud's first answer takes because they are not here: see `EdgeObjectCache`.
+    began_s : float
+        When work for a look began.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """A request to the cloud."""
-
-    form: str
-    request: RecognizeRequest
-    blobs: list[Blob]
+    def __init__(
+        self,
+        image: Blob | None,
+        features: Features | None,
+        query_features: int,
+        forward: Forward = "auto",
+        *,
+        asked_again: bool = False,
+    ) -> None:
+        self.image = image
+        self.features = features
+        self.asked_again = asked_again
+        self.may_work = not asked_again
+        self.extraction_ms = 0.0
+        self.overhead_ms = 0.0
+        self.began_s = 0.0
+        self._query_features = query_features
+        self._forward = forward
+        self._encoded: tuple[FeaturesMessage, Sequence[Blob]] | None = None
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes of the photo in this form."""
-        return sum(map(len, self.blobs))
+    def has_image(self) -> bool:
+        """Whether it came as an image."""
+        return self.image_bytes is not None
+
+    @property
+    def image_bytes(self) -> int | None:
+        """Size of the image; None if there is none."""
+        return None if self.image is None else len(self.image)
+
+    @property
+    def features_bytes(self) -> int | None:
+        """Size of the features on the network; None if they are not extracted."""
+        return None if self.features is None else sum(map(len, self._features_message()[1]))
+
+    def payloads(self, features_bytes: int) -> Sequence[Payload]:
+        """The forms in which it could go on; features that are not there yet have the given size."""
+        there, file_bytes = self.features_bytes, self.image_bytes
+        features = None if there is None else Payload(FEATURES, there)
+        if features is None and self.may_work:
+            features = Payload(FEATURES, features_bytes, self.extraction_ms)
+        image = None if file_bytes is None else Payload(IMAGE, file_bytes)
+        return only(self._forward, features, image)
+
+    def missing(self, form: str) -> Work | None:
+        """What must be done before it can go on in this form."""
+        return Extract(self._query_features) if form == FEATURES and self.features_bytes is None else None
+
+    def missing_features(self, count: int) -> Work | None:
+        """What must be done before the cache can look at so many features."""
+        return Extract(count) if self.features_bytes is None else None
+
+    def message(self, form: str, *, again: bool) -> tuple[RecognizeRequest, Sequence[Blob]]:
+        """The request to the cloud; ``again`` if its features were unknown there."""
+        if form == FEATURES:
+            features, blobs = self._features_message()
+            return RecognizeRequest(features=features), blobs
+        if self.image is None:
+            raise InternalError("a query without an image")
+        image = ImageInput(size_bytes=len(self.image), features_unknown=again or self.asked_again)
+        return RecognizeRequest(image=image), [self.image]
+
+    def _features_message(self) -> tuple[FeaturesMessage, Sequence[Blob]]:
+        if self.features is None:
+            raise InternalError("a query without features")
+        if self._encoded is None:
+            self._encoded = features_to_proto(self.features, 0)
+        return self._encoded
+
+
+def only(forward: Forward, features: Payload | None, image: Payload | None) -> Sequence[Payload]:
+    """The forms that there are and that the setting allows; the one that there is, if it allows none."""
+    there = [payload for payload in (features, image) if payload is not None]
+    return [payload for payload in there if payload.form == forward] or there
 
 
 class QueryReader:
-    """Gets features out of requests.
+    """Gets queries out of requests, and features out of images.
 
     Parameters
     ----------
@@ -51,13 +132,18 @@ class QueryReader:
         For requests that bring an image.
     settings : RecognitionSettings
         Limits of images, and how many features.
+    forward : {"auto", "features", "image"}
+        Of all queries.
     """
 
-    def __init__(self, extractor: FeatureExtractor, settings: RecognitionSettings) -> None:
+    def __init__(
+        self, extractor: FeatureExtractor, settings: RecognitionSettings, forward: Forward = "auto"
+    ) -> None:
         self._extractor = extractor
         self._settings = settings
+        self._forward = forward
 
-    def read(self, request: RecognizeRequest, context: CallContext) -> Query:
+    def read(self, request: RecognizeRequest, context: CallContext) -> EdgeQuery:
         """Read and check what the request brought.
 
         Raises
@@ -65,46 +151,26 @@ class QueryReader:
         InvalidArgument
             If there is neither an image nor features, or they are malformed.
         """
-        kind = request.WhichOneof("input")
+        kind, count = request.WhichOneof("input"), self._settings.query_features
         if kind == "features":
-            return Query(None, features_from_proto(request.features, context.blobs))
+            features = features_from_proto(request.features, context.blobs)
+            return EdgeQuery(None, features, count, self._forward)
         if kind == "image" and context.blobs:
-            return Query(context.blobs[0], None, request.image.features_unknown)
+            again = request.image.features_unknown
+            return EdgeQuery(context.blobs[0], None, count, self._forward, asked_again=again)
         raise InvalidMessage(
             "the request brings neither features nor an image", advice="send an image as blob 0"
         )
 
-    def extract(self, image: Blob) -> Features:
-        """The features of an image.
+    def extract(self, query: EdgeQuery) -> None:
+        """Extract the features of its image.
 
         Raises
         ------
         InvalidImage, ImageTooLarge
             See `load_image`.
         """
-        return self._extractor.extract(
-            load_image(image, self._settings.limits), self._settings.query_features
-        )
-
-
-def forwarded(query: Query, uplink: Uplink, extraction_ms: float | None) -> Forwarded:
-    """The request to the cloud for a query; ``extraction_ms`` as in `Uplink.sends_features`.
-
-    Its ``input`` is empty if the features must be extracted first.
-    """
-    if query.image is None and query.features is None:
-        raise InternalError("a query without image and features")
-    encoded = features_to_proto(query.features, 0) if query.features is not None else None
-    image_bytes = None if query.image is None else len(query.image)
-    features_bytes = None if encoded is None else sum(map(len, encoded[1]))
-    if query.image is None or uplink.sends_features(image_bytes, features_bytes, extraction_ms):
-        if encoded is None:
-            return Forwarded(FEATURES, RecognizeRequest(), [])
-        return Forwarded(FEATURES, RecognizeRequest(features=encoded[0]), list(encoded[1]))
-    return forwarded_image(query.image, features_unknown=query.asked_again)
-
-
-def forwarded_image(image: Blob, *, features_unknown: bool) -> Forwarded:
-    """The request to the cloud with an image; say whether its features were unknown before."""
-    content = ImageInput(size_bytes=len(image), features_unknown=features_unknown)
-    return Forwarded(IMAGE, RecognizeRequest(image=content), [image])
+        if query.image is None:
+            raise InternalError("a query without an image")
+        pixels = load_image(query.image, self._settings.limits)
+        query.features = self._extractor.extract(pixels, self._settings.query_features)

@@ -1,56 +1,144 @@
-"""Recognition as the edge serves it: from the cache if it can, from the cloud otherwise.
+"""Recognition as the edge serves it: the daemon's driver of the request flow (`common/request/flow.py`).
 
-The flow of one request, in `EdgeRecognitionService.recognize`: read the query, ask the cache, answer; on a
-miss ask the cloud with the time that is left, and answer when it answers. Nobody waits in between: the
-worker is free as soon as the cloud was asked. Where features of a photo are unknown to the cloud, it gets the
-photo as well: its second look needs one, and an edge must not cost recall. So an unknown photo reaches the
-cloud twice at most, whether it was this edge or the device that first tried it with features.
+A worker of the server carries out the effects until the answer is there or the cloud was asked; then it is
+free. The thread that receives the cloud's reply goes on.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from nearsight.common.caching.offload_choice import FEATURES
-from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.object_cache.codec import next_objects_to_proto
-from nearsight.common.recognition.codec import recognized_object_to_proto
+from nearsight.common.recognition.codec import recognized_object_from_proto, recognized_object_to_proto
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow
+from nearsight.common.request.forms import FEATURES, IMAGE, ExpectedAnswer, Payload
+from nearsight.common.request.next_tiers import AskRules, NextTiers
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import outcome_of
-from nearsight.edge.query import Forwarded, Query, QueryReader, forwarded, forwarded_image
+from nearsight.edge.load import LoadControl
+from nearsight.edge.query import EdgeQuery, QueryReader, only
 from nearsight.edge.services import EdgeServices
-from nearsight.edge.uplink import Surplus, Uplink
+from nearsight.edge.settings import Forward
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
-LEAST_REPETITION_S = 0.1
-"""With less time left, an answer to features stands, even if it is "unknown"."""
+EDGE, CLOUD = "edge", "cloud"
+_COMPUTING_MS = MappingProxyType({FEATURES: 20.0, IMAGE: 40.0})
+"""What the cloud is assumed to compute on a photo, until it answers."""
 _EXTRACTION_MS = 10.0  # assumed before a catalogue has a cache that measures it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Miss:
-    """A request that the cloud must answer."""
+def next_tiers(query_features: int) -> NextTiers:
+    """The cloud, which is the only tier that an edge asks."""
+    return NextTiers((CLOUD,), AskRules(), _COMPUTING_MS, query_features)
 
-    query: Query
+
+class EdgeObjectCache:
+    """The object cache of one catalogue as a stage of the edge's request flow.
+
+    Parameters
+    ----------
+    cache : CatalogueCache
+        What is looked into, and what learns.
+    load : LoadControl
+        Told what the edge computes.
+    next_tiers : NextTiers
+        Knows what it costs to pass a photo on.
+    forward : {"auto", "features", "image"}
+        The form in which photos are passed on.
+    """
+
+    grain = OBJECT
+
+    def __init__(
+        self, cache: CatalogueCache, load: LoadControl, next_tiers: NextTiers, forward: Forward
+    ) -> None:
+        self.cache = cache
+        self._load = load
+        self._next_tiers = next_tiers
+        self._forward = forward
+
+    def features_wanted(self, query: EdgeQuery) -> int | None:
+        """As many as the edge extracts; None if the request is given away, or the cache is empty."""
+        if query.asked_again:
+            return None
+        cache = self.cache
+        query.extraction_ms = cache.profiler.extraction_ms
+        overhead = self._forwarding_overhead(query)
+        query.overhead_ms = overhead.first_ms
+        cache.profiler.observe_query(image=query.has_image, surplus_ms=overhead.last_ms)
+        if not query.may_work:
+            cache.note_given_away()
+            return None
+        if not cache.size:
+            return None
+        query.overhead_ms = 0.0  # a look makes the features
+        query.began_s = cache.clock.monotonic()
+        return cache.query_features
+
+    def look(self, query: EdgeQuery) -> RecognizedObject | None:
+        """Look the photo up; None is a miss."""
+        found = self._found(query)
+        self._load.computed((self.cache.clock.monotonic() - query.began_s) * 1e3)
+        if found is not None:
+            self.cache.note_hit(found.object_id)
+        return found
+
+    def _found(self, query: EdgeQuery) -> RecognizedObject | None:
+        return None if query.features is None else self.cache.lookup(query.features)
+
+    def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
+        """The cloud answered: what a miss costs, and what was asked for.
+
+        Of a photo whose features were here a moment ago it is a second trip alone, which no cache spares.
+        """
+        if lesson is None:
+            return
+        known = None if answer.found is None else Known(answer.found.object_id, answer.found.version)
+        miss_ms = None if query.asked_again else max(0.0, lesson.first_ms - query.overhead_ms)
+        self.cache.note_miss(known, miss_ms, looked=query.may_work)
+
+    def _forwarding_overhead(self, query: EdgeQuery) -> ExpectedAnswer:
+        """What it takes longer to pass on a photo than if its features were here.
+
+        An edge that looks into its cache has the features when it misses; an empty one sends the photo, or
+        makes the features first. The difference belongs to f(0), not to the miss latency: else it would be
+        counted against every cache size, and an edge once empty would find all others too slow.
+        """
+        if query.image_bytes is None:
+            return ExpectedAnswer(0.0, 0.0)
+        extraction_ms = query.extraction_ms if query.may_work else None
+        if self._forward != "auto":
+            spent_ms = extraction_ms or 0.0 if self._forward == FEATURES else 0.0
+            return ExpectedAnswer(spent_ms, spent_ms)
+        image, size_bytes = Payload(IMAGE, query.image_bytes), self._next_tiers.features_bytes
+        features = None if extraction_ms is None else Payload(FEATURES, size_bytes, extraction_ms)
+        ready = self._next_tiers.expected(CLOUD, [Payload(FEATURES, size_bytes), image])
+        empty = self._next_tiers.expected(CLOUD, only("auto", features, image))
+        return ExpectedAnswer(
+            max(0.0, empty.first_ms - ready.first_ms), max(0.0, empty.last_ms - ready.last_ms)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A request in the hands of the edge."""
+
+    query: EdgeQuery
+    flow: RequestFlow[EdgeQuery]
     cache: CatalogueCache | None
     context: CallContext
-    looked: bool
-    started_s: float
-    surplus_ms: float
     answer: Future[RecognizeResponse] = field(default_factory=Future)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Unknown:
-    """What the cloud said of the features of a photo, and when: it gets the photo as well then."""
-
-    response: RecognizeResponse
-    waited_ms: float
+    response: RecognizeResponse | None = None
+    """The cloud's, or that of its first of two."""
 
 
 class EdgeRecognitionService(Service):
@@ -64,20 +152,28 @@ class EdgeRecognitionService(Service):
         Among them the cloud, which is asked on a miss.
     reader : QueryReader
         Gets features out of images.
-    uplink : Uplink
-        Decides what the cloud gets.
+    next_tiers : NextTiers
+        The cloud, and in which form it is asked.
+    forward : {"auto", "features", "image"}
+        The forms that are allowed.
     """
 
     descriptor = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 
     def __init__(
-        self, caches: CatalogueCaches, services: EdgeServices, reader: QueryReader, uplink: Uplink
+        self,
+        caches: CatalogueCaches,
+        services: EdgeServices,
+        reader: QueryReader,
+        next_tiers: NextTiers,
+        forward: Forward,
     ) -> None:
         self._caches = caches
         self._cloud = services.cloud
         self._load = services.load
         self._reader = reader
-        self._uplink = uplink
+        self._next_tiers = next_tiers
+        self._forward = forward
         self._clock = services.clock
 
     def recognize(
@@ -86,162 +182,137 @@ class EdgeRecognitionService(Service):
         """Say what the image shows."""
         query = self._reader.read(request, context)
         cache = self._caches.get(context.catalogue)
-        if query.asked_again:
-            return self._ask_cloud(query, cache, context, may_work=False, surplus_ms=0.0)
-        may_work = self._load.may_work()
-        surplus = Surplus()
+        now_s = self._clock.monotonic()
+        stages = []
+        if not query.asked_again:
+            query.may_work = self._load.may_work()
         if cache is not None:
-            surplus = self._surplus(query, cache, may_work=may_work)
-            cache.profiler.observe_query(image=query.image is not None, surplus_ms=surplus.last_ms)
-            if may_work:
-                response = self._work_on(query, cache, context.client_id)
-                if response is not None:
-                    return response
+            stages.append(EdgeObjectCache(cache, self._load, self._next_tiers, self._forward))
+        else:
+            query.extraction_ms = _EXTRACTION_MS
+        flow: RequestFlow[EdgeQuery] = RequestFlow(
+            stages,
+            self._next_tiers,
+            tier=EDGE,
+            started_at_s=now_s,
+            deadline_s=now_s + context.deadline.remaining_s(),
+        )
+        call = _Call(query, flow, cache, context)
+        try:
+            finish = self._carry_out(call, flow.begin(query, now_s))
+        except NearsightError as error:
+            flow.end(error)
+            raise
+        if finish is None:
+            return call.answer
+        return self._response(call, finish)
+
+    def _carry_out(self, call: _Call, effect: Effect[EdgeQuery] | None) -> Finish[EdgeQuery] | None:
+        """Carry out one effect after the other; None if the cloud was asked."""
+        while not isinstance(effect, Finish):
+            if effect is None:
+                return None
+            if isinstance(effect, Ask):
+                self._ask(call, effect)
+                return None
+            if isinstance(effect, Look):
+                found = effect.stage.look(call.query)
+                effect = call.flow.looked(effect.stage, found, self._clock.monotonic())
             else:
-                cache.note_given_away()
-        # A look into the cache made the features.
-        surplus_ms = surplus.first_ms if query.features is None else 0.0
-        return self._ask_cloud(query, cache, context, may_work=may_work, surplus_ms=surplus_ms)
+                started_s = self._clock.monotonic()
+                self._reader.extract(call.query)
+                now_s = self._clock.monotonic()
+                if call.cache is not None:
+                    call.cache.profiler.observe_extraction((now_s - started_s) * 1e3)
+                effect = call.flow.made(now_s)
+        return effect
 
-    def _work_on(self, query: Query, cache: CatalogueCache, device_id: str) -> RecognizeResponse | None:
-        """Look into the cache; None if the cloud must be asked."""
-        asked_here = cache.size > 0
-        started_s = self._clock.monotonic()
-        if query.image is not None and asked_here:
-            self._extract(query, cache)
-        found = cache.lookup(query.features) if asked_here and query.features is not None else None
-        if asked_here:
-            self._load.computed((self._clock.monotonic() - started_s) * 1e3)
-        if found is None:
-            return None
-        response = RecognizeResponse(object=recognized_object_to_proto(found), answered_by="edge")
-        _learn(cache, device_id, response)
-        cache.note_hit(found.object_id)
-        return response
-
-    def _extract(self, query: Query, cache: CatalogueCache | None) -> None:
-        if query.image is None:
-            return
-        started_s = self._clock.monotonic()
-        query.features = self._reader.extract(query.image)
-        if cache is not None:
-            cache.profiler.observe_extraction((self._clock.monotonic() - started_s) * 1e3)
-
-    def _forwarded(self, query: Query, cache: CatalogueCache | None, *, may_work: bool) -> Forwarded:
-        extraction_ms = cache.profiler.extraction_ms if cache is not None else _EXTRACTION_MS
-        sent = forwarded(query, self._uplink, extraction_ms if may_work else None)
-        if sent.request.WhichOneof("input") is None:
-            self._extract(query, cache)
-            sent = forwarded(Query(None, query.features), self._uplink, None)
-        return sent
-
-    def _surplus(self, query: Query, cache: CatalogueCache, *, may_work: bool) -> Surplus:
-        """What it takes longer to pass this on than if its features were here."""
-        if query.image is None:
-            return Surplus()
-        return self._uplink.surplus(len(query.image), cache.profiler.extraction_ms if may_work else None)
-
-    def _ask_cloud(
-        self,
-        query: Query,
-        cache: CatalogueCache | None,
-        context: CallContext,
-        *,
-        may_work: bool,
-        surplus_ms: float,
-    ) -> Future[RecognizeResponse]:
-        miss = _Miss(query, cache, context, may_work, self._clock.monotonic(), surplus_ms)
-        miss.answer.set_running_or_notify_cancel()  # nobody can cancel it between here and the answer
-        self._send(miss, self._forwarded(query, cache, may_work=may_work))
-        return miss.answer
-
-    def _send(self, miss: _Miss, sent: Forwarded, unknown: _Unknown | None = None) -> None:
-        """Ask the cloud; ``unknown`` if it was asked with the features before."""
-        sent_s = self._clock.monotonic()
-        context = miss.context
+    def _ask(self, call: _Call, step: Ask) -> None:
+        context, sent_s = call.context, self._clock.monotonic()
+        request, blobs = call.query.message(step.form, again=step.again)
+        if not step.again:
+            # From now on somebody waits for it, and nobody can cancel it.
+            call.answer.set_running_or_notify_cancel()
         reply = self._cloud.recognize(
-            sent.request,
-            sent.blobs,
-            timeout_s=context.deadline.remaining_s(),
+            request,
+            blobs,
+            timeout_s=step.timeout_s,
             catalogue=context.catalogue,
             trace_id=context.trace_id,
             client_id=context.client_id,
         )
-        reply.add_done_callback(lambda done: self._replied(miss, done, sent, sent_s, unknown))
+        sent_bytes = sum(map(len, blobs))
+        reply.add_done_callback(lambda done: self._replied(call, step, done, sent_s, sent_bytes))
 
-    def _replied(
-        self,
-        miss: _Miss,
-        done: Future[Reply],
-        sent: Forwarded,
-        sent_s: float,
-        unknown: _Unknown | None,
-    ) -> None:
+    def _replied(self, call: _Call, step: Ask, done: Future[Reply], sent_s: float, sent_bytes: int) -> None:
         now_s = self._clock.monotonic()
-        spent_ms, waited_ms = (now_s - sent_s) * 1e3, (now_s - miss.started_s) * 1e3
-        miss.context.add_next_tier_ms(spent_ms)
-        outcome = outcome_of(done)
-        response = _response_of(outcome)
-        if isinstance(outcome, Reply) and isinstance(response, RecognizeResponse):
-            self._uplink.observe(sent.form, sent.size_bytes, spent_ms, outcome.hops)
-            image = miss.query.image
-            again_s = miss.context.deadline.remaining_s()
-            if (
-                image is not None
-                and sent.form == FEATURES
-                and _is_unknown(response)
-                and again_s >= LEAST_REPETITION_S
-            ):
-                again = forwarded_image(image, features_unknown=True)
-                self._send(miss, again, _Unknown(response, waited_ms))
-                return
-            miss.context.hops.extend(outcome.hops)
-            first_ms = waited_ms if unknown is None else unknown.waited_ms
-            self._answer(miss, response, first_ms, asked_twice=unknown is not None)
-        elif unknown is not None:
-            # At least the features were looked at.
-            self._answer(miss, unknown.response, unknown.waited_ms, asked_twice=True)
-        elif isinstance(response, NearsightError):
-            miss.answer.set_exception(response)
-
-    def _answer(
-        self, miss: _Miss, response: RecognizeResponse, first_ms: float, *, asked_twice: bool
-    ) -> None:
-        if miss.cache is not None:
-            _learn(miss.cache, miss.context.client_id, response)
-        if miss.query.image is not None and not miss.query.asked_again:
-            self._uplink.observe_outcome(unknown=asked_twice or _is_unknown(response))
-        miss.answer.set_result(response)
-        self._note(miss, response, first_ms)
-
-    def _note(self, miss: _Miss, response: RecognizeResponse, first_ms: float) -> None:
-        """Let the cache know; ``first_ms`` is the time to the cloud's first answer."""
-        cache = miss.cache
-        if cache is None:
-            self._caches.admit(miss.context.catalogue)
+        call.context.add_next_tier_ms((now_s - sent_s) * 1e3)
+        try:
+            reply = _reply_of(done)
+            answer = _answer_of(reply, sent_bytes)
+            call.response = reply[1]
+            effect = call.flow.replied(step.attempt, answer, now_s)
+        except NearsightError as error:
+            effect = call.flow.failed(step.attempt, error, now_s)
+        finish = self._carry_out(call, effect)
+        if finish is None:
             return
-        found = response.object
-        known = None if _is_unknown(response) else Known(found.object_id, found.version)
-        miss_ms = None if miss.query.asked_again else max(0.0, first_ms - miss.surplus_ms)
-        cache.note_miss(known, miss_ms, looked=miss.looked)
+        try:
+            response = self._response(call, finish)
+        except NearsightError as error:
+            call.answer.set_exception(error)
+            return
+        call.answer.set_result(response)
+        self._learn(call, finish)
+
+    def _response(self, call: _Call, finish: Finish[EdgeQuery]) -> RecognizeResponse:
+        """The message to the device; counts what was recognised, and adds what may be asked for next.
+
+        Raises
+        ------
+        NearsightError
+            If there is no answer.
+        """
+        outcome = finish.outcome
+        if isinstance(outcome, NearsightError):
+            raise call.flow.last_error or outcome
+        call.context.hops.extend(outcome.hops)
+        response = call.response
+        if response is None:
+            response = RecognizeResponse(answered_by=outcome.answered_by, grain=outcome.grain)
+            if outcome.found is not None:
+                response.object.CopyFrom(recognized_object_to_proto(outcome.found))
+        if outcome.found is not None and call.cache is not None:
+            following = call.cache.observe(call.context.client_id, outcome.found.object_id)
+            if following is not None:
+                response.next_objects.CopyFrom(next_objects_to_proto(following, call.cache.revision))
+        return response
+
+    def _learn(self, call: _Call, finish: Finish[EdgeQuery]) -> None:
+        if isinstance(finish.outcome, NearsightError):
+            return
+        if call.cache is None:
+            self._caches.admit(call.context.catalogue)
+        for stage in finish.learners:
+            stage.learn(call.query, finish.outcome, finish.lesson)
 
 
-def _is_unknown(response: RecognizeResponse) -> bool:
-    return not response.HasField("object")
-
-
-def _learn(cache: CatalogueCache, device_id: str, response: RecognizeResponse) -> None:
-    """Count an answer with an object, and add what the device may ask for next."""
-    if _is_unknown(response):
-        return
-    following = cache.observe(device_id, response.object.object_id)
-    if following is not None:
-        response.next_objects.CopyFrom(next_objects_to_proto(following, cache.revision))
-
-
-def _response_of(outcome: Reply | NearsightError) -> RecognizeResponse | NearsightError:
+def _reply_of(done: Future[Reply]) -> tuple[Reply, RecognizeResponse]:
+    outcome = outcome_of(done)
     if isinstance(outcome, NearsightError):
-        return outcome
-    if isinstance(outcome.message, RecognizeResponse):
-        return outcome.message
-    return InternalError("the cloud answered with another message")
+        raise outcome
+    if not isinstance(outcome.message, RecognizeResponse):
+        raise InternalError("the cloud answered with another message")
+    return outcome, outcome.message
+
+
+def _answer_of(reply: tuple[Reply, RecognizeResponse], sent_bytes: int) -> Answer:
+    outcome, message = reply
+    found = None
+    if message.HasField("object"):
+        try:
+            found = recognized_object_from_proto(message.object)
+        except InvalidMessage as error:
+            raise InternalError(f"the cloud sent a broken answer: {error.message}") from error
+    grain = message.grain or OBJECT
+    return Answer(found, message.answered_by, grain, outcome.hops, sent_bytes, outcome.received_bytes)

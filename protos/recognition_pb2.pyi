@@ -40,14 +40,16 @@ class FeaturesMessage(_message.Message):
     def __init__(self, count: _Optional[int] = ..., image_width: _Optional[int] = ..., image_height: _Optional[int] = ..., source_width: _Optional[int] = ..., source_height: _Optional[int] = ..., first_blob: _Optional[int] = ...) -> None: ...
 
 class RecognizeResponse(_message.Message):
-    __slots__ = ("object", "answered_by", "next_objects")
+    __slots__ = ("object", "answered_by", "next_objects", "grain")
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     NEXT_OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    GRAIN_FIELD_NUMBER: _ClassVar[int]
     object: RecognizedObjectMessage
     answered_by: str
     next_objects: NextObjectsMessage
-    def __init__(self, object: _Optional[_Union[RecognizedObjectMessage, _Mapping]] = ..., answered_by: _Optional[str] = ..., next_objects: _Optional[_Union[NextObjectsMessage, _Mapping]] = ...) -> None: ...
+    grain: str
+    def __init__(self, object: _Optional[_Union[RecognizedObjectMessage, _Mapping]] = ..., answered_by: _Optional[str] = ..., next_objects: _Optional[_Union[NextObjectsMessage, _Mapping]] = ..., grain: _Optional[str] = ...) -> None: ...
 
 class NextObjectsMessage(_message.Message):
     __slots__ = ("object_ids", "probabilities", "remaining", "revision")

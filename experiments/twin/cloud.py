@@ -11,6 +11,7 @@ from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unavailable
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.device.prefetching.predictions import Prediction
@@ -77,6 +78,10 @@ class Reply:
     hops: tuple[Hop, ...]
     prediction: Prediction | None = None
     size_bytes: int = ANSWER_BYTES
+
+    def answer(self, sent_bytes: int) -> Answer:
+        """The same for a request flow."""
+        return Answer(self.found, self.answered_by, OBJECT, self.hops, sent_bytes, self.size_bytes)
 
 
 Answered = Callable[[Reply | NearsightError], None]

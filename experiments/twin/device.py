@@ -1,38 +1,45 @@
-"""A device of the twin: the SDK's own request flow, offload choice and prefetcher, on a virtual clock.
+"""A device of the twin: the SDK's own request flow, object cache and prefetcher, on a virtual clock.
 
-One photo goes the way of `device/preparation.py` and `device/remote_tier.py`: a lookup in the device's
-snapshot; then the form that is answered sooner, to the tier that the `RequestFlow` names; and once more as an
-image if features were unknown. The prefetcher is the SDK's, with its snapshots, models held and forecasts.
+This is the twin's driver of the flow (compare `device/engine.py`, with threads and sockets).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import cast
 
-from nearsight.common.caching.offload_choice import FEATURES, IMAGE
-from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.errors import DeadlineExceeded, InternalError, NearsightError, Overloaded
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.rpc.envelope import Hop
-from nearsight.device.circuit_breaker import CircuitBreaker
-from nearsight.device.engine import LARGEST_RESERVE_S
-from nearsight.device.offloading import Offloading
+from nearsight.common.request.flow import (
+    Ask,
+    Effect,
+    Encode,
+    Extract,
+    Finish,
+    Look,
+    Phase,
+    RequestFlow,
+    Stage,
+    Work,
+)
+from nearsight.common.request.forms import FEATURES, IMAGE, Payload
+from nearsight.common.request.next_tiers import AskRules, NextTiers
+from nearsight.device.engine import DEVICE, reserve_s
+from nearsight.device.local_recognition import DeviceObjectCache
 from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.profiler import DeviceProfiler
 from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
-from nearsight.device.recognition import TierAnswer
+from nearsight.device.query import DeviceQuery, FormCosts
+from nearsight.device.recognition import recognition_of
+from nearsight.device.recognizer import COMPUTING_MS
 from nearsight.device.recognizer_settings import RecognizerSettings
-from nearsight.device.remote_tier import LEAST_REPETITION_S
-from nearsight.device.request_flow import Ask, Finish, Phase, RequestFlow
 from nearsight.experiments.rig.replay import Ledger
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import QUERY_FEATURES, Answered, Question, Reply
@@ -41,18 +48,14 @@ from nearsight.experiments.twin.cost_model import (
     BYTES_PER_FEATURE,
     Costs,
 )
-from nearsight.experiments.twin.edge import EDGE, TwinEdge
+from nearsight.experiments.twin.edge import TwinEdge
 from nearsight.experiments.twin.edge_source import EdgeSource
 from nearsight.experiments.twin.events import EventQueue
 from nearsight.experiments.twin.link import Connection, TwinLink
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood, TwinPeer
-from nearsight.experiments.twin.photos import TwinPhoto, TwinSnapshot
+from nearsight.experiments.twin.photos import TwinFeatures, TwinPhoto, TwinSnapshot
 from nearsight.experiments.twin.processor import Processor
 from nearsight.experiments.twin.worker import VirtualWorker
-
-DEVICE = "device"
-_EXTRACTOR = OrbExtractor(RecognitionSettings().fast_threshold)
-"""Never asked in the twin; the parts that could ask it want one."""
 
 Asks = Callable[[Question, float, Answered], None]
 """Puts a question to a tier, over whatever lies between: question, deadline, what to do with the answer."""
@@ -63,10 +66,8 @@ class _Request:
     """One photo on its way through the device."""
 
     number: int
-    photo: TwinPhoto
-    flow: RequestFlow
-    question: Question | None = None
-    looked_for: frozenset[str] = frozenset()
+    query: TwinQuery
+    flow: RequestFlow[DeviceQuery]
 
 
 class TwinCache(LocalCache):
@@ -117,16 +118,16 @@ class TwinDevice:
         self.name = name
         self.processor = processor
         self._tiers = tiers
-        self._costs = costs
+        self.costs = costs
         self._settings = settings
         self.ledger = ledger
-        self._breakers = {tier: CircuitBreaker(settings.breaker) for tier in tiers}
+        rules = AskRules(settings.tier_share, settings.breaker)
+        self._next_tiers = NextTiers(tiers, rules, COMPUTING_MS, QUERY_FEATURES)
         self._workers = settings.image_workers
         self._queue: list[_Request] = []
         self._pending = 0
-        self._offloading = Offloading(tiers, _EXTRACTOR, settings.prefetch.recognition, self._clock)
-        self._cache: LocalCache | None = None
-        self._profiler: DeviceProfiler | None = None
+        self._stages: list[Stage[DeviceQuery]] = []
+        self.form_costs = FormCosts()
         self.prefetcher: PrefetchController | None = None
         self.peer: TwinPeer | None = None
 
@@ -135,31 +136,27 @@ class TwinDevice:
     ) -> None:
         """Recognise on the device, with models of devices nearby, if it shares, and of this edge."""
         settings = self._settings.prefetch
-        profile = self._costs.device_profile(self.processor.profiled)
+        profile = self.costs.device_profile(self.processor.profiled)
         worker = VirtualWorker(self._events, self.processor)
 
         def build(models: Sequence[ObjectModel], recognition: RecognitionSettings) -> ObjectRecognizer:
             del recognition
-            worker.spend(self._costs.build_s(len(models)))
+            worker.spend(self.costs.build_s(len(models)))
             return TwinSnapshot({model.object_id: model for model in models})
 
-        self._cache = TwinCache(LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1]), worker)
-        self._profiler = DeviceProfiler(
-            profile, AvoidableLatency(settings.miss_prior_ms, settings.miss_window)
-        )
-        way_s = self._costs.one_way_s(self.processor.slowness, edge.processor.slowness)
+        cache = TwinCache(LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1]), worker)
+        profiler = DeviceProfiler(profile, AvoidableLatency(settings.miss_prior_ms, settings.miss_window))
+        way_s = self.costs.one_way_s(self.processor.slowness, edge.processor.slowness)
         source = EdgeSource(self._events, self.name, edge, air, way_s)
         held = HeldModels(settings.memory_bytes)
         sources = PrefetchSources(source, source, source)
         if neighbours is not None:
-            self.peer = TwinPeer(
-                self._events, neighbours, self.processor, air, self._costs, held, source, rng
-            )
+            self.peer = TwinPeer(self._events, neighbours, self.processor, air, self.costs, held, source, rng)
             sources = self.peer.sources()
         self.prefetcher = PrefetchController(
             "museum",
-            self._cache,
-            self._profiler,
+            cache,
+            profiler,
             held,
             sources,
             settings,
@@ -167,6 +164,7 @@ class TwinDevice:
             background=worker,
             build=build,
         )
+        self._stages.append(DeviceObjectCache(cache, profiler, self.prefetcher, self._clock))
 
     # The life of a request
 
@@ -177,175 +175,172 @@ class TwinDevice:
         if self._pending >= self._settings.max_pending:
             self.ledger.completed(number, Overloaded("too many requests are in flight"), now_s)
             return
-        flow = RequestFlow(
-            self._breakers,
-            self._settings,
+        flow: RequestFlow[DeviceQuery] = RequestFlow(
+            self._stages,
+            self._next_tiers,
+            tier=DEVICE,
             started_at_s=now_s,
-            deadline_s=now_s + timeout_s - min(LARGEST_RESERVE_S, timeout_s / 20),
+            deadline_s=now_s + timeout_s - reserve_s(timeout_s),
         )
-        request = _Request(number, photo, flow)
+        request = _Request(number, TwinQuery(photo, self), flow)
         self._pending += 1
         self._queue.append(request)
-        self._prepare_next()
-        self._events.at(flow.deadline_s, lambda: self._step(request, flow.expired(self._clock.now_s)))
+        self._begin_next()
+        self._events.at(flow.deadline_s, lambda: self._carry_out(request, flow.expired(self._clock.now_s)))
 
-    def _prepare_next(self) -> None:
+    def _begin_next(self) -> None:
         while self._workers and self._queue:
             request = self._queue.pop(0)
             if request.flow.phase is Phase.DONE:
                 continue
             self._workers -= 1
-            request.flow.preparing(self._clock.now_s)
-            self._prepare(request)
+            self._carry_out(request, request.flow.begin(request.query, self._clock.now_s))
 
-    def _work(self, work_s: float, done: Callable[[float], None]) -> None:
-        started_s = self._clock.now_s
-        self.processor.run(work_s, lambda: done(self._clock.now_s - started_s))
+    def _carry_out(self, request: _Request, effect: Effect[DeviceQuery] | None) -> None:
+        query = request.query
+        if isinstance(effect, Finish):
+            self._finish(request, effect)
+        elif isinstance(effect, Ask):
+            self._ask(request, effect)
+        elif isinstance(effect, Look):
+            self._look(request, effect)
+        elif isinstance(effect, (Extract, Encode)):
+            if query.to_look(effect):  # the time that it takes is part of the look's
+                self._carry_out(request, request.flow.made(self._clock.now_s))
+            else:
+                self.processor.run(query.work_s(effect), lambda: self._made(request))
 
-    def _prepare(self, request: _Request) -> None:
-        snapshot = self._cache.snapshot if self._cache is not None else None
-        if snapshot is None or not len(snapshot):
-            self._offload(request, None)
-            return
-        request.looked_for = snapshot.names
-        k, features = len(snapshot), snapshot.query_features
-        found = cast("TwinSnapshot", snapshot.recognizer).look(request.photo, features)
-        effort = request.photo.device_effort(features)
-        work_s = self._costs.device_lookup_s(k, features, found=found is not None, effort=effort)
-        self._work(work_s, partial(self._looked, request, k, features, found))
+    def _look(self, request: _Request, effect: Look[DeviceQuery]) -> None:
+        query = request.query
+        self.processor.run(query.look_s(), lambda: self._looked(request, effect))
 
-    def _looked(
-        self, request: _Request, k: int, features: int, found: RecognizedObject | None, spent_s: float
-    ) -> None:
-        if self._profiler is not None:
-            self._profiler.observe_lookup(k, features, spent_s * 1e3)
+    def _looked(self, request: _Request, effect: Look[DeviceQuery]) -> None:
+        found = effect.stage.look(request.query)
         if found is None:
-            self._offload(request, features)
-            return
-        if self.prefetcher is not None:
-            self.prefetcher.note_local(found, _NO_FEATURES)
-        self._work(self._costs.model.hand_over_ms / 1e3, lambda _spent_s: self._known(request, found))
-
-    def _known(self, request: _Request, found: RecognizedObject) -> None:
-        self._workers += 1
-        self._step(request, request.flow.recognized_here(TierAnswer(found, DEVICE), self._clock.now_s))
-        self._prepare_next()
-
-    def _offload(self, request: _Request, extracted: int | None) -> None:
-        """Choose the form; make features if that is what is sent and they are not there."""
-        complete = extracted if extracted is not None and extracted >= QUERY_FEATURES else None
-        size = request.photo.size_bytes
-        now_s = self._clock.now_s
-        healthy = (name for name, breaker in self._breakers.items() if breaker.healthy(now_s))
-        tier = next(healthy, next(iter(self._tiers)))
-        work_s = self._costs.model.prepare_ms / 1e3
-        # A device that never looks itself sends what it was given.
-        if self.prefetcher is None or self._offloading.choose(tier, size, complete).form == IMAGE:
-            request.question = Question(request.photo, image=True, features=QUERY_FEATURES, size_bytes=size)
+            following = request.flow.looked(effect.stage, None, self._clock.now_s)
+            if following is None or isinstance(following, Finish):  # nobody waits any more
+                self._workers += 1
+            self._carry_out(request, following)
+            self._begin_next()
         else:
-            size = QUERY_FEATURES * BYTES_PER_FEATURE
-            request.question = Question(request.photo, image=False, features=QUERY_FEATURES, size_bytes=size)
-            if complete is None:
-                extraction_s = self._costs.device_extraction_s(request.photo.device_effort(QUERY_FEATURES))
-                self._offloading.note_extraction(extraction_s * self.processor.slowness * 1e3)
-                work_s += extraction_s
-        self._work(work_s, lambda _spent_s: self._prepared(request))
+            hand_over_s = self.costs.model.hand_over_ms / 1e3
+            self.processor.run(hand_over_s, lambda: self._known(request, effect, found))
 
-    def _prepared(self, request: _Request) -> None:
+    def _known(self, request: _Request, effect: Look[DeviceQuery], found: RecognizedObject) -> None:
         self._workers += 1
-        self._step(request, request.flow.prepared(self._clock.now_s))
-        self._prepare_next()
+        self._carry_out(request, request.flow.looked(effect.stage, found, self._clock.now_s))
+        self._begin_next()
 
-    def _step(self, request: _Request, step: Ask | Finish | None) -> None:
-        if isinstance(step, Finish):
-            self._pending -= 1
-            self.ledger.completed(request.number, step.outcome, self._clock.now_s)
-        elif isinstance(step, Ask) and request.question is not None:
-            asking = _Asking(request, step, self._clock.now_s, self._clock.now_s + step.timeout_s)
-            self._put(asking, request.question)
-            self._events.at(asking.until_s, lambda: self._timed_out(asking))
+    def _made(self, request: _Request) -> None:
+        self._workers += 1
+        self._carry_out(request, request.flow.made(self._clock.now_s))
+        self._begin_next()
 
-    def _timed_out(self, asking: _Asking) -> None:
-        if not asking.settled:
-            self._settle(asking, DeadlineExceeded(f"no answer from the {asking.step.tier} in time"))
-
-    def _put(self, asking: _Asking, question: Question) -> None:
-        sent_s = self._clock.now_s
-        asks = self._tiers[asking.step.tier]
-        asks(question, asking.until_s, lambda outcome: self._arrived(asking, question, sent_s, outcome))
-
-    def _arrived(
-        self, asking: _Asking, question: Question, sent_s: float, outcome: Reply | NearsightError
-    ) -> None:
-        if asking.settled:
-            return
-        now_s = self._clock.now_s
+    def _finish(self, request: _Request, finish: Finish[DeviceQuery]) -> None:
+        outcome, now_s = finish.outcome, self._clock.now_s
+        self._pending -= 1
         if isinstance(outcome, NearsightError):
-            self._settle(asking, asking.first if asking.first is not None else outcome)
+            self.ledger.completed(request.number, outcome, now_s)
             return
-        sent, received = asking.sent_bytes + question.size_bytes, asking.received_bytes + outcome.size_bytes
-        answer = TierAnswer(outcome.found, outcome.answered_by, outcome.hops, sent, received)
-        again = not question.image and outcome.found is None
-        if again and asking.until_s - now_s >= LEAST_REPETITION_S:
-            asking.first, asking.sent_bytes, asking.received_bytes = answer, sent, received
-            self._observe(asking, question, outcome, sent_s)
-            size = asking.request.photo.size_bytes
-            self._put(asking, replace(question, image=True, size_bytes=size, asked_again=True))
-            return
-        self._settle(asking, answer)
-        self._tell(asking, question, outcome, sent_s)
+        self.ledger.completed(request.number, recognition_of(request.flow, outcome, now_s), now_s)
+        for stage in finish.learners:
+            stage.learn(request.query, outcome, finish.lesson)
 
-    def _tell(self, asking: _Asking, question: Question, reply: Reply, sent_s: float) -> None:
-        """What `LocalRecognition.tier_replied` does with an answer."""
-        now_s, tier = self._clock.now_s, asking.step.tier
-        own = self._observe(asking, question, reply, sent_s)
-        unknown = asking.first is not None or reply.found is None
-        behind_ms = own.next_tier_ms if own is not None else 0.0
-        self._offloading.observe_outcome(tier, unknown=unknown, behind_ms=behind_ms)
-        found = reply.found
-        if self._profiler is not None:
-            avoidable = not unknown and found is not None and found.object_id not in asking.request.looked_for
-            waited_ms, round_trip_ms = (now_s - asking.asked_s) * 1e3, (now_s - sent_s) * 1e3
-            tier_ms = round_trip_ms - behind_ms
-            at_edge_ms = own.queue_ms + own.compute_ms if own is not None and tier == EDGE else None
-            transfer_ms = tier_ms - at_edge_ms if at_edge_ms is not None else None
-            self._profiler.observe_answer(waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
-        if found is not None and self.prefetcher is not None:
-            self.prefetcher.note_answer(found, reply.prediction, None, seen_by_edge=tier == EDGE)
+    def _ask(self, request: _Request, step: Ask) -> None:
+        now_s, query, flow = self._clock.now_s, request.query, request.flow
+        until_s = now_s + step.timeout_s
+        question = query.sent(step)
 
-    def _observe(self, asking: _Asking, question: Question, reply: Reply, sent_s: float) -> Hop | None:
-        tier = asking.step.tier
-        own = next((hop for hop in reply.hops if hop.tier == tier), None)
-        form = IMAGE if question.image else FEATURES
-        round_trip_ms = (self._clock.now_s - sent_s) * 1e3
-        self._offloading.observe(tier, form, question.size_bytes, round_trip_ms, own)
-        return own
+        def arrived(outcome: Reply | NearsightError) -> None:
+            now_s = self._clock.now_s
+            if isinstance(outcome, NearsightError):
+                self._carry_out(request, flow.failed(step.attempt, outcome, now_s))
+                return
+            query.prediction = outcome.prediction
+            answer = outcome.answer(question.size_bytes)
+            self._carry_out(request, flow.replied(step.attempt, answer, now_s))
 
-    def _settle(self, asking: _Asking, outcome: TierAnswer | NearsightError) -> None:
-        asking.settled = True
-        flow, attempt, now_s = asking.request.flow, asking.step.attempt, self._clock.now_s
-        if isinstance(outcome, NearsightError):
-            self._step(asking.request, flow.failed(attempt, outcome, now_s))
-        else:
-            self._step(asking.request, flow.answered(attempt, outcome, now_s))
+        self._tiers[step.tier](question, until_s, arrived)
+        error = DeadlineExceeded(f"no answer from the {step.tier} in time")
+        self._events.at(until_s, lambda: arrived(error))
 
 
-@dataclass(slots=True, eq=False)
-class _Asking:
-    """A question that one tier was asked, with what it said so far."""
+class TwinQuery(DeviceQuery):
+    """A photo on its way through a device of the twin; what work on it takes is not measured, but known."""
 
-    request: _Request
-    step: Ask
-    asked_s: float
-    until_s: float
-    first: TierAnswer | None = None
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    settled: bool = False
+    def __init__(self, photo: TwinPhoto, device: TwinDevice) -> None:  # no super().__init__: no file
+        self._seen = photo
+        self._device = device
+        self._looks_with = 0
+        self._prepared = False
+        self.snapshot = None
+        self.began_s = 0.0
+        self.looked_at = None
+        self.looked_for = frozenset()
+        self.prediction = None
 
+    @property
+    def has_image(self) -> bool:
+        """There is an image."""
+        return True
 
-_NO_FEATURES = cast("Features", None)
-"""Nobody nearby learns from the twin's photos."""
+    @property
+    def _complete(self) -> bool:
+        return self._looks_with >= QUERY_FEATURES
+
+    def payloads(self, features_bytes: int) -> Sequence[Payload]:
+        """The forms in which it could be sent."""
+        both = self._device.form_costs.payloads(
+            self._seen.size_bytes, features_bytes, extracted=self._complete
+        )
+        return both if self._device.prefetcher is not None else both[:1]
+
+    def missing(self, form: str) -> Work | None:
+        """Making it ready takes time in either form, once."""
+        if self._prepared:
+            return None
+        self._prepared = True
+        return Extract(QUERY_FEATURES) if form == FEATURES else Encode()
+
+    def missing_features(self, count: int) -> Work | None:
+        """Features are extracted for each look."""
+        return Extract(count)
+
+    def features(self, count: int) -> Features:
+        """What a twin's snapshot looks at."""
+        return cast("Features", TwinFeatures(self._seen, count))
+
+    def to_look(self, work: Work) -> bool:
+        """Whether this is extraction for a look, which comes next."""
+        if self._prepared or not isinstance(work, Extract):
+            return False
+        self._looks_with = work.features
+        return True
+
+    def look_s(self) -> float:
+        """What extraction and lookup take."""
+        if self.snapshot is None:
+            raise InternalError("a look without a snapshot")
+        k, count = len(self.snapshot), self.snapshot.query_features
+        found = cast("TwinSnapshot", self.snapshot.recognizer).look(self._seen, count)
+        effort = self._seen.device_effort(count)
+        return self._device.costs.device_lookup_s(k, count, found=found is not None, effort=effort)
+
+    def work_s(self, work: Work) -> float:
+        """What it takes to make the form that is sent."""
+        device = self._device
+        prepare_s = device.costs.model.prepare_ms / 1e3
+        if isinstance(work, Encode) or self._complete:
+            return prepare_s
+        extraction_s = device.costs.device_extraction_s(self._seen.device_effort(QUERY_FEATURES))
+        device.form_costs.extracted(extraction_s * device.processor.slowness * 1e3)
+        return prepare_s + extraction_s
+
+    def sent(self, step: Ask) -> Question:
+        """What the tier gets."""
+        image = step.form == IMAGE
+        size = self._seen.size_bytes if image else QUERY_FEATURES * BYTES_PER_FEATURE
+        return Question(self._seen, image, QUERY_FEATURES, size, asked_again=step.again)
 
 
 def over(

@@ -1,40 +1,41 @@
-"""The edge of the twin: the daemon's own `CatalogueCache`, load control and uplink; requests without sockets.
+"""The edge of the twin: the daemon's own request flow, object cache and load control, in virtual time.
 
-What happens to a request is told here once more, in virtual time (compare `edge/service.py`, which does it
-with messages and threads). All that is decided and learnt is the code of the daemon, its background jobs
-included: they run in a `VirtualWorker`.
+This is the twin's driver of the flow (compare `edge/service.py`, with messages and threads). The daemon's
+background jobs run in a `VirtualWorker`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from nearsight.common.caching.offload_choice import FEATURES, IMAGE
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.flow import Ask, Effect, Extract, Finish, Look, RequestFlow
+from nearsight.common.request.forms import IMAGE
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeNow, Prediction
-from nearsight.edge.catalogue_cache import CatalogueCache, Known
+from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.model_supply import ModelsAnswer
 from nearsight.edge.prediction_service import answer_ms
-from nearsight.edge.service import LEAST_REPETITION_S
+from nearsight.edge.query import EdgeQuery
+from nearsight.edge.service import EDGE, EdgeObjectCache, next_tiers
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
-from nearsight.edge.uplink import Surplus, Uplink
 from nearsight.experiments.twin.cloud import (
     QUERY_FEATURES,
     Answered,
@@ -54,8 +55,8 @@ from nearsight.experiments.twin.photos import TwinSnapshot
 from nearsight.experiments.twin.processor import Call, Processor, Server
 from nearsight.experiments.twin.worker import VirtualWorker
 
-EDGE = "edge"
 _CATALOGUE = "museum"
+_FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
 _REPORT_S, _REPORTS = 0.00026, 10
 """CPU time of an edge for a report of an earlier visitor, decisions that follow included: measured, 0.25 to
 0.27 ms; and reports between two looks of the twin at who else wants the core."""
@@ -86,6 +87,48 @@ class TwinSnapshotHolder(SnapshotHolder):
     def look(self) -> TwinSnapshot:
         """What answers now."""
         return cast("TwinSnapshot", self.snapshot)
+
+
+class TwinEdgeQuery(EdgeQuery):
+    """A photo on its way through the edge, with what its look takes [s], finds, and among how many."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again)
+        self.question = question
+        self.extraction_s = self.lookup_s = 0.0
+        self.found: RecognizedObject | None = None
+        self.held = 0
+
+    @property
+    def image_bytes(self) -> int | None:
+        """Size of the image; None if there is none."""
+        return self.question.size_bytes if self.question.image else None
+
+    @property
+    def features_bytes(self) -> int | None:
+        """Size of the features on the network; None if they are not extracted."""
+        if not self.question.image:
+            return self.question.size_bytes
+        return _FEATURES_BYTES if self.extraction_s else None
+
+    def sent(self, step: Ask) -> Question:
+        """What the cloud gets."""
+        if not self.question.image or step.form == IMAGE:
+            return replace(self.question, asked_again=step.again or self.asked_again)
+        return replace(self.question, image=False, features=QUERY_FEATURES, size_bytes=_FEATURES_BYTES)
+
+
+class TwinObjectCache(EdgeObjectCache):
+    """The edge's own stage; only what a look takes is not measured, but known."""
+
+    def _found(self, query: EdgeQuery) -> RecognizedObject | None:
+        seen = cast("TwinEdgeQuery", query)
+        work_s = seen.extraction_s + seen.lookup_s
+        stretch = (self.cache.clock.monotonic() - seen.began_s) / work_s  # a core may have been waited for
+        if seen.extraction_s:
+            self.cache.profiler.observe_extraction(seen.extraction_s * stretch * 1e3)
+        self.cache.profiler.observe_lookup(seen.held, seen.lookup_s * stretch * 1e3)
+        return seen.found
 
 
 class TwinEdge:
@@ -122,7 +165,7 @@ class TwinEdge:
         self.worker = VirtualWorker(events, processor)
         servers = min(settings.server.workers, processor.cores)
         self.load = LoadControl(settings.multi_user, settings.load, servers, events.clock)
-        self._uplink = Uplink(settings.forward, settings.recognition.query_features)
+        self._next_tiers = next_tiers(settings.recognition.query_features)
         self._holder = TwinSnapshotHolder(self.worker, costs)
         services = EdgeServices(
             cast("CloudClient", cloud),  # the calls that caches make
@@ -133,6 +176,7 @@ class TwinEdge:
             self.load,
         )
         self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._holder)
+        self._stage = TwinObjectCache(self.cache, self.load, self._next_tiers, settings.forward)
         self.cache.start()
 
     def teach(self, requests: Iterable[tuple[str, str]], taught: Action) -> None:
@@ -166,148 +210,99 @@ class TwinEdge:
     def _begin(
         self, call: Call, question: Question, device_id: str, answered: Answered
     ) -> tuple[float, Action]:
-        request = _EdgeRequest(question, device_id, call, answered)
-        if question.asked_again:
-            return self._costs.small_s, lambda: self._pass_on(request, looked=False)
-        may_work = self.load.may_work()
-        surplus = self._surplus(request, may_work=may_work)
-        request.surplus_ms = surplus.first_ms
-        self.cache.profiler.observe_query(image=question.image, surplus_ms=surplus.last_ms)
-        size = self.cache.size
-        if not may_work:
-            return self._costs.small_s, lambda: self._pass_on(request, looked=False)
-        if not size:
-            return self._costs.small_s, lambda: self._pass_on(request, looked=True)
-        found = self._holder.look.look(question.photo, question.features)
-        effort = question.photo.tier_effort
-        extraction_s = self._costs.edge_extraction_s(effort) if question.image else 0.0
-        lookup_s = self._costs.edge_lookup_s(size, found=found is not None, effort=effort)
-        request.extracted, request.surplus_ms = True, 0.0
-        return (
-            extraction_s + lookup_s,
-            lambda: self._looked(request, found, size, extraction_s, lookup_s),
+        query = TwinEdgeQuery(question)
+        if not query.asked_again:
+            query.may_work = self.load.may_work()
+        flow: RequestFlow[EdgeQuery] = RequestFlow(
+            [self._stage],
+            self._next_tiers,
+            tier=EDGE,
+            started_at_s=self._clock.now_s,
+            deadline_s=call.deadline_s,
+        )
+        request = _EdgeRequest(query, flow, device_id, call, answered)
+        if not (query.may_work and self.cache.size):  # passed on: there is little to do
+            begin = partial(flow.begin, query)
+            return self._costs.small_s, lambda: self._carry_out(request, begin(self._clock.now_s))
+        effect = flow.begin(query, self._clock.now_s)
+        if isinstance(effect, Extract):
+            query.extraction_s = self._costs.edge_extraction_s(question.photo.tier_effort)
+            effect = flow.made(self._clock.now_s)
+        query.held = self.cache.size
+        query.found = self._holder.look.look(question.photo, question.features)
+        query.lookup_s = self._costs.edge_lookup_s(
+            query.held, found=query.found is not None, effort=question.photo.tier_effort
+        )
+        return query.extraction_s + query.lookup_s, lambda: self._looked(request, effect)
+
+    def _looked(self, request: _EdgeRequest, effect: Effect[EdgeQuery] | None) -> None:
+        """The time of extraction and lookup has passed."""
+        if isinstance(effect, Look):
+            found = effect.stage.look(request.query)
+            self._carry_out(request, request.flow.looked(effect.stage, found, self._clock.now_s))
+
+    def _carry_out(self, request: _EdgeRequest, effect: Effect[EdgeQuery] | None) -> None:
+        if isinstance(effect, Finish):
+            self._finish(request, effect)
+        elif isinstance(effect, Ask):
+            self._ask(request, effect)
+        elif isinstance(effect, Extract):
+            spent_s = self._costs.edge_extraction_s(request.query.question.photo.tier_effort)
+            self.processor.run(
+                spent_s, lambda: self._carry_out(request, request.flow.made(self._clock.now_s))
+            )
+            self.cache.profiler.observe_extraction(spent_s * self.processor.slowness * 1e3)
+
+    def _ask(self, request: _EdgeRequest, step: Ask) -> None:
+        question, sent_s = request.query.sent(step), self._clock.now_s
+        self._cloud.ask(
+            question,
+            request.call.deadline_s,
+            lambda outcome: self._replied(request, step, question, sent_s, outcome),
         )
 
-    def _looked(
+    def _replied(
         self,
         request: _EdgeRequest,
-        found: RecognizedObject | None,
-        size: int,
-        extraction_s: float,
-        lookup_s: float,
+        step: Ask,
+        sent: Question,
+        sent_s: float,
+        outcome: Reply | NearsightError,
     ) -> None:
-        spent_s = self._clock.now_s - request.call.started_s
-        stretch = spent_s / (extraction_s + lookup_s)  # a core may have been waited for
-        if extraction_s:
-            self.cache.profiler.observe_extraction(extraction_s * stretch * 1e3)
-        self.cache.profiler.observe_lookup(size, lookup_s * stretch * 1e3)
-        self.load.computed(spent_s * 1e3)
-        if found is None:
-            self._pass_on(request, looked=True)
+        now_s, flow = self._clock.now_s, request.flow
+        request.next_tier_ms += (now_s - sent_s) * 1e3
+        if isinstance(outcome, NearsightError):
+            self._carry_out(request, flow.failed(step.attempt, outcome, now_s))
             return
-        prediction = self._learn(request.device_id, found)
-        self.cache.note_hit(found.object_id)
-        self._answer(request, Reply(found, EDGE, ()), prediction)
+        self._carry_out(request, flow.replied(step.attempt, outcome.answer(sent.size_bytes), now_s))
 
-    def _learn(self, device_id: str, found: RecognizedObject) -> Prediction | None:
-        following = self.cache.observe(device_id, found.object_id)
-        return None if following is None else self._prediction(following)
-
-    def _prediction(self, following: NextObjects) -> Prediction:
-        return Prediction(following.top(MOST_NEXT_OBJECTS), self.cache.revision)
-
-    def _answer(self, request: _EdgeRequest, reply: Reply, prediction: Prediction | None) -> None:
+    def _finish(self, request: _EdgeRequest, finish: Finish[EdgeQuery]) -> None:
+        answer = finish.outcome
+        if isinstance(answer, NearsightError):
+            request.answered(request.flow.last_error or answer)
+            return
+        prediction = None
+        if answer.found is not None:
+            following = self.cache.observe(request.device_id, answer.found.object_id)
+            prediction = None if following is None else self._prediction(following)
         size = ANSWER_BYTES + BYTES_PER_PREDICTION * (len(prediction.following) if prediction else 0)
-        call, question = request.call, request.question
+        call = request.call
         total_ms = (self._clock.now_s - call.started_s) * 1e3
         hop = Hop(
             EDGE,
             call.queue_ms,
             max(0.0, total_ms - request.next_tier_ms),
             request.next_tier_ms,
-            question.size_bytes,
+            request.query.question.size_bytes,
             size,
         )
-        request.answered(replace(reply, hops=(*reply.hops, hop), prediction=prediction, size_bytes=size))
+        request.answered(Reply(answer.found, answer.answered_by, (*answer.hops, hop), prediction, size))
+        for stage in finish.learners:
+            if finish.lesson is not None:
+                stage.learn(request.query, answer, finish.lesson)
 
-    # Misses
-
-    def _pass_on(self, request: _EdgeRequest, *, looked: bool) -> None:
-        request.passed_on_s = self._clock.now_s
-        request.looked = looked
-        sent = self._forwarded(request)
-        if sent is not None:
-            self._send(request, sent, None)
-
-    def _surplus(self, request: _EdgeRequest, *, may_work: bool) -> Surplus:
-        if not request.question.image:
-            return Surplus()
-        extraction_ms = self.cache.profiler.extraction_ms if may_work else None
-        return self._uplink.surplus(request.question.size_bytes, extraction_ms)
-
-    def _forwarded(self, request: _EdgeRequest) -> Question | None:
-        """What the cloud gets; None if its features are extracted first."""
-        question = request.question
-        if not question.image:
-            return question
-        features_bytes = QUERY_FEATURES * BYTES_PER_FEATURE if request.extracted else None
-        extraction_ms = self.cache.profiler.extraction_ms if request.looked else None
-        if not self._uplink.sends_features(question.size_bytes, features_bytes, extraction_ms):
-            return question
-        as_features = replace(
-            question, image=False, features=QUERY_FEATURES, size_bytes=QUERY_FEATURES * BYTES_PER_FEATURE
-        )
-        if request.extracted:
-            return as_features
-        spent_s = self._costs.edge_extraction_s(question.photo.tier_effort)
-        self.processor.run(spent_s, lambda: self._send(request, as_features, None))
-        self.cache.profiler.observe_extraction(spent_s * self.processor.slowness * 1e3)
-        return None
-
-    def _send(self, request: _EdgeRequest, sent: Question, unknown: Reply | None) -> None:
-        sent_s = self._clock.now_s
-        self._cloud.ask(
-            sent,
-            request.call.deadline_s,
-            lambda outcome: self._replied(request, sent, sent_s, outcome, unknown),
-        )
-
-    def _replied(
-        self,
-        request: _EdgeRequest,
-        sent: Question,
-        sent_s: float,
-        outcome: Reply | NearsightError,
-        unknown: Reply | None,
-    ) -> None:
-        spent_ms = (self._clock.now_s - sent_s) * 1e3
-        request.next_tier_ms += spent_ms
-        if unknown is None:
-            request.first_ms = (self._clock.now_s - request.passed_on_s) * 1e3
-        question = request.question
-        if isinstance(outcome, NearsightError):
-            if unknown is None:
-                request.answered(outcome)
-            else:
-                self._miss_answered(request, unknown, asked_twice=True)
-            return
-        self._uplink.observe(IMAGE if sent.image else FEATURES, sent.size_bytes, spent_ms, outcome.hops)
-        again_s = request.call.deadline_s - self._clock.now_s
-        if question.image and not sent.image and outcome.found is None and again_s >= LEAST_REPETITION_S:
-            self._send(request, replace(question, asked_again=True), outcome)
-            return
-        self._miss_answered(request, outcome, asked_twice=unknown is not None)
-
-    def _miss_answered(self, request: _EdgeRequest, reply: Reply, *, asked_twice: bool) -> None:
-        found = reply.found
-        prediction = self._learn(request.device_id, found) if found is not None else None
-        self._answer(request, reply, prediction)
-        known = Known(found.object_id, found.version) if found is not None else None
-        again = request.question.asked_again
-        if request.question.image and not again:
-            self._uplink.observe_outcome(unknown=asked_twice or found is None)
-        miss_ms = None if again else max(0.0, request.first_ms - request.surplus_ms)
-        self.cache.note_miss(known, miss_ms, looked=request.looked)
+    def _prediction(self, following: NextObjects) -> Prediction:
+        return Prediction(following.top(MOST_NEXT_OBJECTS), self.cache.revision)
 
     # What devices ask besides
 
@@ -373,30 +368,13 @@ class TwinEdge:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _EdgeRequest:
     """A request in the hands of the edge."""
 
-    __slots__ = (
-        "answered",
-        "call",
-        "device_id",
-        "extracted",
-        "first_ms",
-        "looked",
-        "next_tier_ms",
-        "passed_on_s",
-        "question",
-        "surplus_ms",
-    )
-
-    def __init__(self, question: Question, device_id: str, call: Call, answered: Answered) -> None:
-        self.question = question
-        self.device_id = device_id
-        self.surplus_ms = 0.0
-        self.call = call
-        self.answered = answered
-        self.extracted = False
-        self.looked = False
-        self.passed_on_s = 0.0
-        self.first_ms = 0.0
-        self.next_tier_ms = 0.0
+    query: TwinEdgeQuery
+    flow: RequestFlow[EdgeQuery]
+    device_id: str
+    call: Call
+    answered: Answered
+    next_tier_ms: float = 0.0

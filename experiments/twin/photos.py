@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -174,6 +174,14 @@ def _of_nothing_known(photo: TwinPhoto) -> TwinPhoto:
     return replace(photo, object_id="", least_features=NEVER, at_second_look=False, missed_with=frozenset())
 
 
+@dataclass(frozen=True, slots=True)
+class TwinFeatures:
+    """So many features of a photo; stands where daemons have `Features`."""
+
+    photo: TwinPhoto
+    count: int
+
+
 class TwinSnapshot(ObjectRecognizer):
     """Knows which objects it holds, and nothing of pixels."""
 
@@ -183,8 +191,9 @@ class TwinSnapshot(ObjectRecognizer):
         self.backend = "twin"
 
     def recognize(self, features: Features) -> RecognitionResult:
-        """Not in the twin: see `look`."""
-        raise NotImplementedError("a twin's snapshot looks at TwinPhotos")
+        """What is found in `TwinFeatures`."""
+        seen = cast("TwinFeatures", features)
+        return RecognitionResult(self.look(seen.photo, seen.count), 0.0, 0.0)
 
     def look(self, photo: TwinPhoto, features: int) -> RecognizedObject | None:
         """What is found with so many features."""

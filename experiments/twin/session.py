@@ -16,8 +16,10 @@ from types import MappingProxyType
 import numpy as np
 
 from nearsight.common.rpc.settings import ServerSettings
+from nearsight.device.engine import DEVICE
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.edge.service import EDGE
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.rig.replay import Ledger
@@ -26,8 +28,8 @@ from nearsight.experiments.rig.warming import CacheState
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import CLOUD, TwinCloud, TwinCloudClient
 from nearsight.experiments.twin.cost_model import CostModel, Costs
-from nearsight.experiments.twin.device import DEVICE, TwinDevice, over
-from nearsight.experiments.twin.edge import EDGE, TwinEdge
+from nearsight.experiments.twin.device import TwinDevice, over
+from nearsight.experiments.twin.edge import TwinEdge
 from nearsight.experiments.twin.events import EventQueue
 from nearsight.experiments.twin.link import TwinLink
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from nearsight.common.recognition.results import RecognizedObject
+    from nearsight.common.request.answer import Attempt
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
     from nearsight.device.handle import RequestHandle
     from nearsight.device.peer_store import PeerStore
     from nearsight.device.peers.presence.peer import Peer
     from nearsight.device.peers.settings import PeerSettings
-    from nearsight.device.recognition import Attempt, Recognition
+    from nearsight.device.recognition import Recognition
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 
@@ -75,7 +76,7 @@ __all__ = [
 
 _ELSEWHERE = MappingProxyType(
     {
-        "Attempt": "nearsight.device.recognition",
+        "Attempt": "nearsight.common.request.answer",
         "ClientSecurity": "nearsight.common.rpc.security",
         "Hop": "nearsight.common.rpc.client",
         "Peer": "nearsight.device.peers.presence.peer",

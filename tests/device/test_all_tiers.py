@@ -23,9 +23,9 @@ from nearsight import (
 )
 from nearsight.__main__ import main
 from nearsight.common.config.base import SecuritySettings
+from nearsight.common.request.breaker import BreakerSettings
 from nearsight.common.rpc.security import ServerSecurity, allow_client, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
-from nearsight.device.recognizer_settings import BreakerSettings
 from nearsight.device.settings import DeviceSettings, TierSettings
 from support.cloud import CloudClient, running_cloud
 from support.daemon_process import DaemonProcess, daemon_process

@@ -6,18 +6,31 @@ import cv2
 import numpy as np
 import pytest
 
+from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
 from nearsight.common.errors import ImageTooLarge, InvalidArgument, InvalidImage, NotFound
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.device.query import Query, prepare_query, snapshot
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.request.flow import Encode, Extract
+from nearsight.common.request.forms import FEATURES, IMAGE
+from nearsight.device.query import EncodedImage, QueryMaker, QuerySource, snapshot
 from nearsight.device.recognizer_settings import UploadSettings
 from support.pictures import bomb_png, broken_images, jpeg, picture
 
 SETTINGS = UploadSettings(longest_side=320, pass_through_bytes=100_000)
 
 
-def content(query: Query) -> bytes:
-    assert isinstance(query.content, bytes)
-    return query.content
+def encoded(image: QuerySource, settings: UploadSettings = SETTINGS) -> EncodedImage:
+    """The image as a device sends it that does not recognise by itself."""
+    query = QueryMaker(settings, SYSTEM_CLOCK).make(image)
+    (payload,) = query.payloads(1)
+    assert payload.form == IMAGE
+    work = query.missing(IMAGE)
+    if work is not None:
+        query.do(work)
+    data = query.content(IMAGE)
+    assert isinstance(data, bytes)
+    found = RecognizedObject("a", "A", 1, 0.5, 20, ((0, 0), (1, 0), (1, 1), (0, 1)))
+    return EncodedImage(data, query.in_source(found, IMAGE).corners[2])
 
 
 def size(data: bytes) -> tuple[int, int]:
@@ -28,45 +41,45 @@ def size(data: bytes) -> tuple[int, int]:
 @pytest.mark.parametrize("extension", [".jpg", ".png", ".webp"])
 def test_a_small_file_travels_unchanged(extension: str) -> None:
     data = cv2.imencode(extension, picture(1, side=240))[1].tobytes()
-    query = prepare_query(data, SETTINGS)
-    assert query.content is data
+    query = encoded(data)
+    assert query.data is data
     assert query.scale == (1.0, 1.0)
 
 
 def test_a_file_with_many_pixels_is_scaled_to_the_longest_side() -> None:
     data = jpeg(cv2.resize(picture(1), (1200, 900)))
-    query = prepare_query(data, SETTINGS)
-    assert size(content(query)) == (320, 240)
+    query = encoded(data)
+    assert size(query.data) == (320, 240)
     assert query.scale == pytest.approx((3.75, 3.75))
-    assert len(content(query)) < len(data)
+    assert len(query.data) < len(data)
 
 
 def test_a_file_with_many_bytes_is_encoded_anew_at_its_size() -> None:
     noise = np.random.default_rng(1).integers(0, 256, (300, 300, 3)).astype(np.uint8)
     data = cv2.imencode(".png", noise)[1].tobytes()
-    query = prepare_query(data, SETTINGS)
-    assert content(query).startswith(b"\xff\xd8")
-    assert size(content(query)) == (300, 300)
+    query = encoded(data)
+    assert query.data.startswith(b"\xff\xd8")
+    assert size(query.data) == (300, 300)
     assert query.scale == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("shape", [(200, 300, 3), (200, 300)])
 def test_an_array_becomes_a_jpeg(shape: tuple[int, ...]) -> None:
     pixels = np.full(shape, 99, np.uint8)
-    query = prepare_query(pixels, SETTINGS)
-    assert size(content(query)) == (300, 200)
+    query = encoded(pixels)
+    assert size(query.data) == (300, 200)
     assert query.scale == (1.0, 1.0)
 
 
 def test_a_path_is_read(tmp_path: Path) -> None:
     data = jpeg(picture(2))
     (tmp_path / "photo.jpg").write_bytes(data)
-    assert prepare_query(tmp_path / "photo.jpg", SETTINGS).content == data
+    assert encoded(tmp_path / "photo.jpg").data == data
 
 
 def test_corners_are_scaled_back_to_the_image_that_the_application_gave() -> None:
-    query = prepare_query(np.zeros((1000, 640, 3), np.uint8), SETTINGS)
-    width, height = size(content(query))
+    query = encoded(np.zeros((1000, 640, 3), np.uint8))
+    width, height = size(query.data)
     found = RecognizedObject("a", "A", 1, 0.5, 20, ((0, 0), (width, 0), (width, height), (0, height)))
     assert np.allclose(query.in_source(found).corners, [(0, 0), (640, 0), (640, 1000), (0, 1000)])
 
@@ -74,24 +87,24 @@ def test_corners_are_scaled_back_to_the_image_that_the_application_gave() -> Non
 @pytest.mark.parametrize("kind", ["empty", "truncated", "no image"])
 def test_what_is_no_image_is_refused_before_anything_is_sent(kind: str) -> None:
     with pytest.raises(InvalidImage):
-        prepare_query(broken_images()[kind], SETTINGS)
+        encoded(broken_images()[kind])
 
 
 def test_a_bomb_is_refused_without_decoding_it() -> None:
     with pytest.raises(ImageTooLarge):
-        prepare_query(bomb_png(), SETTINGS)
+        encoded(bomb_png())
 
 
 def test_files_over_the_limit_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "large.jpg").write_bytes(b"\xff" * 2000)
     with pytest.raises(ImageTooLarge):
-        prepare_query(tmp_path / "large.jpg", UploadSettings(max_bytes=1000))
+        encoded(tmp_path / "large.jpg", UploadSettings(max_bytes=1000))
 
 
 def test_a_missing_file_and_a_folder_are_not_found(tmp_path: Path) -> None:
     for path in (tmp_path / "none.jpg", tmp_path, Path("a\0b")):
         with pytest.raises(NotFound):
-            prepare_query(path, SETTINGS)
+            encoded(path)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +112,7 @@ def test_a_missing_file_and_a_folder_are_not_found(tmp_path: Path) -> None:
 )
 def test_arrays_of_another_form_are_refused(array: np.ndarray) -> None:
     with pytest.raises(InvalidArgument):
-        prepare_query(array, SETTINGS)
+        encoded(array)
 
 
 def test_the_application_may_reuse_its_buffers_at_once() -> None:
@@ -114,3 +127,68 @@ def test_the_application_may_reuse_its_buffers_at_once() -> None:
 def test_what_could_never_be_an_image_is_a_programming_error(image: object) -> None:
     with pytest.raises(TypeError):
         snapshot(image)
+
+
+# A device that recognises by itself
+
+RECOGNITION = RecognitionSettings(query_features=400)
+SMALL = jpeg(picture(1))
+
+
+def maker() -> QueryMaker:
+    return QueryMaker(UploadSettings(), ManualClock(), RECOGNITION)
+
+
+def test_features_of_a_look_are_sent_if_they_are_as_many_as_tiers_expect() -> None:
+    query = maker().make(SMALL)
+    work = query.missing_features(400)
+    assert work == Extract(400)
+    query.do(work)
+    assert query.missing_features(400) is None
+    assert query.missing(FEATURES) is None
+    features = query.content(FEATURES)
+    assert features is query.features(400)
+    sizes = {payload.form: (payload.size_bytes, payload.before_ms) for payload in query.payloads(1)}
+    assert sizes == {IMAGE: (len(SMALL), 0.0), FEATURES: (len(features) * 38, 0.0)}
+
+
+def test_features_of_a_hasty_look_are_never_sent_for_want_of_recall() -> None:
+    query = maker().make(SMALL)
+    query.do(Extract(200))
+    assert {payload.form: payload.size_bytes for payload in query.payloads(15_000)}[FEATURES] == 15_000
+    work = query.missing(FEATURES)
+    assert work == Extract(400)
+    query.do(work)
+    assert len(query.content(FEATURES)) > 200
+
+
+def test_features_that_an_application_extracted_have_no_other_form() -> None:
+    features = maker().make(SMALL)
+    features.do(Extract(400))
+    query = maker().make(features.features(400))
+    assert not query.has_image
+    assert [payload.form for payload in query.payloads(1)] == [FEATURES]
+    assert query.missing_features(200) is query.missing(FEATURES) is None
+    assert len(query.features(200)) == 200
+
+
+def test_a_blank_wall_has_no_features_and_may_travel_in_any_form() -> None:
+    query = maker().make(jpeg(np.full((240, 240, 3), 90, np.uint8)))
+    query.do(Extract(400))
+    assert query.missing(FEATURES) is query.missing(IMAGE) is None
+    assert len(query.content(FEATURES)) == 0
+
+
+def test_what_encoding_and_extraction_take_is_measured() -> None:
+    clock = ManualClock()
+    queries = QueryMaker(UploadSettings(), clock, RECOGNITION)
+    before = queries.costs.encode_ms, queries.costs.extract_ms
+    query = queries.make(picture(1, side=1200))
+    assert query.missing(IMAGE) == Encode()
+    query.do(Encode())
+    work = query.missing(FEATURES)
+    assert work is not None
+    query.do(work)
+    after = queries.costs.encode_ms, queries.costs.extract_ms
+    assert after == pytest.approx((0.8 * before[0], 0.8 * before[1])), "the clock stood still"
+    assert query.content(FEATURES).source_size == (1200, 1200)

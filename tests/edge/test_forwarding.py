@@ -4,9 +4,9 @@ import pytest
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import features_to_proto
+from nearsight.common.request.next_tiers import NextTiers
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
-from nearsight.edge.uplink import Uplink
 from support.edge import (
     EdgeClient,
     ScriptedCloud,
@@ -78,7 +78,7 @@ def test_an_unknown_photo_counts_once_however_many_messages_it_took(
     cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes: list[bool] = []
-    monkeypatch.setattr(Uplink, "observe_outcome", lambda _, *, unknown: outcomes.append(unknown))
+    monkeypatch.setattr(NextTiers, "observe_outcome", lambda *_, **seen: outcomes.append(seen["unknown"]))
     with (
         running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
         EdgeClient(edge.endpoint) as device,

@@ -1,46 +1,66 @@
-"""What the edge sends to the cloud."""
+"""In which forms a request can go on to the cloud, and as what message."""
 
 import pytest
 
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
-from nearsight.edge.query import Query, forwarded
-from nearsight.edge.uplink import Uplink
+from nearsight.common.request.flow import Extract
+from nearsight.edge.query import EdgeQuery
 from support.objects import random_features
 
 FEATURES = random_features(1, 40)
 SIZE = 40 * 38
-SMALL, LARGE = bytes(SIZE - 1), bytes(SIZE)
+PHOTO = bytes(9_000)
 
 
 @pytest.mark.parametrize(
-    ("query", "forward", "kind"),
+    ("query", "forms"),
     [
-        (Query(SMALL, FEATURES), "auto", "features"),
-        (Query(LARGE, FEATURES), "auto", "features"),
-        (Query(SMALL, FEATURES), "features", "features"),
-        (Query(LARGE, FEATURES), "image", "image"),
-        (Query(LARGE, None), "auto", "image"),
-        (Query(None, FEATURES), "auto", "features"),
-        (Query(None, FEATURES), "image", "features"),
+        (EdgeQuery(PHOTO, FEATURES, 40), {"features": SIZE, "image": 9_000}),
+        (EdgeQuery(PHOTO, None, 40), {"features": 77, "image": 9_000}),
+        (EdgeQuery(PHOTO, FEATURES, 40, "features"), {"features": SIZE}),
+        (EdgeQuery(PHOTO, None, 40, "features"), {"features": 77}),
+        (EdgeQuery(PHOTO, FEATURES, 40, "image"), {"image": 9_000}),
+        (EdgeQuery(None, FEATURES, 40), {"features": SIZE}),
+        (EdgeQuery(None, FEATURES, 40, "image"), {"features": SIZE}),
+        (EdgeQuery(PHOTO, None, 40, "features", asked_again=True), {"image": 9_000}),
     ],
 )
-def test_the_cloud_gets_what_is_answered_sooner_unless_the_setting_says_otherwise(
-    query: Query, forward: str, kind: str
+def test_a_query_goes_on_as_what_there_is_or_can_be_made_unless_the_setting_says_otherwise(
+    query: EdgeQuery, forms: dict[str, int]
 ) -> None:
-    sent = forwarded(query, Uplink(forward, 40), None)
-    assert sent.request.WhichOneof("input") == sent.form == kind
-    if kind == "image":
-        assert (sent.blobs, sent.request.image.size_bytes) == ([query.image], len(query.image))
-    else:
-        assert len(features_from_proto(sent.request.features, sent.blobs)) == 40
+    assert {payload.form: payload.size_bytes for payload in query.payloads(77)} == forms
 
 
-def test_features_that_must_be_made_first_are_asked_for() -> None:
-    sent = forwarded(Query(LARGE, None), Uplink("features", 40), 5.0)
-    assert (sent.form, sent.request.WhichOneof("input")) == ("features", None)
+@pytest.mark.parametrize("forward", ["auto", "features"])
+def test_an_edge_that_must_not_work_sends_what_came(forward: str) -> None:
+    query = EdgeQuery(PHOTO, None, 40, forward)  # type: ignore[arg-type]
+    query.may_work = False
+    assert [payload.form for payload in query.payloads(77)] == ["image"]
+
+
+def test_features_that_must_be_made_first_are_asked_for_and_priced() -> None:
+    query = EdgeQuery(PHOTO, None, 40)
+    query.extraction_ms = 5.0
+    assert query.missing("features") == query.missing_features(40) == Extract(40)
+    assert query.missing("image") is None
+    assert query.payloads(77)[0].before_ms == 5.0
+    query.features = FEATURES
+    assert query.missing("features") is query.missing_features(40) is None
+    assert query.payloads(77)[0].before_ms == 0.0
+
+
+@pytest.mark.parametrize(("again", "asked_again"), [(False, False), (True, False), (False, True)])
+def test_the_message_says_whether_features_of_the_photo_were_unknown(again: bool, asked_again: bool) -> None:
+    query = EdgeQuery(PHOTO, FEATURES, 40, asked_again=asked_again)
+    request, blobs = query.message("image", again=again)
+    assert (list(blobs), request.image.size_bytes) == ([PHOTO], len(PHOTO))
+    assert request.image.features_unknown == (again or asked_again)
+    request, blobs = query.message("features", again=False)
+    assert len(features_from_proto(request.features, blobs)) == 40
 
 
 def test_a_query_of_nothing_is_a_bug() -> None:
-    with pytest.raises(InternalError):
-        forwarded(Query(None, None), Uplink("auto", 40), None)
+    for form in ("image", "features"):
+        with pytest.raises(InternalError):
+            EdgeQuery(None, None, 40).message(form, again=False)

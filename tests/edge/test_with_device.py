@@ -9,14 +9,17 @@ from contextlib import contextmanager
 import pytest
 
 from nearsight import Recognizer, RecognizerSettings
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.request.flow import Ask
+from nearsight.common.request.forms import FEATURES, IMAGE, ExpectedAnswer
 from nearsight.common.rpc.client import Channel
-from nearsight.device.query import Query
-from nearsight.device.recognizer_settings import PrefetchSettings
-from nearsight.device.remote_tier import RemoteTier
+from nearsight.device.query import QueryMaker
+from nearsight.device.recognizer_settings import PrefetchSettings, UploadSettings
+from nearsight.device.tiers import RemoteTier
 from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.service import EdgeObjectCache
 from nearsight.edge.settings import CacheSettings
-from nearsight.edge.uplink import Surplus, Uplink
 from support.edge import (
     CATALOGUE,
     RECOGNITION,
@@ -47,9 +50,12 @@ def device_at(edge: EdgeDaemon) -> Iterator[RemoteTier]:
 
 def ask(device: RemoteTier, number: int) -> str | None:
     """Ask with features first, as a device does that has looked the photo up itself."""
-    image = photo(number)
-    query = Query(features_of(image), otherwise=lambda: Query(image))
-    found = device.ask(query, timeout_s=10.0, trace_id="t").result(10).found
+    queries, image = QueryMaker(UploadSettings(), SYSTEM_CLOCK), photo(number)
+    features = queries.make(features_of(image))
+    found = device.ask(features, Ask("edge", FEATURES, 10.0, 0), "t").result(10).found
+    if found is None:
+        again = Ask("edge", IMAGE, 10.0, 0, again=True)
+        found = device.ask(queries.make(image), again, "t").result(10).found
     return found.object_id if found is not None else None
 
 
@@ -78,7 +84,7 @@ def test_the_miss_latency_is_the_time_to_the_first_answer(
         assert measured[0] <= first_ms
 
 
-def test_the_surplus_of_an_empty_cache_is_no_part_of_the_miss_latency(
+def test_the_overhead_of_an_empty_cache_is_no_part_of_the_miss_latency(
     cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
@@ -87,10 +93,10 @@ def test_the_surplus_of_an_empty_cache_is_no_part_of_the_miss_latency(
     ):
         device.ask(photo(0))
         cache, measured = cache_of(edge), list[float]()
-        monkeypatch.setattr(Uplink, "surplus", lambda *_: Surplus(first_ms=60_000.0))
+        monkeypatch.setattr(EdgeObjectCache, "_forwarding_overhead", lambda *_: ExpectedAnswer(60_000.0, 0.0))
         monkeypatch.setattr(cache.profiler, "observe_miss", measured.append)
         device.ask(photo(0))
-        wait_until(lambda: measured == [0.0], what="all of it is surplus")
+        wait_until(lambda: measured == [0.0], what="all of it is overhead")
         warm(edge, device, [0])
         measured.clear()
         device.ask(photo(1))

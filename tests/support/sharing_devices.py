@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from nearsight import Recognizer, RecognizerSettings
+from nearsight.common.request.breaker import BreakerSettings
 from nearsight.common.rpc.service import Service
 from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.device.peers.node import PeerNode
-from nearsight.device.recognizer_settings import BreakerSettings, PrefetchSettings
+from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, exhibit_models
 from support.peer_nodes import fast_settings
 from support.predicting_edge import PredictingEdge

@@ -24,7 +24,7 @@ from nearsight import (
 )
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
-from nearsight.device.circuit_breaker import BreakerState
+from nearsight.common.request.breaker import BreakerState
 from support.pictures import broken_images, picture
 from support.recognition_server import (
     EXHIBIT,

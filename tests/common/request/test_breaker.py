@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.device.circuit_breaker import BreakerState, CircuitBreaker
-from nearsight.device.recognizer_settings import BreakerSettings
+from nearsight.common.request.breaker import BreakerSettings, BreakerState, CircuitBreaker
 
 SETTINGS = BreakerSettings(failures=3, cooldown_s=1.0, longest_cooldown_s=8.0)
 

@@ -9,8 +9,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Annotated
 
-from nearsight.device.recognizer_settings import BreakerSettings
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class BreakerSettings(BaseModel):
+    """When a tier that keeps failing is asked last instead of first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    failures: int = Field(default=3, ge=1)
+    """Failures in a row after which a tier cools down."""
+    cooldown_s: Seconds = 1.0
+    """First cool-down in seconds; each probe that fails doubles it."""
+    longest_cooldown_s: Seconds = 30.0
+    """Longest cool-down in seconds."""
+    probe_timeout_s: Seconds = 1.0
+    """Longest time in seconds that a probe may delay a request which another tier could answer."""
+    fair_timeout_s: Seconds = 0.2
+    """A tier that had fewer seconds than this to answer is not blamed for missing them."""
+
+    @model_validator(mode="after")
+    def _longest_is_not_shorter(self) -> BreakerSettings:
+        if self.longest_cooldown_s < self.cooldown_s:
+            raise ValueError("longest_cooldown_s must not be below cooldown_s")
+        return self
 
 
 class BreakerState(IntEnum):

@@ -1,0 +1,101 @@
+"""What a tier answers, the same for every grain of caching, and what the tier that asked learns from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nearsight.common.errors import StatusCode
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.rpc.envelope import Hop
+
+OBJECT = "object"
+"""The grain of the object cache, and of a whole catalogue: models of single objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was found in a photo, and by whom.
+
+    Attributes
+    ----------
+    found : RecognizedObject or None
+        Label, id, version, confidence, metadata, and corners where there are any; None: unknown.
+    answered_by : str
+        The tier whose recognition this is: "device", "edge" or "cloud".
+    grain : str
+        What it was found in: "object" for models of objects.
+    hops : tuple of Hop
+        What each tier spent, the answering tier first.
+    sent_bytes, received_bytes : int
+        Between the tier that asked and the next one.
+    """
+
+    found: RecognizedObject | None
+    answered_by: str
+    grain: str = OBJECT
+    hops: tuple[Hop, ...] = ()
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+    def after(self, first: Answer) -> Answer:
+        """The answer to a second message, with the bytes of both."""
+        return replace(
+            self,
+            sent_bytes=first.sent_bytes + self.sent_bytes,
+            received_bytes=first.received_bytes + self.received_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One tier that was asked for one request.
+
+    Attributes
+    ----------
+    tier : str
+        Name of the tier: "edge" or "cloud".
+    outcome : StatusCode
+        OK, or what went wrong there.
+    elapsed_ms : float
+        From the question to the answer or failure.
+    """
+
+    tier: str
+    outcome: StatusCode
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What an answer of the next tier says beyond its content.
+
+    Attributes
+    ----------
+    tier : str
+        Who was asked.
+    unknown : bool
+        The features of the photo were unknown, even if the image after them was not.
+    round_trip_ms : float
+        From the last message to its answer.
+    first_ms : float
+        From the decision to ask to the first answer; making the form that is sent is part of it.
+    waited_ms : float
+        From the question to the last answer.
+    complete : bool
+        False if a second message was sent and had no answer.
+    hop : Hop, optional
+        What the tier that was asked says that it spent, in the last answer.
+    """
+
+    tier: str
+    unknown: bool
+    round_trip_ms: float
+    first_ms: float
+    waited_ms: float
+    complete: bool
+    hop: Hop | None
+
+    @property
+    def behind_ms(self) -> float:
+        """What the tier that was asked waited for tiers behind it, in ms."""
+        return self.hop.next_tier_ms if self.hop is not None else 0.0

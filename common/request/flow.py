@@ -1,0 +1,444 @@
+"""The flow of one request on one tier: events and times in, the next effect out.
+
+::
+
+    WAITING --a worker takes it up--> LOOKING --found------------------------------> DONE
+                                        |  no stage knows it
+                                        v
+        MAKING the form that is sent <--+--> ASKING --answer-----------------------> DONE
+                          ^                  |  |  ^
+                          |                  |  +--+ failure, another tier is left
+                          +------------------+ its features are unknown: the image follows
+                       bad image, cancelled, deadline, closed ... at any moment ---> DONE
+
+There is no socket, thread or clock in here. Three drivers carry out the effects: the SDK (threads and
+sockets), the edge daemon (the workers of its server), and the twin (virtual time). A driver serialises the
+events of a request; what comes after DONE changes nothing, which is what makes "exactly one outcome" hold
+under every order of events.
+
+A tier that answers last (the cloud) looks a second time at an image that it does not recognise at once, and
+features do not allow that. So features that are unknown are followed by the image. This second trip is part
+of the price of features (`forms.py`), and it happens here and nowhere else.
+
+Which failures pass to the next tier: all but INVALID_ARGUMENT, because the next tier would refuse the same
+image. A wrong key or an unknown catalogue passes as well: keys and catalogues are set per tier, and a visitor
+should not go without an answer because of a mistake in the set-up of the edge. The log names it, and if no
+tier answers, this is the error that the application gets, since only a person can repair it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+from nearsight.common.errors import (
+    CallerError,
+    DeadlineExceeded,
+    InvalidArgument,
+    NearsightError,
+    StatusCode,
+    Unavailable,
+)
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import Answer, Attempt, Lesson
+from nearsight.common.request.forms import FEATURES, IMAGE, Payload
+from nearsight.common.request.next_tiers import Choice, NextTiers
+from nearsight.common.rpc.envelope import Hop
+
+NO_TIER_ADVICE = "check that the edge or the cloud runs at the configured address"
+SMALLEST_TRY_S = 0.01
+"""With less time left than this no further tier is asked."""
+LEAST_REPETITION_S = 0.1
+"""With less time left, an answer to features stands, even if it is "unknown"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """Effect: extract so many features from the image; the event is `RequestFlow.made`."""
+
+    features: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Effect: make an image file that can be sent; the event is `RequestFlow.made`."""
+
+
+Work = Extract | Encode
+
+
+class Query(Protocol):
+    """A photo on its way through one tier. Its driver brings it into the forms that the flow asks for."""
+
+    @property
+    def has_image(self) -> bool:
+        """Whether there is an image, not only features that somebody else extracted."""
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether its features were unknown to this tier and those behind it a moment ago."""
+
+    def payloads(self, features_bytes: int) -> Sequence[Payload]:
+        """The forms in which it could be sent; features that are not there yet have the given size."""
+
+    def missing(self, form: str) -> Work | None:
+        """What must be done before it can be sent in this form; None if nothing."""
+
+    def missing_features(self, count: int) -> Work | None:
+        """What must be done before a stage can look at so many features; None if nothing."""
+
+
+Q = TypeVar("Q", bound=Query)
+Q_contra = TypeVar("Q_contra", bound=Query, contravariant=True)
+
+
+class Stage(Protocol[Q_contra]):
+    """Something in a tier that may answer a query, such as its object cache."""
+
+    grain: str
+    """What it caches."""
+
+    def features_wanted(self, query: Q_contra) -> int | None:
+        """Features that a look needs, 0 if none; None if it must not look at this query now."""
+
+    def look(self, query: Q_contra) -> RecognizedObject | None:
+        """What the photo shows; notes its own hit. May take long: drivers call it where that is allowed."""
+
+    def learn(self, query: Q_contra, answer: Answer, lesson: Lesson | None) -> None:
+        """An answer came from elsewhere: from the next tier, or (no lesson) from a stage behind this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[Q]):
+    """Effect: let this stage look at the query; the event is `RequestFlow.looked`."""
+
+    stage: Stage[Q]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Effect: put the question to this tier; ``attempt`` comes back with its answer or failure.
+
+    Attributes
+    ----------
+    tier, form : str
+        Whom, and in which form.
+    timeout_s : float
+        The longest to wait.
+    attempt : int
+        Number of the question, from 0.
+    again : bool
+        The tier has just said that the features are unknown.
+    """
+
+    tier: str
+    form: str
+    timeout_s: float
+    attempt: int
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(Generic[Q]):
+    """Effect: this is the outcome, the only one.
+
+    Attributes
+    ----------
+    outcome : Answer or NearsightError
+    lesson : Lesson, optional
+        Of an answer of another tier.
+    learners : tuple of Stage
+        Those that should learn it: all stages of the tier that did not find the answer themselves.
+    """
+
+    outcome: Answer | NearsightError
+    lesson: Lesson | None = None
+    learners: tuple[Stage[Q], ...] = ()
+
+
+class Phase(Enum):
+    """Where a request is."""
+
+    WAITING = auto()
+    LOOKING = auto()
+    MAKING = auto()
+    ASKING = auto()
+    DONE = auto()
+
+
+@dataclass(slots=True)
+class _Question:
+    """What the next tier is asked at the moment."""
+
+    choice: Choice
+    form: str
+    chosen_s: float
+    asked_s: float = 0.0
+    sent_s: float = 0.0
+    timeout_s: float = 0.0
+    first: Answer | None = None
+    first_ms: float = 0.0
+
+
+class RequestFlow(Generic[Q]):
+    """One request.
+
+    Parameters
+    ----------
+    stages : sequence of Stage
+        In the order in which they may look.
+    tiers : NextTiers
+        Who may be asked; shared by all requests.
+    tier : str
+        Name of this tier, for answers of its stages.
+    started_at_s, deadline_s : float
+        When the request came, and when the outcome must be known, on the driver's clock.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage[Q]],
+        tiers: NextTiers,
+        *,
+        tier: str,
+        started_at_s: float,
+        deadline_s: float,
+    ) -> None:
+        self._query: Q
+        self._stages = tuple(stages)
+        self._to_look = list(stages)
+        self._looking: Stage[Q] | None = None
+        self._work: Work | None = None
+        self._tiers = tiers
+        self._tier = tier
+        self._left = list(tiers.names)
+        self._question: _Question | None = None
+        self._attempts: list[Attempt] = []
+        self._errors: list[NearsightError] = []
+        self._begun_s = self._working_since_s = started_at_s
+        self._computed_ms = 0.0
+        self.started_at_s = started_at_s
+        self.deadline_s = deadline_s
+        self.phase = Phase.WAITING
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The tiers that were asked so far and have ended."""
+        return tuple(self._attempts)
+
+    @property
+    def last_error(self) -> NearsightError | None:
+        """How the last tier that failed did."""
+        return self._errors[-1] if self._errors else None
+
+    def own_hop(self, answer: Answer) -> Hop:
+        """What this tier spent."""
+        return Hop(
+            tier=self._tier,
+            queue_ms=(self._begun_s - self.started_at_s) * 1000,
+            compute_ms=self._computed_ms,
+            next_tier_ms=sum(attempt.elapsed_ms for attempt in self._attempts),
+            received_bytes=answer.received_bytes,
+            sent_bytes=answer.sent_bytes,
+        )
+
+    # Events
+
+    def begin(self, query: Q, now_s: float) -> Effect[Q] | None:
+        """A worker took up the photo: what passed until now was waiting."""
+        if self.phase is not Phase.WAITING:
+            return None
+        self._query = query
+        self._begun_s = self._working_since_s = now_s
+        self.phase = Phase.LOOKING
+        return self._look_next(now_s)
+
+    def made(self, now_s: float) -> Effect[Q] | None:
+        """Features were extracted, or the image was encoded."""
+        work, self._work = self._work, None
+        if work is None or self.phase is Phase.DONE:
+            return None
+        return self._look() if self.phase is Phase.LOOKING else self._ask(now_s)
+
+    def looked(self, stage: Stage[Q], found: RecognizedObject | None, now_s: float) -> Effect[Q] | None:
+        """A stage looked at the query; None if it knows nothing of it."""
+        if self.phase is not Phase.LOOKING or stage is not self._looking:
+            return None
+        self._looking = None
+        if found is None:
+            return self._look_next(now_s)
+        self._worked(now_s)
+        learners = tuple(other for other in self._stages if other is not stage)
+        return self._finish(Answer(found, self._tier, stage.grain), learners=learners)
+
+    def replied(self, attempt: int, answer: Answer, now_s: float) -> Effect[Q] | None:
+        """A tier answered, be it with an object or with unknown."""
+        question = self._question
+        if self.phase is not Phase.ASKING or question is None or attempt != len(self._attempts):
+            return None
+        choice, round_trip_ms = question.choice, (now_s - question.sent_s) * 1e3
+        self._tiers.observe(choice.tier, question.form, answer.sent_bytes, round_trip_ms, answer.hops)
+        if question.first is None:
+            question.first_ms = (now_s - question.chosen_s) * 1e3
+            left_s = question.asked_s + question.timeout_s - now_s
+            unknown = question.form == FEATURES and answer.found is None and self._query.has_image
+            if unknown and left_s >= LEAST_REPETITION_S:
+                question.first, question.form = answer, IMAGE
+                return self._make_or_ask(question, now_s)
+        else:
+            answer = answer.after(question.first)
+        return self._answered(question, answer, now_s, complete=True)
+
+    def failed(self, attempt: int, error: NearsightError, now_s: float) -> Effect[Q] | None:
+        """A tier failed; the next one is asked unless no tier could do better."""
+        question = self._question
+        if self.phase is not Phase.ASKING or question is None or attempt != len(self._attempts):
+            return None
+        if question.first is not None:  # at least its features were looked at
+            return self._answered(question, question.first, now_s, complete=False)
+        self._blame(question, error, now_s)
+        if isinstance(error, InvalidArgument):
+            return self._finish(error)
+        return self._ask_next(now_s)
+
+    def end(self, error: NearsightError) -> Effect[Q] | None:
+        """End without an answer: a bad image, cancelled, closed."""
+        if self.phase is Phase.DONE:
+            return None
+        if self._question is not None:
+            self._tiers.abandoned(self._question.choice)
+        return self._finish(error)
+
+    def expired(self, now_s: float) -> Effect[Q] | None:
+        """The deadline passed. The tier being asked is blamed if it had a fair time."""
+        if self.phase is Phase.DONE:
+            return None
+        question = self._question
+        if question is not None and question.first is not None:
+            return self._answered(question, question.first, now_s, complete=False)
+        waiting_for = "an answer" if self.phase is Phase.ASKING else "the image"
+        if question is not None and self.phase is Phase.ASKING:
+            self._blame(
+                question, DeadlineExceeded(f"no answer from the {question.choice.tier} in time"), now_s
+            )
+        elif question is not None:
+            self._tiers.abandoned(question.choice)
+        message = (
+            f"no outcome within {now_s - self.started_at_s:.2f} s, waiting for {waiting_for}{self._history()}"
+        )
+        return self._finish(DeadlineExceeded(message, advice="allow more time or " + NO_TIER_ADVICE))
+
+    # Decisions
+
+    def _look_next(self, now_s: float) -> Effect[Q]:
+        """Let the next stage look that may, or ask a tier."""
+        while self._to_look:
+            stage = self._to_look[0]
+            wanted = stage.features_wanted(self._query)
+            if wanted is not None:
+                self._work = self._query.missing_features(wanted)
+                return self._work or self._look()
+            self._to_look.pop(0)
+        return self._ask_next(now_s)
+
+    def _look(self) -> Look[Q]:
+        self._looking = self._to_look.pop(0)
+        return Look(self._looking)
+
+    def _ask_next(self, now_s: float) -> Effect[Q]:
+        """Choose a tier and a form; both at once, and once per question."""
+        if not self._left or self.deadline_s - now_s < SMALLEST_TRY_S:
+            return self._finish(self._no_tier_left(now_s))
+        choice = self._tiers.choose(self._left, self._query.payloads(self._tiers.features_bytes), now_s)
+        self._left.remove(choice.tier)
+        self._question = _Question(choice, choice.form, now_s)
+        return self._make_or_ask(self._question, now_s)
+
+    def _make_or_ask(self, question: _Question, now_s: float) -> Effect[Q]:
+        self.phase = Phase.MAKING
+        self._work = self._query.missing(question.form)
+        return self._work or self._ask(now_s)
+
+    def _ask(self, now_s: float) -> Effect[Q]:
+        question = self._question
+        if question is None:
+            raise RuntimeError("there is no question to put")
+        again = question.first is not None
+        if not again:
+            self._worked(now_s)
+            remaining_s = self.deadline_s - now_s
+            if remaining_s < SMALLEST_TRY_S:
+                self._tiers.abandoned(question.choice)
+                return self._finish(self._no_tier_left(now_s))
+            question.asked_s = now_s
+            question.timeout_s = min(remaining_s * question.choice.share, question.choice.most_s)
+        question.sent_s = now_s
+        self.phase = Phase.ASKING
+        left_s = question.asked_s + question.timeout_s - now_s
+        return Ask(question.choice.tier, question.form, left_s, len(self._attempts), again)
+
+    def _answered(self, question: _Question, answer: Answer, now_s: float, *, complete: bool) -> Finish[Q]:
+        choice = question.choice
+        self._tiers.succeeded(choice)
+        waited_ms = (now_s - question.asked_s) * 1e3
+        self._attempts.append(Attempt(choice.tier, StatusCode.OK, waited_ms))
+        lesson = Lesson(
+            tier=choice.tier,
+            unknown=question.first is not None or answer.found is None,
+            round_trip_ms=(now_s - question.sent_s) * 1e3,
+            first_ms=question.first_ms,
+            waited_ms=waited_ms,
+            complete=complete,
+            hop=answer.hops[-1] if answer.hops else None,
+        )
+        if self._query.has_image and not self._query.asked_again:
+            self._tiers.observe_outcome(choice.tier, unknown=lesson.unknown, behind_ms=lesson.behind_ms)
+        return self._finish(answer, lesson, self._stages)
+
+    def _blame(self, question: _Question, error: NearsightError, now_s: float) -> None:
+        elapsed_ms = (now_s - question.asked_s) * 1000
+        self._attempts.append(Attempt(question.choice.tier, error.code, elapsed_ms))
+        self._errors.append(error)
+        self._tiers.failed(question.choice, error, question.timeout_s, now_s)
+        self._question = None
+        self._working_since_s = now_s
+
+    def _worked(self, now_s: float) -> None:
+        self._computed_ms += (now_s - self._working_since_s) * 1000
+        self._working_since_s = now_s
+
+    def _no_tier_left(self, now_s: float) -> NearsightError:
+        """One error for all failures: what a person must repair first, then time, then the common kind."""
+        for error in self._errors:
+            if isinstance(error, CallerError):
+                return type(error)(f"no tier answered{self._history()}", advice=error.advice)
+        if self.deadline_s - now_s < SMALLEST_TRY_S:
+            message = f"the time was used up{self._history()}"
+            return DeadlineExceeded(message, advice="allow more time or " + NO_TIER_ADVICE)
+        kinds = {type(error) for error in self._errors}
+        kind = kinds.pop() if len(kinds) == 1 else Unavailable
+        advice = self._errors[-1].advice if self._errors else ""
+        return kind(f"no tier answered{self._history()}", advice=advice or NO_TIER_ADVICE)
+
+    def _history(self) -> str:
+        told = (
+            f"{attempt.tier} after {attempt.elapsed_ms / 1000:.2f} s: {error.message}"
+            for attempt, error in zip(self._attempts, self._errors, strict=True)
+        )
+        text = "; ".join(told)
+        return f" ({text})" if text else ""
+
+    def _finish(
+        self,
+        outcome: Answer | NearsightError,
+        lesson: Lesson | None = None,
+        learners: tuple[Stage[Q], ...] = (),
+    ) -> Finish[Q]:
+        self.phase = Phase.DONE
+        self._question = None
+        return Finish(outcome, lesson, learners)
+
+
+Effect = Extract | Encode | Look[Q] | Ask | Finish[Q]

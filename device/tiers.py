@@ -1,0 +1,86 @@
+"""The tiers of a device: one message to an edge or a cloud, and what its answer says."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from nearsight.common.background.futures import then
+from nearsight.common.errors import InternalError, InvalidMessage
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
+from nearsight.common.request.answer import OBJECT, Answer
+from nearsight.common.request.flow import Ask
+from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.device.prefetching.predictions import Prediction, prediction_of
+from nearsight.device.query import DeviceQuery
+from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse
+
+_log = get_logger("device.tier")
+
+
+class RemoteTier:
+    """Asks the Recognition service of an edge or a cloud.
+
+    Parameters
+    ----------
+    name : str
+        "edge" or "cloud"; what an answer is attributed to if it does not say itself.
+    channel : Channel
+        Owned: closed with the tier.
+    catalogue : str
+        Catalogue of every question.
+    """
+
+    def __init__(self, name: str, channel: Channel, catalogue: str) -> None:
+        self._name = name
+        self._channel = channel
+        self._catalogue = catalogue
+        self._stub = Stub(channel, DESCRIPTOR.services_by_name["Recognition"])
+
+    def ask(self, query: DeviceQuery, step: Ask, trace_id: str) -> Future[Answer]:
+        """Start asking; the future completes within ``step.timeout_s`` with an answer or a NearsightError."""
+        content = query.content(step.form)
+        if isinstance(content, bytes):
+            image = ImageInput(size_bytes=len(content), features_unknown=step.again)
+            request, blobs = RecognizeRequest(image=image), [content]
+        else:
+            message, blobs = features_to_proto(content, 0)
+            request = RecognizeRequest(features=message)
+        reply: Future[Reply] = self._stub.recognize.future(
+            request, timeout_s=step.timeout_s, blobs=blobs, catalogue=self._catalogue, trace_id=trace_id
+        )
+        return then(reply, lambda done: self._answer(done, query, step.form))
+
+    def close(self) -> None:
+        """Close the channel; open questions fail."""
+        self._channel.close()
+
+    def _answer(self, reply: Reply, query: DeviceQuery, form: str) -> Answer:
+        message = reply.message
+        if not isinstance(message, RecognizeResponse):
+            raise InternalError(f"the {self._name} answered with a {type(message).__name__}")
+        found = None
+        if message.HasField("object"):
+            try:
+                found = query.in_source(recognized_object_from_proto(message.object), form)
+            except InvalidMessage as error:
+                # Not the caller's fault: another tier may answer properly.
+                raise InternalError(f"the {self._name} sent a broken answer: {error.message}") from error
+        query.prediction = self._prediction(message)
+        return Answer(
+            found,
+            message.answered_by or self._name,
+            message.grain or OBJECT,
+            reply.hops,
+            reply.sent_bytes,
+            reply.received_bytes,
+        )
+
+    def _prediction(self, message: RecognizeResponse) -> Prediction | None:
+        if not message.HasField("next_objects"):
+            return None
+        try:
+            return prediction_of(message.next_objects)
+        except InvalidMessage as error:
+            _log.warning("a prediction that makes no sense was ignored", tier=self._name, error=str(error))
+            return None

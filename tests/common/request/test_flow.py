@@ -1,0 +1,430 @@
+"""The flow of one request: who looks, who is asked, in which form, how long; one outcome in any order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearsight.common.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    NearsightError,
+    NotFound,
+    Overloaded,
+    StatusCode,
+    Unauthenticated,
+    Unavailable,
+)
+from nearsight.common.request.answer import Answer
+from nearsight.common.request.breaker import BreakerState
+from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, Phase, RequestFlow
+from nearsight.common.request.forms import FEATURES, IMAGE
+from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.rpc.envelope import Hop
+from support.recognition_server import EXHIBIT
+from support.requests import PlainQuery, PlainStage, tiers
+
+HOP = Hop("edge", 1.0, 2.0, 4.0, 10, 20)
+UNKNOWN = Answer(None, "edge", hops=(HOP,), sent_bytes=10, received_bytes=20)
+FOUND = Answer(EXHIBIT, "edge", hops=(HOP,), sent_bytes=10, received_bytes=20)
+
+Flow = RequestFlow[PlainQuery]
+
+
+def new_flow(
+    next_tiers: NextTiers | None = None,
+    *stages: PlainStage,
+    start_s: float = 0.0,
+    timeout_s: float = 5.0,
+) -> Flow:
+    return RequestFlow(
+        stages,
+        next_tiers or tiers(),
+        tier="device",
+        started_at_s=start_s,
+        deadline_s=start_s + timeout_s,
+    )
+
+
+def asked(flow: Flow, now_s: float, query: PlainQuery | None = None) -> Effect[PlainQuery] | None:
+    """Begin with a photo that can be sent at once."""
+    return flow.begin(query or PlainQuery(), now_s)
+
+
+def cool_down(next_tiers: NextTiers, tier: str, now_s: float = 0.0) -> None:
+    choice = next_tiers.choose([tier], PlainQuery().payloads(0), now_s)
+    next_tiers.failed(choice, Unauthenticated("no"), 1.0, now_s)
+
+
+def outcome(effect: Effect[PlainQuery] | None) -> Answer | NearsightError:
+    assert isinstance(effect, Finish)
+    return effect.outcome
+
+
+# Which tier is asked, and for how long
+
+
+def test_the_edge_is_asked_first_with_its_share_and_the_cloud_with_the_rest() -> None:
+    flow = new_flow()
+    assert asked(flow, 1.0) == Ask("edge", IMAGE, pytest.approx(0.6 * 4.0), 0)
+    assert flow.failed(0, Unavailable("gone"), 2.0) == Ask("cloud", IMAGE, pytest.approx(3.0), 1)
+
+
+def test_a_single_tier_gets_all_the_time() -> None:
+    assert asked(new_flow(tiers("edge")), 0.0) == Ask("edge", IMAGE, 5.0, 0)
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable, DeadlineExceeded, Overloaded, InternalError, NotFound, Unauthenticated]
+)
+def test_failures_that_another_tier_may_not_share_fall_through(error: type[NearsightError]) -> None:
+    flow = new_flow()
+    asked(flow, 0.0)
+    effect = flow.failed(0, error("no"), 0.1)
+    assert isinstance(effect, Ask)
+    assert effect.tier == "cloud"
+
+
+def test_an_image_that_one_tier_refuses_is_not_put_to_the_next() -> None:
+    next_tiers = tiers()
+    flow = new_flow(next_tiers)
+    asked(flow, 0.0)
+    refused = InvalidArgument("no image")
+    assert outcome(flow.failed(0, refused, 0.1)) is refused
+    assert next_tiers.states()["edge"] is BreakerState.CLOSED
+
+
+def test_an_answer_says_where_the_time_went() -> None:
+    flow = new_flow()
+    assert flow.begin(PlainQuery(unmade=[IMAGE]), 0.010) == Encode()
+    flow.made(0.015)
+    flow.failed(0, Unavailable("gone"), 0.115)
+    answer = outcome(flow.replied(1, FOUND, 0.215))
+    assert isinstance(answer, Answer)
+    assert [(a.tier, a.outcome) for a in flow.attempts] == [
+        ("edge", StatusCode.UNAVAILABLE),
+        ("cloud", StatusCode.OK),
+    ]
+    assert [a.elapsed_ms for a in flow.attempts] == pytest.approx([100, 100])
+    own = flow.own_hop(answer)
+    assert (own.tier, own.sent_bytes, own.received_bytes) == ("device", 10, 20)
+    assert (own.queue_ms, own.compute_ms, own.next_tier_ms) == pytest.approx((10, 5, 200))
+
+
+def test_a_tier_that_cools_down_is_asked_last_and_leaves_all_the_time_to_the_healthy_one() -> None:
+    next_tiers = tiers()
+    cool_down(next_tiers, "edge")
+    flow = new_flow(next_tiers)
+    assert asked(flow, 0.0) == Ask("cloud", IMAGE, 5.0, 0)
+    assert flow.failed(0, Overloaded("busy"), 0.5) == Ask("edge", IMAGE, 4.5, 1)
+
+
+def test_when_all_tiers_cool_down_they_are_asked_in_their_order() -> None:
+    next_tiers = tiers()
+    for tier in next_tiers.names:
+        cool_down(next_tiers, tier)
+    effect = asked(new_flow(next_tiers), 0.0)
+    assert isinstance(effect, Ask)
+    assert effect.tier == "edge"
+
+
+def test_a_probe_delays_a_request_that_another_tier_could_answer_by_one_second_at_most() -> None:
+    next_tiers = tiers()
+    cool_down(next_tiers, "edge")
+    assert asked(new_flow(next_tiers, start_s=2.0, timeout_s=100.0), 2.0) == Ask("edge", IMAGE, 1.0, 0)
+
+
+def test_while_one_request_probes_the_edge_others_go_to_the_cloud() -> None:
+    next_tiers = tiers()
+    cool_down(next_tiers, "edge")
+    assert asked(new_flow(next_tiers, start_s=2.0), 2.0) == Ask("edge", IMAGE, 1.0, 0)
+    assert asked(new_flow(next_tiers, start_s=2.0), 2.0) == Ask("cloud", IMAGE, 5.0, 0)
+
+
+@pytest.mark.parametrize("unmade", [[], [IMAGE]])
+def test_a_cancelled_probe_is_repeated_by_the_next_request(unmade: list[str]) -> None:
+    next_tiers = tiers()
+    cool_down(next_tiers, "edge")
+    first = new_flow(next_tiers, start_s=2.0)
+    first.begin(PlainQuery(unmade=unmade), 2.0)
+    first.end(Cancelled("enough"))
+    assert asked(new_flow(next_tiers, start_s=2.1), 2.1) == Ask("edge", IMAGE, 1.0, 0)
+
+
+def test_a_tier_is_not_blamed_for_a_deadline_that_nobody_could_meet() -> None:
+    next_tiers = tiers()
+    for _ in range(10):
+        flow = new_flow(next_tiers, timeout_s=0.05)
+        asked(flow, 0.0)
+        flow.failed(0, DeadlineExceeded("late"), 0.03)
+    assert next_tiers.states()["edge"] is BreakerState.CLOSED
+
+
+def test_a_tier_that_lets_deadlines_pass_is_blamed() -> None:
+    next_tiers = tiers("edge")
+    for _ in range(3):
+        flow = new_flow(next_tiers)
+        asked(flow, 0.0)
+        assert isinstance(outcome(flow.expired(5.0)), DeadlineExceeded)
+    assert next_tiers.states()["edge"] is BreakerState.COOLING
+
+
+def test_a_refused_key_cools_the_tier_down_at_once() -> None:
+    next_tiers = tiers()
+    flow = new_flow(next_tiers)
+    asked(flow, 0.0)
+    flow.failed(0, Unauthenticated("wrong key"), 0.1)
+    assert next_tiers.states()["edge"] is BreakerState.COOLING
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ((Unavailable("a"), Unavailable("b")), Unavailable),
+        ((Overloaded("a"), Overloaded("b")), Overloaded),
+        ((Overloaded("a"), Unavailable("b")), Unavailable),
+        ((Unauthenticated("a", advice="make keys"), Unavailable("b")), Unauthenticated),
+        ((Unavailable("a"), NotFound("b", advice="ingest it")), NotFound),
+    ],
+)
+def test_when_no_tier_answers_the_error_names_all_and_is_of_the_most_telling_kind(
+    errors: tuple[NearsightError, NearsightError], expected: type[NearsightError]
+) -> None:
+    flow = new_flow()
+    asked(flow, 0.0)
+    flow.failed(0, errors[0], 1.0)
+    error = outcome(flow.failed(1, errors[1], 2.0))
+    assert isinstance(error, expected)
+    assert "edge after 1.00 s: a" in str(error)
+    assert "cloud after 1.00 s: b" in str(error)
+    assert error.advice
+
+
+def test_the_deadline_ends_a_request_whose_image_is_not_ready() -> None:
+    error = outcome(new_flow().expired(5.0))
+    assert isinstance(error, DeadlineExceeded)
+    assert "waiting for the image" in error.message
+
+
+@pytest.mark.parametrize("unmade", [[], [IMAGE]])
+def test_no_tier_is_asked_when_the_image_took_all_the_time(unmade: list[str]) -> None:
+    flow = new_flow()
+    effect = flow.begin(PlainQuery(unmade=unmade), 4.999 if not unmade else 0.0)
+    assert isinstance(outcome(flow.made(4.999) if unmade else effect), DeadlineExceeded)
+
+
+def test_an_answer_of_a_tier_that_was_given_up_changes_nothing() -> None:
+    flow = new_flow()
+    asked(flow, 0.0)
+    flow.failed(0, DeadlineExceeded("late"), 3.0)
+    assert flow.replied(0, UNKNOWN, 3.1) is None
+    assert flow.phase is Phase.ASKING
+
+
+# In which form
+
+
+def test_tier_and_form_are_chosen_together_so_that_each_tier_gets_what_it_answers_sooner() -> None:
+    next_tiers = tiers()
+    for _ in range(50):
+        next_tiers.observe("cloud", IMAGE, 1000, 500.0, (Hop("cloud", 0.0, 480.0, 0.0),))
+    flow = new_flow(next_tiers)
+    effect = flow.begin(PlainQuery([IMAGE, FEATURES], unmade=[FEATURES]), 0.0)
+    assert effect == Extract(800)
+    assert flow.made(0.1) == Ask("edge", FEATURES, pytest.approx(0.6 * 4.9), 0)
+    next_tiers = tiers()
+    for _ in range(50):
+        next_tiers.observe("cloud", FEATURES, 1000, 500.0, (Hop("cloud", 0.0, 480.0, 0.0),))
+    flow = new_flow(next_tiers)
+    flow.begin(PlainQuery([IMAGE, FEATURES]), 0.0)
+    assert flow.failed(0, Unavailable("gone"), 1.0) == Ask("cloud", IMAGE, 4.0, 1)
+
+
+def features_asked(query: PlainQuery | None = None, timeout_s: float = 5.0) -> tuple[NextTiers, Flow]:
+    next_tiers = tiers("edge")
+    flow = new_flow(next_tiers, timeout_s=timeout_s)
+    effect = flow.begin(query or PlainQuery([FEATURES]), 0.0)
+    assert effect == Ask("edge", FEATURES, timeout_s, 0)
+    return next_tiers, flow
+
+
+def test_features_that_are_known_need_no_image() -> None:
+    _, flow = features_asked()
+    finish = flow.replied(0, FOUND, 0.2)
+    assert isinstance(finish, Finish)
+    assert finish.outcome == FOUND
+    assert finish.lesson is not None
+    assert (finish.lesson.unknown, finish.lesson.complete) == (False, True)
+    assert finish.lesson.first_ms == finish.lesson.waited_ms == pytest.approx(200)
+
+
+def test_features_that_are_unknown_are_followed_by_the_image() -> None:
+    _, flow = features_asked()
+    assert flow.replied(0, UNKNOWN, 0.2) == Ask("edge", IMAGE, pytest.approx(4.8), 0, again=True)
+    finish = flow.replied(0, FOUND, 0.5)
+    assert isinstance(finish, Finish)
+    assert isinstance(finish.outcome, Answer)
+    assert (finish.outcome.found, finish.outcome.sent_bytes, finish.outcome.received_bytes) == (
+        EXHIBIT,
+        20,
+        40,
+    )
+    lesson = finish.lesson
+    assert lesson is not None
+    assert (lesson.unknown, lesson.behind_ms) == (True, 4.0)
+    assert (lesson.first_ms, lesson.round_trip_ms, lesson.waited_ms) == pytest.approx((200, 300, 500))
+    assert [attempt.elapsed_ms for attempt in flow.attempts] == pytest.approx([500])
+
+
+def test_an_image_that_must_be_encoded_is_encoded_only_for_the_second_trip() -> None:
+    _, flow = features_asked(PlainQuery([FEATURES], unmade=[IMAGE]))
+    assert flow.replied(0, UNKNOWN, 0.2) == Encode()
+    assert flow.made(0.3) == Ask("edge", IMAGE, pytest.approx(4.7), 0, again=True)
+
+
+@pytest.mark.parametrize("query", [PlainQuery([IMAGE]), PlainQuery([FEATURES], has_image=False)])
+def test_what_has_no_other_form_is_not_asked_about_twice(query: PlainQuery) -> None:
+    flow = new_flow(tiers("edge"))
+    flow.begin(query, 0.0)
+    assert outcome(flow.replied(0, UNKNOWN, 0.2)) == UNKNOWN
+
+
+def test_with_no_time_left_there_is_no_second_trip() -> None:
+    _, flow = features_asked()
+    assert outcome(flow.replied(0, UNKNOWN, 4.95)) == UNKNOWN
+
+
+@pytest.mark.parametrize("event", ["failed", "expired"])
+def test_if_the_image_is_not_answered_what_was_said_of_the_features_stands(event: str) -> None:
+    _, flow = features_asked()
+    flow.replied(0, UNKNOWN, 0.2)
+    end = flow.failed(0, Overloaded("busy"), 1.0) if event == "failed" else flow.expired(5.0)
+    assert isinstance(end, Finish)
+    assert end.outcome == UNKNOWN
+    assert end.lesson is not None
+    assert not end.lesson.complete
+
+
+def test_each_message_is_a_measurement_and_each_photo_counts_once_among_the_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forms: list[str] = []
+    unknown: list[bool] = []
+    monkeypatch.setattr(NextTiers, "observe", lambda _self, _tier, form, *_: forms.append(form))
+    monkeypatch.setattr(
+        NextTiers, "observe_outcome", lambda *_, unknown_=unknown, **seen: unknown_.append(seen["unknown"])
+    )
+    _, flow = features_asked()
+    flow.replied(0, UNKNOWN, 0.2)
+    flow.replied(0, FOUND, 0.5)
+    assert (forms, unknown) == ([FEATURES, IMAGE], [True])
+    again = new_flow(tiers("edge"))
+    again.begin(PlainQuery(asked_again=True), 0.0)
+    again.replied(0, UNKNOWN, 0.2)
+    assert unknown == [True], "the photo was counted with its first question"
+
+
+# Stages
+
+
+def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_wants() -> None:
+    stage = PlainStage(400)
+    flow = new_flow(None, stage)
+    assert flow.begin(PlainQuery(unmade=[FEATURES]), 0.1) == Extract(400)
+    assert flow.made(0.2) == Look(stage)
+    finish = flow.looked(stage, EXHIBIT, 0.3)
+    assert isinstance(finish, Finish)
+    answer = outcome(finish)
+    assert isinstance(answer, Answer)
+    assert (answer.found, answer.answered_by, answer.grain) == (EXHIBIT, "device", "object")
+    assert (finish.lesson, finish.learners, flow.attempts) == (None, (), ())
+    own = flow.own_hop(answer)
+    assert (own.queue_ms, own.compute_ms, own.next_tier_ms) == (pytest.approx(100), pytest.approx(200), 0)
+
+
+def test_what_one_stage_does_not_know_the_next_one_may_and_the_first_learns_it() -> None:
+    first, closed, second = PlainStage(0), PlainStage(None), PlainStage(400)
+    flow = new_flow(None, first, closed, second)
+    assert flow.begin(PlainQuery(), 0.0) == Look(first)
+    assert flow.looked(first, None, 0.1) == Look(second)
+    finish = flow.looked(second, EXHIBIT, 0.2)
+    assert isinstance(finish, Finish)
+    assert finish.learners == (first, closed)
+
+
+def test_all_stages_learn_what_a_tier_answers() -> None:
+    stage, closed = PlainStage(), PlainStage(None)
+    flow = new_flow(tiers("edge"), stage, closed)
+    flow.begin(PlainQuery(), 0.0)
+    assert isinstance(flow.looked(stage, None, 0.1), Ask)
+    finish = flow.replied(0, FOUND, 0.2)
+    assert isinstance(finish, Finish)
+    assert finish.learners == (stage, closed)
+    assert finish.lesson is not None
+    assert finish.lesson.tier == "edge"
+
+
+def test_a_look_that_ends_too_late_changes_nothing() -> None:
+    stage = PlainStage()
+    flow = new_flow(None, stage)
+    flow.begin(PlainQuery(), 0.0)
+    assert isinstance(outcome(flow.expired(5.0)), DeadlineExceeded)
+    assert flow.looked(stage, EXHIBIT, 5.1) is None
+
+
+# Laws
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "begin",
+                "made",
+                "missed",
+                "hit",
+                "known",
+                "unknown",
+                "failed",
+                "refused",
+                "expired",
+                "cancelled",
+            ]
+        ),
+        st.integers(0, 2),
+        st.floats(0, 2),
+    ),
+    max_size=40,
+)
+
+
+@given(EVENTS, st.booleans())
+def test_every_order_of_events_gives_one_outcome_and_the_deadline_forces_it(
+    events: list[tuple[str, int, float]], features_first: bool
+) -> None:
+    stage = PlainStage()
+    flow, now_s, finished = new_flow(None, stage), 0.0, 0
+    query = PlainQuery([FEATURES] if features_first else [IMAGE], unmade=[FEATURES, IMAGE])
+    for event, attempt, passed_s in events:
+        now_s += passed_s
+        effect = {
+            "begin": lambda now_s=now_s: flow.begin(query, now_s),
+            "made": lambda now_s=now_s: flow.made(now_s),
+            "missed": lambda now_s=now_s: flow.looked(stage, None, now_s),
+            "hit": lambda now_s=now_s: flow.looked(stage, EXHIBIT, now_s),
+            "known": lambda now_s=now_s, n=attempt: flow.replied(n, FOUND, now_s),
+            "unknown": lambda now_s=now_s, n=attempt: flow.replied(n, UNKNOWN, now_s),
+            "failed": lambda now_s=now_s, n=attempt: flow.failed(n, Unavailable("gone"), now_s),
+            "refused": lambda now_s=now_s, n=attempt: flow.failed(n, InvalidArgument("bad"), now_s),
+            "expired": lambda now_s=now_s: flow.expired(now_s),
+            "cancelled": lambda: flow.end(Cancelled("enough")),
+        }[event]()
+        if isinstance(effect, Ask):
+            assert flow.phase is Phase.ASKING
+            assert effect.timeout_s <= flow.deadline_s - now_s + 1e-9
+        finished += isinstance(effect, Finish)
+    finished += isinstance(flow.expired(now_s + 10), Finish)
+    assert finished == 1
+    assert flow.phase is Phase.DONE

@@ -1,0 +1,114 @@
+"""Which form a tier gets: decided by what the link and the tier turn out to be."""
+
+import pytest
+
+from nearsight.common.request.forms import FEATURES, IMAGE, Payload
+from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.rpc.envelope import Hop
+from support.requests import COMPUTING_MS, RULES, learn, tiers
+
+IMAGE_BYTES, FEATURES_BYTES = 120_000, 30_000
+BOTH = (Payload(FEATURES, FEATURES_BYTES), Payload(IMAGE, IMAGE_BYTES))
+
+
+def measured(
+    latency_ms: float, mbps: float, image_ms: float, features_ms: float, tier: str = "cloud"
+) -> NextTiers:
+    next_tiers = tiers("edge", "cloud")
+    measure(next_tiers, latency_ms, mbps, image_ms, features_ms, tier)
+    return next_tiers
+
+
+def measure(
+    next_tiers: NextTiers, latency_ms: float, mbps: float, image_ms: float, features_ms: float, tier: str
+) -> None:
+    learn(
+        next_tiers,
+        latency_ms=latency_ms,
+        mbps=mbps,
+        computed_ms={IMAGE: image_ms, FEATURES: features_ms},
+        sizes={IMAGE: IMAGE_BYTES, FEATURES: FEATURES_BYTES},
+        tier=tier,
+    )
+
+
+def form(next_tiers: NextTiers, *payloads: Payload, tier: str = "cloud") -> str:
+    return next_tiers.choose([tier], payloads or BOTH, 0.0).form
+
+
+def test_over_a_slow_link_features_are_extracted_only_to_send_less() -> None:
+    next_tiers = measured(40.0, 5.0, 30.0, 20.0)
+    assert form(next_tiers, Payload(FEATURES, FEATURES_BYTES, 15.0), BOTH[1]) == FEATURES
+    assert "features" in next_tiers.why()["cloud"]
+    assert "Mbit/s" in next_tiers.why()["cloud"]
+
+
+def test_what_the_cloud_computes_is_no_part_of_the_link() -> None:
+    next_tiers = measured(40.0, 5.0, 300.0, 300.0)
+    form(next_tiers)
+    latency_ms = float(next_tiers.why()["cloud"].split("link ")[1].split(" ms")[0])
+    assert latency_ms == pytest.approx(40.0, rel=0.05)
+
+
+def test_over_a_fast_link_a_fast_cloud_extracts_the_features() -> None:
+    next_tiers = measured(1.0, 1000.0, 8.0, 5.0)
+    assert form(next_tiers, Payload(FEATURES, FEATURES_BYTES, 40.0), BOTH[1]) == IMAGE
+    assert form(next_tiers) == FEATURES, "those that are here anyway save the cloud its work"
+
+
+def test_a_small_image_goes_over_a_slow_link_as_it_is() -> None:
+    assert form(measured(40.0, 2.0, 30.0, 20.0), BOTH[0], Payload(IMAGE, 8_000)) == IMAGE
+
+
+def test_where_there_is_one_form_it_is_sent() -> None:
+    assert [form(tiers(), payload) for payload in BOTH] == [FEATURES, IMAGE]
+
+
+def test_each_tier_has_a_link_of_its_own() -> None:
+    next_tiers = measured(5.0, 1000.0, 10.0, 300.0, "edge")
+    measure(next_tiers, 5.0, 0.5, 10.0, 1.0, "cloud")
+    assert (form(next_tiers, tier="edge"), form(next_tiers, tier="cloud")) == (IMAGE, FEATURES)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -5.0])
+def test_times_that_cannot_be_teach_nothing(value: float) -> None:
+    next_tiers, before = tiers(), tiers().expected("cloud", BOTH)
+    for _ in range(10):
+        next_tiers.observe("cloud", IMAGE, 1000, value, (Hop("cloud", 0.0, value, 0.0, 1000, 10),))
+        next_tiers.observe("cloud", IMAGE, 1000, value, ())
+    assert next_tiers.expected("cloud", BOTH) == before
+
+
+def test_features_that_are_not_there_yet_are_as_large_as_those_sent_lately() -> None:
+    next_tiers = NextTiers(["cloud"], RULES, COMPUTING_MS, 800)
+    assert next_tiers.features_bytes == 800 * 38
+    for _ in range(100):
+        next_tiers.observe("cloud", FEATURES, 10_000, 50.0, (Hop("cloud"),))
+        next_tiers.observe("cloud", IMAGE, 90_000, 50.0, (Hop("cloud"),))
+    assert next_tiers.features_bytes == pytest.approx(10_000, rel=0.01)
+
+
+def test_a_second_trip_is_part_of_the_price_of_features() -> None:
+    """Features take 40 + 48 + 20 ms, an image 40 + 192 + 30 ms: three unknown photos of four are too many."""
+    next_tiers = measured(40.0, 5.0, 30.0, 20.0)
+    chosen = []
+    for _ in range(100):
+        next_tiers.observe_outcome("cloud", unknown=False, behind_ms=0.0)
+        next_tiers.observe_outcome("cloud", unknown=True, behind_ms=0.0)
+        chosen.append(form(next_tiers))
+    assert chosen.count(FEATURES) >= 98, "half of the photos: 239 ms < 262 ms, but for a trial"
+    for _ in range(20):
+        next_tiers.observe_outcome("cloud", unknown=True, behind_ms=0.0)
+    assert form(next_tiers) == IMAGE
+    assert "unknown" in next_tiers.why()["cloud"]
+
+
+def test_a_crowd_of_unknown_photos_is_forgotten_though_only_images_are_sent() -> None:
+    next_tiers = measured(40.0, 5.0, 30.0, 20.0)
+    for _ in range(100):
+        next_tiers.observe_outcome("cloud", unknown=True, behind_ms=0.0)
+    photos = 0
+    while form(next_tiers) == IMAGE:
+        next_tiers.observe_outcome("cloud", unknown=False, behind_ms=0.0)  # known from their images
+        photos += 1
+    assert 5 <= photos <= 20

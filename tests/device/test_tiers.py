@@ -1,0 +1,84 @@
+"""A tier over a real connection: what travels in each form, and what an answer says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.errors import InternalError
+from nearsight.common.recognition.codec import features_from_proto
+from nearsight.common.request.flow import Ask
+from nearsight.common.request.forms import FEATURES, IMAGE
+from nearsight.common.rpc.client import Channel
+from nearsight.device.query import QueryMaker
+from nearsight.device.recognizer_settings import UploadSettings
+from nearsight.device.tiers import RemoteTier
+from nearsight.protos.recognition_pb2 import RecognizeResponse
+from support.gallery import photo_features
+from support.pictures import photo_jpeg
+from support.recognition_server import EXHIBIT, ScriptedRecognition, response, serve
+
+PHOTO = photo_jpeg(1)
+QUERIES = QueryMaker(UploadSettings(), SYSTEM_CLOCK)
+
+
+class Scene:
+    """An edge that answers as a test says, and the tier that asks it."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.answer = response("edge")
+        self.service = ScriptedRecognition(lambda: self.answer)
+        server = serve(self.service, "edge")
+        stack.callback(server.stop, 0.0)
+        self.tier = RemoteTier("edge", Channel(server.endpoint, client_id="phone"), "museum")
+        stack.callback(self.tier.close)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(stack)
+
+
+def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown(scene: Scene) -> None:
+    query = QUERIES.make(PHOTO)
+    for again in (False, True):
+        answer = scene.tier.ask(query, Ask("edge", IMAGE, 5.0, 0, again), "t").result(5)
+        assert (answer.found, answer.answered_by, answer.grain) == (EXHIBIT, "edge", "object")
+        assert answer.sent_bytes > len(PHOTO)
+        assert [hop.tier for hop in answer.hops] == ["edge"]
+    assert [request.image.features_unknown for request in scene.service.requests] == [False, True]
+    assert {context.trace_id for context in scene.service.contexts} == {"t"}
+    assert [len(context.blobs) for context in scene.service.contexts] == [1, 1]
+
+
+def test_features_travel_as_three_blobs(scene: Scene) -> None:
+    features = photo_features(1)
+    scene.answer = RecognizeResponse(answered_by="cloud", grain="network")
+    answer = scene.tier.ask(QUERIES.make(features), Ask("edge", FEATURES, 5.0, 0), "t").result(5)
+    assert (answer.found, answer.answered_by, answer.grain) == (None, "cloud", "network")
+    (context,) = scene.service.contexts
+    assert len(features_from_proto(scene.service.requests[0].features, context.blobs)) == len(features)
+
+
+def test_what_an_edge_predicts_is_kept_with_the_query_unless_it_makes_no_sense(scene: Scene) -> None:
+    query = QUERIES.make(PHOTO)
+    following = scene.answer.next_objects
+    following.object_ids.append("0001")
+    following.probabilities.append(0.75)
+    following.remaining = 0.25
+    scene.tier.ask(query, Ask("edge", IMAGE, 5.0, 0), "t").result(5)
+    assert query.prediction is not None
+    assert query.prediction.following.object_ids == ("0001",)
+    following.probabilities[0] = 7.0
+    scene.tier.ask(query, Ask("edge", IMAGE, 5.0, 0), "t").result(5)
+    assert query.prediction is None
+
+
+def test_a_broken_answer_is_the_tier_s_fault(scene: Scene) -> None:
+    scene.answer.object.confidence = 7.0
+    with pytest.raises(InternalError, match="the edge sent a broken answer"):
+        scene.tier.ask(QUERIES.make(PHOTO), Ask("edge", IMAGE, 5.0, 0), "t").result(5)

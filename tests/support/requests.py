@@ -1,0 +1,94 @@
+"""Queries and tiers of a request flow in the hands of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.breaker import BreakerSettings
+from nearsight.common.request.flow import Encode, Extract, Work
+from nearsight.common.request.forms import FEATURES, IMAGE, Payload
+from nearsight.common.request.next_tiers import AskRules, NextTiers
+from nearsight.common.rpc.envelope import Hop
+
+COMPUTING_MS = {IMAGE: 8.0, FEATURES: 6.0}
+RULES = AskRules(0.6, BreakerSettings(failures=3, probe_timeout_s=1.0))
+
+
+def tiers(*names: str, rules: AskRules = RULES) -> NextTiers:
+    """Tiers that nobody asked yet."""
+    return NextTiers(names or ("edge", "cloud"), rules, COMPUTING_MS, 800)
+
+
+def learn(
+    next_tiers: NextTiers,
+    *,
+    latency_ms: float,
+    mbps: float,
+    computed_ms: dict[str, float],
+    sizes: dict[str, int],
+    tier: str = "cloud",
+) -> None:
+    """Answers over a link like this, of a tier that computes that long on each form."""
+    for number in range(200):
+        form = IMAGE if number % 2 else FEATURES
+        size = sizes[form] * (10 + number % 5) // 12
+        round_trip_ms = latency_ms + size * 8e-3 / mbps + computed_ms[form]
+        next_tiers.observe(
+            tier, form, size, round_trip_ms, (Hop(tier, 0.0, computed_ms[form], 0.0, size, 100),)
+        )
+
+
+class PlainQuery:
+    """A photo in some forms, of which some must be made first."""
+
+    def __init__(
+        self,
+        forms: Sequence[str] = (IMAGE,),
+        *,
+        has_image: bool = True,
+        asked_again: bool = False,
+        unmade: Sequence[str] = (),
+    ) -> None:
+        self.forms = forms
+        self.has_image = has_image
+        self.asked_again = asked_again
+        self.unmade = set(unmade)
+
+    def payloads(self, features_bytes: int) -> Sequence[Payload]:
+        """The forms that there are."""
+        return [Payload(form, 1000) for form in self.forms]
+
+    def missing(self, form: str) -> Work | None:
+        """What was not made yet."""
+        if form not in self.unmade:
+            return None
+        self.unmade.remove(form)
+        return Encode() if form == IMAGE else Extract(800)
+
+    def missing_features(self, count: int) -> Work | None:
+        """The features of a look, if features are not there yet."""
+        return Extract(count) if FEATURES in self.unmade else None
+
+
+class PlainStage:
+    """Finds what the test says, and remembers what it was taught."""
+
+    grain = OBJECT
+
+    def __init__(self, wants: int | None = 400) -> None:
+        self.wants = wants
+        self.learnt: list[tuple[Answer, Lesson | None]] = []
+
+    def features_wanted(self, query: PlainQuery) -> int | None:
+        """Features of a look; None: it must not look."""
+        return self.wants
+
+    def look(self, query: PlainQuery) -> RecognizedObject | None:
+        """Nothing: tests tell the flow themselves what was found."""
+        return None
+
+    def learn(self, query: PlainQuery, answer: Answer, lesson: Lesson | None) -> None:
+        """Remember it."""
+        self.learnt.append((answer, lesson))
