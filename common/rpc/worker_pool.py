@@ -127,7 +127,8 @@ class WorkerPool:
         """
         for index in range(self._workers + bool(filenos)):
             name = f"rpc-{self._name}-{index}"
-            thread = threading.Thread(target=self._loop, args=(filenos, look), name=name, daemon=True)
+            poller = _poller([*filenos, self._work.fileno()], [self._end.fileno()])
+            thread = threading.Thread(target=self._loop, args=(poller, look), name=name, daemon=True)
             self._threads.append(thread)
         for thread in self._threads:
             thread.start()
@@ -171,8 +172,7 @@ class WorkerPool:
             self._work.close()
             self._end.close()
 
-    def _loop(self, filenos: Sequence[int], look: Callable[[Collection[int]], None]) -> None:
-        poller = _poller([*filenos, self._work.fileno()], [self._end.fileno()])
+    def _loop(self, poller: select.epoll | select.poll, look: Callable[[Collection[int]], None]) -> None:
         work, served = self._work.fileno(), False
         while not self._ended:
             try:
