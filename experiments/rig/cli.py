@@ -87,7 +87,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
     from nearsight.common.config.base import load_settings
     from nearsight.common.logging import configure_logging
     from nearsight.device.settings import DeviceSettings
-    from nearsight.experiments.rig.replay_device import (
+    from nearsight.experiments.rig.replay import (
         EventWriter,
         ReplayOptions,
         keep_rows,

@@ -16,16 +16,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 
 import psutil
 
 from nearsight.common.errors import SetupError, Unavailable
+from nearsight.experiments.rig.agent import last_lines
 
 POLL_S = 0.02
-LAST_LINES = 3
 _LEASH = Path(__file__).with_name("leash.py")
 
 
@@ -118,11 +118,9 @@ class ManagedProcess:
     def tell(self, line: str) -> None:
         """Write a line to its standard input; a process that has ended does not mind."""
         if self._process.stdin is not None:
-            try:
+            with suppress(BrokenPipeError):
                 self._process.stdin.write(line + "\n")
                 self._process.stdin.flush()
-            except BrokenPipeError:
-                return
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to this process alone."""
@@ -130,14 +128,7 @@ class ManagedProcess:
 
     def last_lines(self) -> str:
         """The end of its log on one line: its error message if it ends with one."""
-        try:
-            lines = self.log_path.read_text(errors="replace").splitlines()
-        except OSError:
-            return "no log"
-        last = [line.strip() for line in lines[-LAST_LINES:] if line.strip()]
-        if last and last[-1].startswith("error:"):
-            last = last[-1:]
-        return " | ".join(last) or "its log is empty"
+        return last_lines(str(self.log_path)) or "its log is empty"
 
     def stop(self, grace_s: float = 5.0) -> int:
         """Ask it to end, kill it if it does not, and return its exit status."""
@@ -151,10 +142,8 @@ class ManagedProcess:
         code = self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    continue
         return code
 
     def _failure(self, message: str) -> SetupError:
@@ -232,16 +221,6 @@ class ProcessGroup:
         managed = ManagedProcess(name, process, log_path, announce_path)
         self._processes.append(managed)
         return managed
-
-    def check_alive(self) -> None:
-        """Raise `Unavailable` for the first process that has ended with a failure."""
-        for process in self._processes:
-            if process.exit_code:
-                process.check_alive()
-
-    def cpu_s(self) -> dict[str, float]:
-        """CPU seconds of each process so far, by name."""
-        return {process.name: process.cpu_s() for process in self._processes}
 
     def stop(self, grace_s: float = 5.0) -> None:
         """Stop all, the last started first: clients before the servers that they use."""

@@ -12,10 +12,11 @@ from typing import Any
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.links.shaper import shaper_arguments
-from nearsight.experiments.testbed.all_nodes import Nodes
+from nearsight.experiments.rig.tiers import assignments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, LinkSpec, ServerSpec
 from nearsight.experiments.testbed.node_network import Pairs, make_network, shape_links
+from nearsight.experiments.testbed.nodes import Nodes
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 
 START_TIMEOUT_S = 120.0
@@ -244,12 +245,3 @@ class Builder:
                 )
             )
             self._state.save(self._folder)
-
-
-def assignments(settings: Mapping[str, object]) -> list[str]:
-    """Settings as arguments of a daemon."""
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")]
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,9 @@
 """What a testbed replays: every configuration, at every point of the sweep, with every set of traces.
 
 Pure: no node is touched. The traces of a run are the same for all configurations; each run has others
-(Cachier dissertation, 6.2.7).
+(Cachier dissertation, 6.2.7). The configurations of its evaluation (6.2.3) are built in, by the twin's names.
+The points are those of table 6.2: one of four variables is varied at a time. The baseline is what
+``[replay]`` and ``[[links]]`` say; a value of ``[sweep]`` that is the baseline's is not measured twice.
 """
 
 from __future__ import annotations
@@ -11,20 +13,63 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from types import MappingProxyType
 from typing import TypeVar
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.experiments.testbed.configurations import chosen
 from nearsight.experiments.testbed.inventory import (
+    ConfigurationSpec,
     Host,
     Inventory,
     ReplaySpec,
     ServerSpec,
     Value,
 )
-from nearsight.experiments.testbed.points import Point, at, points
 
 S = TypeVar("S", bound=ServerSpec)
+BASELINE = "baseline"
+ONLY_CLOUD = "only-cloud"
+FIXED_FEATURES = 600
+_PREFETCH = "recognizer.prefetch.enabled"
+_BOUNDED = {"multi_user": "bounded"}
+
+BUILT_IN: Mapping[str, ConfigurationSpec] = MappingProxyType(
+    {
+        ONLY_CLOUD: ConfigurationSpec(edges=False, device={_PREFETCH: False}),
+        "load-balanced": ConfigurationSpec(edge={"multi_user": "load-balanced"}, device={_PREFETCH: False}),
+        "bounded": ConfigurationSpec(edge=_BOUNDED, device={_PREFETCH: False}),
+        "prefetching": ConfigurationSpec(
+            edge=_BOUNDED, device={_PREFETCH: True, "recognizer.prefetch.features": FIXED_FEATURES}
+        ),
+        "prefetching-adaptive": ConfigurationSpec(edge=_BOUNDED, device={_PREFETCH: True}),
+        "cooperative": ConfigurationSpec(
+            edge=_BOUNDED, device={_PREFETCH: True, "recognizer.peers.enabled": True}
+        ),
+    }
+)
+"""The five of 6.2.3, and devices that share what they fetched (chapter 5). Each contribution stands on those
+before it: with recognition on the devices, the edge bounds its computing time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting of the variables.
+
+    Attributes
+    ----------
+    variable : str
+        What is varied: "visitors", "sections", "classes", "network"; empty: nothing.
+    value : str
+        A number, or the name of a network.
+    """
+
+    variable: str = ""
+    value: str = ""
+
+    @property
+    def name(self) -> str:
+        """For a person, and as part of a path."""
+        return f"{self.variable}-{self.value}" if self.variable else BASELINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +133,64 @@ def replay_of(inventory: Inventory) -> ReplaySpec:
     if not inventory.devices:
         raise ConfigurationError("the inventory has no devices", advice="add [devices.NAME]")
     return inventory.replay
+
+
+def chosen(inventory: Inventory) -> Mapping[str, ConfigurationSpec]:
+    """What is compared: what ``replay.configurations`` names; else the inventory's own; else all built in.
+
+    Raises
+    ------
+    ConfigurationError
+        If one of a name does not exist, or needs an edge where there is none.
+    """
+    known = {**BUILT_IN, **inventory.configurations}
+    named = inventory.replay.configurations if inventory.replay is not None else ()
+    names = named or tuple(inventory.configurations) or tuple(BUILT_IN if inventory.edges else (ONLY_CLOUD,))
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigurationError(
+            f"replay.configurations: there is no {unknown[0]!r}", advice=f"choose from {', '.join(known)}"
+        )
+    for name in names:
+        if not inventory.edges and known[name].edges and name not in inventory.configurations:
+            raise ConfigurationError(f"the configuration {name!r} needs an edge", advice="add [edges.NAME]")
+    return {name: known[name] for name in names}
+
+
+def baseline_of(inventory: Inventory, replay: ReplaySpec) -> dict[str, int]:
+    """Values of the variables at the baseline; 0 classes: all that the cloud's database has."""
+    devices = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
+    return {
+        "visitors": replay.visitors or devices,
+        "sections": replay.sections,
+        "classes": replay.classes,
+    }
+
+
+def points(inventory: Inventory, replay: ReplaySpec) -> tuple[Point, ...]:
+    """All points of an inventory, in the order of the file; only the baseline if nothing is varied."""
+    baseline = baseline_of(inventory, replay)
+    varied = [
+        Point() if value == baseline[variable] else Point(variable, str(value))
+        for variable in baseline
+        for value in getattr(inventory.sweep, variable)
+    ]
+    varied += [Point("network", name) for name in inventory.networks]
+    return tuple(dict.fromkeys(varied or [Point()]))
+
+
+def at(inventory: Inventory, point: Point) -> Inventory:
+    """The inventory with one variable set; a network is what all links are like that lead to the cloud."""
+    if not point.variable:
+        return inventory
+    if point.variable == "network":
+        shape = inventory.networks[point.value].model_dump()
+        links = (
+            link.model_copy(update=shape) if link.target == inventory.cloud.node and not link.via else link
+            for link in inventory.links
+        )
+        return inventory.model_copy(update={"links": tuple(links)})
+    replay = replay_of(inventory).model_copy(update={point.variable: int(point.value)})
+    return inventory.model_copy(update={"replay": replay})
 
 
 def cells(inventory: Inventory) -> tuple[Cell, ...]:

@@ -52,7 +52,7 @@ def up(
     ] = False,
 ) -> None:
     """Start the daemons and links of an inventory; they stay until `nearsight testbed down`."""
-    from nearsight.experiments.testbed.inventory_file import read_inventory
+    from nearsight.experiments.testbed.inventory import read_inventory
     from nearsight.experiments.testbed.testbed import bring_up
 
     folder = state_folder(inventory, state)
@@ -101,7 +101,7 @@ def down(
     ] = False,
 ) -> None:
     """Stop and remove everything that belongs to a testbed, also after a crash."""
-    from nearsight.experiments.testbed.inventory_file import read_inventory
+    from nearsight.experiments.testbed.inventory import read_inventory
     from nearsight.experiments.testbed.testbed import clear_nodes, take_down
 
     folder = state_folder(inventory, state)
@@ -130,11 +130,9 @@ def run(
     The testbed is brought up anew for each part. A sweep that was cut off goes on when it is run again.
     """
     from nearsight.experiments.framework.cell_progress import cell_progress
-    from nearsight.experiments.testbed.campaign import cells, replay_of
-    from nearsight.experiments.testbed.campaign_run import check, forget, missing, run_cell, with_wheel
-    from nearsight.experiments.testbed.inventory_file import read_inventory
-    from nearsight.experiments.testbed.material import digest_of
-    from nearsight.experiments.testbed.points import baseline_of
+    from nearsight.experiments.testbed.campaign import baseline_of, cells, replay_of
+    from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.running import check, digest_of, forget, missing, run_cell, with_wheel
 
     found = read_inventory(inventory)
     folder, state_in = out or _RESULTS / inventory.stem, state_folder(inventory, state)
@@ -185,7 +183,7 @@ def _draw(parts: Sequence[PartSummary], folder: Path, baseline: Mapping[str, int
     except MissingDependency as error:
         typer.echo(f"no picture: {error}", err=True)
         return ""
-    from nearsight.experiments.testbed.summary_picture import draw
+    from nearsight.experiments.testbed.summary import draw
 
     return f", {draw(parts, folder / 'summary.png', baseline).name}"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import nearsight
 from nearsight.common.errors import NotFound, SetupError
-from nearsight.experiments.testbed.nodes import Node, last_line
-from nearsight.experiments.testbed.ssh_node import venv_path, venv_python
+from nearsight.experiments.testbed.nodes import Node, venv_path, venv_python
+from nearsight.experiments.testbed.shells import last_line
 
 INSTALL_TIMEOUT_S = 1800.0
 """OpenCV and faiss are large, and phones are slow."""
@@ -28,7 +28,7 @@ _DATE = "315532800"
 """Of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _IMPORTS = (
-    "import cv2, faiss, zmq; import nearsight.experiments.rig.replay_device; "
+    "import cv2, faiss, zmq; import nearsight.experiments.rig.replay; "
     "import nearsight.experiments.links.shaper, nearsight.experiments.rig.warming; "
     "print(nearsight.__version__)"
 )

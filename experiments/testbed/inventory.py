@@ -1,26 +1,37 @@
 """What a testbed is made of, as one TOML file: nodes, the daemons on them, the links between them.
 
-Nodes with a ``count`` become as many hosts; `Inventory.hosts` and
-the other methods are about hosts.
+The model of the file, its reading and its checks stand together: each key is declared, documented and checked
+once. Everything is checked that can be without touching a node, so that a mistake costs seconds, and is one
+line that says where it is. Nodes with a ``count`` become as many hosts.
+
+A node's profile says how much of a machine it gets: the machines of the dissertation (table 6.1) as shares of
+today's cores, which are faster. Limits are held by the kernel's cgroups, which `agent` sets.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from nearsight.common.errors import ConfigurationError, NotFound
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.testbed.limits import NodeProfile, find_profile
 
 Kind = Literal["process", "namespace", "ssh"]
 NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
 """Of the nodes in namespaces; it is only seen inside of them."""
+MEBIBYTE = 2**20
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_SEE_DOCS = "see docs/testbed.md"
+_UNKNOWN_KEY = "extra_forbidden"
+_SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "system_packages", "pip"}
 
 
 def _checked_name(name: str) -> str:
@@ -147,7 +158,7 @@ class ReplaySpec(_Table):
     classes: int = Field(default=0, ge=0)
     """Objects that the cloud knows, those on show among them; 0: all of its database."""
     configurations: tuple[Name, ...] = ()
-    """Which, of the inventory's own and of those that are built in. Default: see `configurations.chosen`."""
+    """Which, of the inventory's own and of those that are built in. Default: see `campaign.chosen`."""
     catalogue: str = "museum"
     seconds: float = Field(default=60.0, gt=0)
     timeout_s: float = Field(default=5.0, ge=0.05)
@@ -168,14 +179,37 @@ class SweepSpec(_Table):
 
 
 class ProfileSpec(_Table):
-    """One ``[profiles.NAME]``."""
+    """One ``[profiles.NAME]``: what a node may use."""
 
     cpus: float = 0.0
+    """Cores of the machine that it runs on; 0: all."""
     memory_mb: int = 0
+    """MiB of memory; 0: all. A process beyond that is killed by the kernel."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not 0 <= self.cpus < float("inf") or 0 < self.cpus < 0.02:
+            raise ValueError(f"a node cannot have {self.cpus:g} CPUs; give at least 0.02, or 0 for all")
+        if self.memory_mb < 0 or 0 < self.memory_mb < 64:
+            raise ValueError(
+                f"a node cannot have {self.memory_mb} MiB of memory; give at least 64, or 0 for all"
+            )
+        return self
+
+
+PROFILES = MappingProxyType(
+    {
+        "nexus7": ProfileSpec(cpus=0.5, memory_mb=2048),
+        "edge-pc": ProfileSpec(cpus=4.0, memory_mb=8192),
+        "cloud-server": ProfileSpec(cpus=12.0, memory_mb=32768),
+    }
+)
+"""Table 6.1: memory as there; CPUs as cores of a current PC. Of server and PC the physical cores count; half
+a core for the four slow ones of a Nexus 7 is an estimate. An inventory may say otherwise."""
 
 
 class Host(BaseModel):
-    """One host of a node."""
+    """One host of a node, and its limits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -187,9 +221,13 @@ class Host(BaseModel):
     memory_mb: int = 0
 
     @property
-    def profile(self) -> NodeProfile:
-        """Its limits."""
-        return NodeProfile(self.cpus, self.memory_mb)
+    def limited(self) -> bool:
+        """Whether anything is limited."""
+        return bool(self.cpus or self.memory_mb)
+
+    def limits(self, group: str) -> dict[str, object]:
+        """What the agent is told; ``group`` is the name of the host's group of limited processes."""
+        return {"group": group, "cpus": self.cpus, "memory_bytes": self.memory_mb * MEBIBYTE}
 
 
 class Inventory(_Table):
@@ -213,23 +251,18 @@ class Inventory(_Table):
     def hosts(self) -> tuple[Host, ...]:
         """All hosts, in the order of the file."""
         addresses = NETWORK.hosts()
-        own = {name: NodeProfile(spec.cpus, spec.memory_mb) for name, spec in self.profiles.items()}
+        known = {**PROFILES, **self.profiles}
         found = []
         for node, spec in self.nodes.items():
-            profile = find_profile(spec.profile, own) if spec.profile else NodeProfile()
+            if spec.profile and spec.profile not in known:
+                raise ConfigurationError(
+                    f"there is no profile {spec.profile!r}", advice=f"use one of {', '.join(known)}"
+                )
+            limits = known.get(spec.profile, ProfileSpec()).model_dump()
             for index in range(spec.count):
                 address = str(next(addresses)) if spec.kind == "namespace" else _address(spec)
                 name = f"{node}-{index + 1}" if spec.count > 1 else node
-                found.append(
-                    Host(
-                        name=name,
-                        node=node,
-                        spec=spec,
-                        address=address,
-                        cpus=profile.cpus,
-                        memory_mb=profile.memory_mb,
-                    )
-                )
+                found.append(Host(name=name, node=node, spec=spec, address=address, **limits))
         return tuple(found)
 
     def hosts_of(self, node: str) -> tuple[Host, ...]:
@@ -242,8 +275,7 @@ class Inventory(_Table):
 
     def link(self, source: str, target: str) -> LinkSpec | None:
         """The link from a client's node to a server's; None: as it is."""
-        found = (link for link in self.links if (link.source, link.target) == (source, target))
-        return next(found, None)
+        return next((link for link in self.links if (link.source, link.target) == (source, target)), None)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Nodes that talk: (client's, server's), those on the way among them."""
@@ -265,10 +297,221 @@ class Inventory(_Table):
     @property
     def needs_keys(self) -> bool:
         """Whether daemons listen beyond loopback, and so need keys."""
-        return any(a != b and self.nodes[b].kind != "process" for a, b in self.pairs()) or any(
-            self.nodes[a].kind == "ssh" for a, b in self.pairs() if a != b
+        return any(
+            self.nodes[b].kind != "process" or self.nodes[a].kind == "ssh" for a, b in self.pairs() if a != b
         )
 
 
 def _address(spec: NodeSpec) -> str:
     return spec.address or (spec.host if spec.kind == "ssh" else "127.0.0.1")
+
+
+def read_inventory(path: Path) -> Inventory:
+    """Read and check an inventory. Relative paths in it start from its own folder.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    ConfigurationError
+        In one line: what is wrong, and where.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotFound(
+            f"cannot read inventory {path}: {error.strerror}", advice="docs/testbed.md shows one"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    try:
+        inventory = Inventory.model_validate(document)
+        _check(inventory)
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}: {_first(error)}", advice=_SEE_DOCS) from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error.message}", advice=error.advice) from error
+    return _from(path.resolve().parent, inventory)
+
+
+def _first(error: ValidationError) -> str:
+    # A misspelt key is both unknown and missing under its right name: the first says more.
+    found = sorted(error.errors(include_url=False), key=lambda one: one["type"] != _UNKNOWN_KEY)
+    first, *_ = found
+    *above, last = [str(part) for part in first["loc"]] or [""]
+    if first["type"] != _UNKNOWN_KEY:
+        return f"{'.'.join([*above, last])}: {first['msg'].removeprefix('Value error, ')}"
+    similar = get_close_matches(last, _keys_at(first["loc"][:-1]), n=1)
+    meant = f", perhaps {similar[0]!r} was meant" if similar else ""
+    return f"{'.'.join(above) or 'at the top'}: there is no key {last!r}{meant}"
+
+
+def _keys_at(place: Sequence[int | str]) -> list[str]:
+    """Keys that a table has, such as that at ("nodes", "box")."""
+    model: type[BaseModel] = Inventory
+    for part in place:
+        field = model.model_fields.get(str(part))
+        inner = None if field is None else _model_in(field.annotation)
+        model = inner or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The table of an annotation such as ``Mapping[Name, NodeSpec]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _model_in(one))), None)
+
+
+def _from(folder: Path, inventory: Inventory) -> Inventory:
+    """The inventory with absolute paths."""
+
+    def files(spec: ServerSpec) -> dict[str, object]:
+        return {"files": {key: folder / file.expanduser() for key, file in spec.files.items()}}
+
+    def node(spec: NodeSpec) -> NodeSpec:
+        return spec.model_copy(update={"key": folder / spec.key.expanduser()}) if spec.key else spec
+
+    replay = inventory.replay
+    if replay is not None:
+        places = {name: getattr(replay, name) for name in ("photos", "trace")}
+        replay = replay.model_copy(
+            update={name: folder / place.expanduser() for name, place in places.items() if place}
+        )
+    moved = inventory.model_copy(
+        update={
+            "replay": replay,
+            "wheel": folder / inventory.wheel.expanduser() if inventory.wheel else None,
+            "nodes": {name: node(spec) for name, spec in inventory.nodes.items()},
+            "cloud": inventory.cloud.model_copy(update=files(inventory.cloud)),
+            "edges": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.edges.items()},
+            "devices": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.devices.items()},
+        }
+    )
+    for spec in (moved.cloud, *moved.edges.values(), *moved.devices.values()):
+        for key, file in spec.files.items():
+            if not file.is_file():
+                raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
+    return moved
+
+
+def _check(inventory: Inventory) -> None:
+    for name, spec in inventory.nodes.items():
+        _check_node(name, spec)
+    _check_servers(inventory)
+    _check_devices(inventory)
+    _check_links(inventory)
+    inventory.hosts()  # refuses unknown profiles
+    if inventory.replay is not None:
+        _check_replay(inventory, inventory.replay)
+
+
+def _check_servers(inventory: Inventory) -> None:
+    for name, server in {
+        "cloud": inventory.cloud,
+        **{f"edges.{name}": edge for name, edge in inventory.edges.items()},
+    }.items():
+        _check_its_node(inventory, name, server)
+        several = inventory.nodes[server.node].count > 1
+        _require(not several, f"{name}.node: {server.node!r} is several hosts; a server needs one")
+
+
+def _check_devices(inventory: Inventory) -> None:
+    for name, device in inventory.devices.items():
+        where = f"devices.{name}"
+        _check_its_node(inventory, where, device)
+        unknown = device.edge and device.edge not in inventory.edges
+        _require(not unknown, f"{where}.edge: there is no edge {device.edge!r}")
+        chosen = device.edge or len(inventory.edges) < 2
+        _require(bool(chosen), f"{where}: say which edge it asks")
+    carriers = [device.node for device in inventory.devices.values()]
+    _require(
+        len(set(carriers)) == len(carriers),
+        "devices: a host carries one device; give each table its own node",
+    )
+
+
+def _check_its_node(inventory: Inventory, where: str, spec: ServerSpec) -> None:
+    _require(spec.node in inventory.nodes, f"{where}.node: there is no node {spec.node!r}")
+
+
+def _check_links(inventory: Inventory) -> None:
+    used = list(inventory.pairs())
+    for source, target in used:
+        _require(source in inventory.nodes, f"links: there is no node {source!r}")
+        _require(target in inventory.nodes, f"links: there is no node {target!r}")
+        _check_pair(inventory, source, target)
+    seen = set()
+    for link in inventory.links:
+        pair = (link.source, link.target)
+        _require(pair in used, f"links: nothing goes from {link.source!r} to {link.target!r}")
+        _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is there twice")
+        seen.add(pair)
+        if link.via:
+            _check_via(inventory, link)
+    for way in (*inventory.links, *inventory.networks.values()):
+        _ = way.shape  # refuses numbers that no link has
+    to_cloud = any(link.target == inventory.cloud.node for link in inventory.links)
+    _require(
+        to_cloud or not inventory.networks, "networks: there is no link to the cloud that could be like them"
+    )
+
+
+def _check_replay(inventory: Inventory, replay: ReplaySpec) -> None:
+    sweep = inventory.sweep
+    if replay.trace is not None:
+        given = [
+            f"replay.{name}"
+            for name in ("sections", "exhibits", "population")
+            if name in replay.model_fields_set
+        ]
+        given += ["sweep.sections"] * bool(sweep.sections)
+        _require(not given, f"{', '.join(given)}: only generated visits have it; leave out replay.trace")
+    hosts = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
+    most = max((replay.visitors, *sweep.visitors))
+    _require(most <= hosts, f"{most} visitors need as many devices, but there are {hosts}")
+    known = replay.classes or sweep.classes
+    _require(
+        not known or "database" in inventory.cloud.files,
+        "classes: to leave out objects, the cloud's database must be a file: cloud.files.database",
+    )
+
+
+def _check_via(inventory: Inventory, link: LinkSpec) -> None:
+    where = f"links: {link.source!r} to {link.target!r} via {link.via!r}"
+    further = inventory.link(link.via, link.target)
+    if link.via == link.source or further is None:
+        raise ConfigurationError(
+            f"{where}: there is no link from {link.via!r} to {link.target!r}", advice=_SEE_DOCS
+        )
+    _require(not further.via, f"{where}: that goes via another node itself")
+    _require(inventory.nodes[link.via].count == 1, f"{where}: {link.via!r} is several hosts")
+
+
+def _check_node(name: str, spec: NodeSpec) -> None:
+    if spec.kind == "ssh":
+        _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
+        _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")
+        _require(not spec.host.startswith("-"), f"nodes.{name}.host: {spec.host!r} is no host")
+        return
+    given = spec.model_fields_set & _SSH_ALONE
+    _require(not given, f"nodes.{name}: {', '.join(sorted(given))} is for nodes of kind 'ssh' alone")
+
+
+def _check_pair(inventory: Inventory, source: str, target: str) -> None:
+    kinds = {inventory.nodes[source].kind, inventory.nodes[target].kind}
+    _require(
+        len(kinds) == 1 or "namespace" not in kinds,
+        f"{source!r} cannot reach {target!r}: nodes in namespaces reach only each other",
+    )
+    if source != target and inventory.nodes[source].kind == "ssh":
+        spec = inventory.nodes[target]
+        _require(
+            spec.kind == "ssh" or bool(spec.address),
+            f"nodes.{target}: give the address at which {source!r} reaches this machine",
+        )
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message, advice=_SEE_DOCS)

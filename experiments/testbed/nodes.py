@@ -1,91 +1,32 @@
-"""A node of a testbed: the same orders whether it is this machine, a namespace of it, or reached over SSH.
+"""The nodes of a testbed: the same orders for this machine, a namespace of it, and a machine over SSH.
 
-`Node` speaks to the `agent` on the node through a `Shell`, which knows how to run a command there and how to
-bring files there and back. Nothing of a node is kept in memory between calls: any later process that knows
-the `NodePlace` can go on with it.
+`Node` speaks to the `agent` on the node through a `Shell`. Nothing of a node is kept in memory between calls:
+any later process that knows the testbed's id and folder can go on with it.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from nearsight.common.errors import InternalError, SetupError, Unavailable
-from nearsight.experiments.testbed.agent import MARK
+from nearsight.experiments.rig import agent
+from nearsight.experiments.rig.tiers import ENVIRONMENT
 from nearsight.experiments.testbed.inventory import Host
+from nearsight.experiments.testbed.node_network import namespace_of
+from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S, LocalShell, Shell, SshShell
+from nearsight.experiments.testbed.state import TestbedState
 
-AGENT = Path(__file__).with_name("agent.py")
-ORDER_TIMEOUT_S = 30.0
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-"""Of all daemons: one thread per library call."""
-
-
-class Shell(Protocol):
-    """Commands and files of one node."""
-
-    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
-        """Run a command and return its output.
-
-        Raises
-        ------
-        Unavailable
-            If the node cannot be reached, or does not answer in time.
-        SetupError
-            If the command fails; with the last line of its complaint.
-        """
-
-    def put(self, source: Path, target: str) -> None:
-        """Copy a file to the node; complete or not at all."""
-
-    def get(self, source: str, target: Path) -> None:
-        """Copy a file from the node."""
-
-    def close(self) -> None:
-        """End connections, if there are any."""
-
-
-class LocalShell:
-    """Commands on this machine."""
-
-    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
-        """Run a command here; see `Shell`."""
-        try:
-            done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise Unavailable(
-                f"{Path(command[0]).name} on this machine did not end within {timeout_s:.0f} s",
-                advice="is the machine too busy?",
-            ) from error
-        except OSError as error:
-            raise SetupError(f"{command[0]} cannot be run: {error}") from error
-        if done.returncode != 0:
-            raise SetupError(f"{command[0]}: {last_line(done.stderr) or f'exit status {done.returncode}'}")
-        return done.stdout
-
-    def put(self, source: Path, target: str) -> None:
-        """Copy a file."""
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
-
-    def get(self, source: str, target: Path) -> None:
-        """Copy a file."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def last_line(output: bytes) -> str:
-    """What a program complained about last."""
-    lines = output.decode(errors="replace").strip().splitlines()
-    return " ".join(lines[-1].split()) if lines else ""
+T = TypeVar("T")
+AGENT = Path(agent.__file__)
+_TOLD = 4
+"""Of further nodes that fail, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +112,13 @@ class Node:
             self.shell.put(AGENT, self._agent)
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
         missing = list(facts["missing"])
-        if self.host.profile.limited and not facts["cgroup"]:
+        if self.host.limited and not facts["cgroup"]:
             missing.append("cgroups that may be written (root on Linux), for its profile")
         if missing:
             raise SetupError(
                 f"{self.host.name} lacks {'; '.join(missing)}", advice="docs/testbed.md says how to get it"
             )
-        self.put_text(f"of the testbed node {self.host.name}\n", MARK)
+        self.put_text(f"of the testbed node {self.host.name}\n", agent.MARK)
         return facts
 
     def path(self, name: str) -> str:
@@ -201,7 +142,6 @@ class Node:
         self, name: str, arguments: Sequence[str], *, limited: bool = True, waits_for_input: bool = False
     ) -> None:
         """Start ``python ARGUMENTS`` as a daemon of this name; ``limited``: within the node's limits."""
-        profile = self.host.profile
         self.order(
             "start",
             name=name,
@@ -209,8 +149,8 @@ class Node:
                 *(*self.place.prefix, self.place.python, *arguments),
                 *("--announce", self.path(f"{name}.json")),
             ],
-            environment=ENVIRONMENT,
-            limits=profile.order(self.place.group) if limited and profile.limited else None,
+            environment=dict(ENVIRONMENT),
+            limits=self.host.limits(self.place.group) if limited and self.host.limited else None,
             input=waits_for_input,
         )
 
@@ -285,3 +225,77 @@ class Node:
     @staticmethod
     def _states(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, DaemonState]:
         return {name: DaemonState(**state) for name, state in answer.items()}
+
+
+class Nodes:
+    """All nodes of a testbed, reachable while this is open.
+
+    Parameters
+    ----------
+    state : TestbedState
+        Whose.
+    folder : Path
+        Of the testbed, on this machine.
+    """
+
+    def __init__(self, state: TestbedState, folder: Path) -> None:
+        self.by_name = {host.name: _node(state, host, folder) for host in state.inventory.hosts()}
+
+    def __getitem__(self, host: str) -> Node:
+        return self.by_name[host]
+
+    def each(self, work: Callable[[Node], T], nodes: Iterable[Node] | None = None) -> list[T]:
+        """Do something on several nodes at the same time.
+
+        Raises
+        ------
+        NearsightError
+            If it fails on one or more, after all are done: the first error, which tells of the others, too.
+        """
+        chosen = list(self.by_name.values() if nodes is None else nodes)
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            futures = [pool.submit(work, node) for node in chosen]
+        failed = [error for future in futures if (error := future.exception()) is not None]
+        expected = [error for error in failed if isinstance(error, SetupError | Unavailable)]
+        if len(expected) > 1 and len(expected) == len(failed):
+            first, *others = expected
+            told = [one.message for one in others[:_TOLD]]
+            more = [f"and {len(others) - _TOLD} more"] if len(others) > _TOLD else []
+            raise type(first)("; ".join([first.message, *told, *more]), advice=first.advice) from first
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """End all connections."""
+        for node in self.by_name.values():
+            node.shell.close()
+
+
+@contextmanager
+def opened(state: TestbedState, folder: Path) -> Iterator[Nodes]:
+    """The nodes of a testbed, for a block."""
+    nodes = Nodes(state, folder)
+    try:
+        yield nodes
+    finally:
+        nodes.close()
+
+
+def _node(state: TestbedState, host: Host, folder: Path) -> Node:
+    group = f"nearsight-{state.testbed_id}-{host.name}"
+    if host.spec.kind == "ssh":
+        own = f"{host.spec.folder}/{state.testbed_id}-{host.name}"
+        place = NodePlace(own, venv_python(host), group=group)
+        return Node(host, SshShell(host, state.testbed_id), place, f"{host.spec.folder}/agent.py")
+    prefix = namespace_of(state.testbed_id, host).prefix if host.spec.kind == "namespace" else ()
+    place = NodePlace(str(folder.resolve() / "nodes" / host.name), sys.executable, prefix, group)
+    return Node(host, LocalShell(), place)
+
+
+def venv_path(host: Host) -> str:
+    """Virtual environment on a node over SSH; it stays for the next testbed."""
+    return f"{host.spec.folder}/venv"
+
+
+def venv_python(host: Host) -> str:
+    """Its interpreter."""
+    return f"{venv_path(host)}/bin/python"

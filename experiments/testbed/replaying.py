@@ -12,21 +12,21 @@ from typing import Any, TypeVar
 
 from nearsight.common.errors import InternalError, PeerError, SetupError, Unavailable
 from nearsight.experiments.framework.environment import describe_environment
+from nearsight.experiments.rig.devices import DevicePlan
 from nearsight.experiments.rig.peer_group import free_udp_port
-from nearsight.experiments.rig.replay_device import ReplayOptions, make_plan
+from nearsight.experiments.rig.replay import ReplayOptions, make_plan
 from nearsight.experiments.rig.rows import RequestRow, accounting_errors, read_request_rows
-from nearsight.experiments.testbed.all_nodes import Nodes
 from nearsight.experiments.testbed.building import (
     CLOUD,
     DEVICE_KEYS,
     EMPTY_CONFIG,
     START_TIMEOUT_S,
     OnStage,
-    assignments,
 )
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
-from nearsight.experiments.testbed.nodes import Node
+from nearsight.experiments.testbed.nodes import Node, Nodes
+from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.traces.requests import PhotoRequest, write_requests_csv
@@ -37,6 +37,8 @@ WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
 """Beyond the last deadline: how long a device may take to write its rows."""
 _WARM_UP = "nearsight.experiments.rig.warming"
+_OUT = "replayed"
+"""Files of a device on its node: its rows, and what models it fetched."""
 _NOT_KEPT = (
     "nothing of this part is kept, and the same command goes on with it; logs are in the testbed's folder"
 )
@@ -136,15 +138,10 @@ class Replay:
         for daemon in self._state.daemons:
             if daemon.name.startswith("link-"):
                 continue
-            node = self._nodes[daemon.host]
-            ask = [*node.place.prefix, node.place.python, "-m", "nearsight", "status", daemon.endpoint]
-            if self._state.keys:
-                ask += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
-                ask += ["--server-key", self._state.keys[daemon.name]]
             deadline_s = time.monotonic() + READY_TIMEOUT_S
             while True:
                 try:
-                    node.shell.run(ask)
+                    self._run_beside(daemon, ["nearsight", "status", daemon.endpoint])
                     break
                 except (SetupError, Unavailable) as error:
                     if time.monotonic() > deadline_s:
@@ -160,19 +157,26 @@ class Replay:
         for daemon in self._state.daemons:
             if not daemon.name.startswith("edge-"):
                 continue
-            node = self._nodes[daemon.host]
-            command = [*node.place.prefix, node.place.python, "-m", _WARM_UP, "--edge", daemon.endpoint]
-            command += ["--visits", node.put(earlier, "earlier.csv"), "--catalogue", self._spec.catalogue]
-            if self._state.keys:
-                command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
-                command += ["--server-key", self._state.keys[daemon.name]]
+            visits = self._nodes[daemon.host].put(earlier, "earlier.csv")
+            command = [_WARM_UP, "--edge", daemon.endpoint, "--visits", visits]
             try:
-                node.shell.run(command, timeout_s=WARM_UP_TIMEOUT_S)
+                self._run_beside(
+                    daemon, [*command, "--catalogue", self._spec.catalogue], timeout_s=WARM_UP_TIMEOUT_S
+                )
             except SetupError as error:
                 raise SetupError(
                     f"{daemon.name} on {daemon.host} did not hear of the earlier visitors: {error.message}",
                     advice=_NOT_KEPT,
                 ) from error
+
+    def _run_beside(self, daemon: Daemon, module: list[str], timeout_s: float = ORDER_TIMEOUT_S) -> None:
+        """Run a module on a daemon's node, where the daemon can be reached, with the daemon's own key."""
+        node = self._nodes[daemon.host]
+        command = [*node.place.prefix, node.place.python, "-m", *module]
+        if self._state.keys:
+            command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
+            command += ["--server-key", self._state.keys[daemon.name]]
+        node.shell.run(command, timeout_s=timeout_s)
 
     def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
         spec = self._spec
@@ -199,19 +203,17 @@ class Replay:
             trace,
             (PhotoRequest(one.object_id, names[one.path], round(one.at_s * 1000)) for one in plan),
         )
-        node.start(
-            _process(visitor),
-            [
-                *("-m", "nearsight", "replay", node.put(trace, "trace.csv"), "--photos", folder or "/"),
-                *("--catalogue", spec.catalogue, "--visitor", visitor.name),
-                *("--label", self._cell.configuration, "--timeout", str(spec.timeout_s)),
-                *("--start-after", f"{visitor.phase_s:.3f}", "--config", node.path(EMPTY_CONFIG)),
-                *assignments(self._settings(visitor)),
-                *("--out", node.path("rows.csv"), "--events", "--wait-for-input"),
-                *("--account", node.path("models.json")),
-            ],
-            waits_for_input=True,
+        plan_of_device = DevicePlan(
+            folder or "/", self._cell.configuration, spec.timeout_s, self._settings(visitor), spec.catalogue
         )
+        arguments = plan_of_device.arguments(
+            visitor.name,
+            node.put(trace, "trace.csv"),
+            visitor.phase_s,
+            node.path(EMPTY_CONFIG),
+            node.path(_OUT),
+        )
+        node.start(_process(visitor), arguments, waits_for_input=True)
 
     def _settings(self, visitor: Visitor) -> dict[str, object]:
         host = visitor.host.name
@@ -266,7 +268,7 @@ class Replay:
         node = self._node(visitor)
         path = self._scratch / visitor.host.name / "rows.csv"
         try:
-            node.shell.get(node.path("rows.csv"), path)
+            node.shell.get(node.path(f"{_OUT}.csv"), path)
         except (SetupError, OSError) as error:
             log = node.states()[_process(visitor)].log
             raise SetupError(
@@ -277,7 +279,7 @@ class Replay:
     def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
         """Which models a device fetched, and from where."""
         path = self._scratch / visitor.host.name / "models.json"
-        self._node(visitor).shell.get(self._node(visitor).path("models.json"), path)
+        self._node(visitor).shell.get(self._node(visitor).path(f"{_OUT}-models.json"), path)
         return visitor.name, json.loads(path.read_text())
 
     def _used(self) -> dict[str, float]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +23,14 @@ from nearsight.experiments.rig.rows import (
     read_request_rows,
     summarise,
 )
-from nearsight.experiments.testbed.campaign import Cell
+from nearsight.experiments.testbed.campaign import BASELINE, Cell
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROWS, FACTS = "requests.csv", "cell.json"
 _TO_CLOUD = "/link-to-cloud"
+_COLOURS = ("#c2571a", "#e0a33a", "#8a8f3c", "#1f6f8b", "#24415c", "#8c5a8c", "#5c5c5c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +230,69 @@ def _latency(runs: Sequence[float]) -> str:
 
 def _or_dash(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def draw(parts: Sequence[PartSummary], path: Path, baseline: Mapping[str, int]) -> Path:
+    """Draw the picture; returns its path. ``baseline``: what the variables are where none is varied."""
+    import matplotlib as mpl  # noqa: PLC0415  a sweep can be summarised without it
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from nearsight.experiments.framework.drawing import STYLE, plain_logarithmic  # noqa: PLC0415
+
+    points = list(dict.fromkeys(part.point for part in parts))
+    variables = list(dict.fromkeys(_variable(point) for point in points if point != BASELINE)) or [""]
+    with mpl.rc_context(STYLE):
+        picture = Figure(figsize=(3.2 + 3.4 * len(variables), 3.8), layout="constrained")
+        panels = picture.subplots(1, len(variables), squeeze=False, sharey=True)[0]
+        for axes, variable in zip(panels, variables, strict=True):
+            chosen = [point for point in points if point == BASELINE or _variable(point) == variable]
+            labels_of = {point: _value(point, variable, baseline) for point in chosen}
+            _panel(axes, parts, dict(sorted(labels_of.items(), key=_order)), variable)
+            plain_logarithmic(axes.yaxis)
+        panels[0].set_ylabel("ms")
+        handles, labels = panels[0].get_legend_handles_labels()
+        picture.legend(handles, labels, loc="outside right center")
+        picture.suptitle(
+            "Latency: points are medians, lines reach to 95th percentiles; both are medians over the runs",
+            fontsize=8.5,
+            color="#555555",
+        )
+        picture.savefig(path, dpi=160)
+    return path
+
+
+def _variable(point: str) -> str:
+    return point.partition("-")[0]
+
+
+def _value(point: str, variable: str, baseline: Mapping[str, int]) -> str:
+    """Of the variable, at a point; "all" classes are those of the database."""
+    if point != BASELINE:
+        return point.removeprefix(f"{variable}-")
+    return str(baseline[variable] or "all") if variable in baseline else BASELINE
+
+
+def _order(labelled: tuple[str, str]) -> tuple[bool, int]:
+    """Numbers by their size, after them what is none, in the order of the file."""
+    label = labelled[1]
+    return not label.isdigit(), int(label) if label.isdigit() else 0
+
+
+def _panel(axes: Axes, parts: Sequence[PartSummary], points: Mapping[str, str], variable: str) -> None:
+    """One variable: a marker per configuration and point, side by side; points have labels."""
+    names = list(dict.fromkeys(part.configuration for part in parts))
+    for index, name in enumerate(names):
+        found = {part.point: part for part in parts if part.configuration == name}
+        places, p50, p95 = [], [], []
+        for place, point in enumerate(points):
+            runs = found[point].each_run_ms
+            if runs["p50"]:
+                places.append(place + (index - (len(names) - 1) / 2) * 0.8 / len(names))
+                p50.append(float(np.median(runs["p50"])))
+                p95.append(float(np.median(runs["p95"])))
+        colour = _COLOURS[index % len(_COLOURS)]
+        axes.plot(places, p50, "o", markersize=4, color=colour, label=name)
+        axes.vlines(places, p50, p95, color=colour, linewidth=1)
+    axes.set_xticks(range(len(points)), list(points.values()))
+    axes.set_title(variable or "all configurations")
+    axes.set_yscale("log")

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network
-from nearsight.experiments.testbed.nodes import DaemonState, Node
+from nearsight.experiments.testbed.nodes import DaemonState, Node, opened
 from nearsight.experiments.testbed.state import (
     LOCK_FILE,
     RUN_LOCK_FILE,

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.experiments.links.namespaces import why_not
-from nearsight.experiments.testbed.agent import cgroup_version
+from nearsight.experiments.rig.agent import cgroup_version
 
 # A test with one of these is a system test, too.
 SYSTEM_NEEDS = frozenset({"cgroups", "namespaces", "sshd", "tap"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from nearsight.common.errors import SetupError, Unavailable
-from nearsight.experiments.testbed.agent import cgroup_mounts, groups_of, remove_group
+from nearsight.experiments.rig.agent import cgroup_mounts, groups_of, remove_group
 from nearsight.experiments.testbed.node_network import remove_network
 from nearsight.experiments.testbed.state import STATE_FILE, load_state
 from nearsight.experiments.testbed.testbed import take_down

@@ -22,7 +22,7 @@ def test_a_missing_library_is_named_with_the_way_to_install_it() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "nearsight.experiments.rig.replay_device",
+        "nearsight.experiments.rig.replay",
         "nearsight.experiments.datasets.evaluation",
         "nearsight.experiments.links.shaper",
         "nearsight.experiments.rig.warming",

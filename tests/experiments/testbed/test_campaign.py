@@ -1,4 +1,4 @@
-"""What is replayed: the cells of an inventory, the testbed of each, and who carries which device."""
+"""What is replayed: configurations, points, the cells of an inventory, the testbed of each, the visitors."""
 
 from __future__ import annotations
 
@@ -7,26 +7,50 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.experiments.testbed.campaign import Cell, cells, fingerprint, inventory_of, visitors_of
-from nearsight.experiments.testbed.inventory import Inventory
-from nearsight.experiments.testbed.inventory_file import read_inventory
-from nearsight.experiments.testbed.points import Point
+from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.edge.settings import EdgeSettings
+from nearsight.experiments.testbed.campaign import (
+    BUILT_IN,
+    Cell,
+    Point,
+    at,
+    cells,
+    chosen,
+    fingerprint,
+    inventory_of,
+    points,
+    visitors_of,
+)
+from nearsight.experiments.testbed.inventory import Inventory, Value, read_inventory
+from nearsight.experiments.twin.session import CONFIGURATIONS
 
 SLOW = Point("network", "slow")
-
-SWEEP = """
+MINIMAL = """
+[nodes.here]
+kind = "process"
+[cloud]
+node = "here"
+[edges.main]
+node = "here"
+[devices.visitors]
+node = "here"
+[replay]
+photos = "museum"
+"""
+BUILDING = """
 [nodes.server]
 kind = "process"
 [nodes.box]
 kind = "process"
 [nodes.phone]
 kind = "process"
-count = 2
+count = {phones}
 [cloud]
 node = "server"
+files = {{ database = "museum.db" }}
 [edges.main]
 node = "box"
-settings = { "cache.policy" = "adaptive" }
+settings = {{ "cache.policy" = "adaptive" }}
 [devices.visitors]
 node = "phone"
 edge = "main"
@@ -34,6 +58,10 @@ edge = "main"
 from = "box"
 to = "server"
 rtt_ms = 30
+"""
+CELLS = (
+    BUILDING.format(phones=2)
+    + """
 [[links]]
 from = "phone"
 to = "server"
@@ -57,13 +85,129 @@ up_mbps = 2
 [networks.fast]
 rtt_ms = 20
 """
+)
+SWEEP = (
+    BUILDING.format(phones=10)
+    + """
+[[links]]
+from = "phone"
+to = "server"
+via = "box"
+rtt_ms = 2
+[replay]
+photos = "museum"
+visitors = 5
+[sweep]
+visitors = [1, 5, 10]
+sections = [1, 3]
+classes = [200]
+[networks.slow]
+rtt_ms = 40
+"""
+)
+
+
+def read(tmp_path: Path, text: str) -> Inventory:
+    (tmp_path / "museum.db").touch()
+    path = tmp_path / "lab.toml"
+    path.write_text(text)
+    return read_inventory(path)
 
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Inventory:
-    path = tmp_path / "sweep.toml"
-    path.write_text(SWEEP)
-    return read_inventory(path)
+    return read(tmp_path, CELLS)
+
+
+def nested(settings: dict[str, Value]) -> dict[str, object]:
+    """Dotted names as tables."""
+    found: dict[str, object] = {}
+    for name, value in settings.items():
+        *tables, last = name.split(".")
+        place = found
+        for table in tables:
+            place = place.setdefault(table, {})  # type: ignore[assignment]
+        place[last] = value
+    return found
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_each_is_what_the_twin_simulates(name: str) -> None:
+    spec, twin = BUILT_IN[name], CONFIGURATIONS[name]
+    device = nested(dict(spec.device))["recognizer"]
+    assert isinstance(device, dict)
+    number = device["prefetch"].pop("features", 0)
+    assert (number,) == (twin.features or (0,))
+    assert spec.edges == (twin.edge is not None)
+    if twin.edge is not None:
+        assert EdgeSettings.model_validate(nested(dict(spec.edge))) == twin.edge
+    assert RecognizerSettings.model_validate(device).prefetch == twin.device.prefetch
+
+
+def test_an_inventory_that_names_none_gets_all(tmp_path: Path) -> None:
+    assert list(chosen(read(tmp_path, MINIMAL))) == list(BUILT_IN)
+    assert list(chosen(read(tmp_path, MINIMAL.replace('[edges.main]\nnode = "here"', "")))) == ["only-cloud"]
+
+
+def test_own_ones_stand_beside_them_where_both_are_named(tmp_path: Path) -> None:
+    own = '[configurations.mine]\nedge = { "cache.policy" = "lru" }\n'
+    assert list(chosen(read(tmp_path, MINIMAL + own))) == ["mine"]
+    named = MINIMAL + 'configurations = ["prefetching", "mine"]\n' + own
+    assert list(chosen(read(tmp_path, named))) == ["prefetching", "mine"]
+    with pytest.raises(ConfigurationError, match=r"there is no 'prefetch'; choose from only-cloud, "):
+        chosen(read(tmp_path, MINIMAL + 'configurations = ["prefetch"]'))
+
+
+def points_of(inventory: Inventory) -> tuple[Point, ...]:
+    assert inventory.replay is not None
+    return points(inventory, inventory.replay)
+
+
+def test_one_variable_is_varied_at_a_time_and_the_baseline_is_measured_once(tmp_path: Path) -> None:
+    assert [point.name for point in points_of(read(tmp_path, SWEEP))] == [
+        "visitors-1",
+        "baseline",
+        "visitors-10",
+        "sections-1",
+        "classes-200",
+        "network-slow",
+    ]
+
+
+def test_without_a_sweep_there_is_the_baseline_alone(tmp_path: Path) -> None:
+    text = SWEEP.partition("[sweep]")[0]
+    assert points_of(read(tmp_path, text)) == (Point(),)
+
+
+def test_a_value_becomes_part_of_the_replay(tmp_path: Path) -> None:
+    changed = at(read(tmp_path, SWEEP), Point("sections", "1")).replay
+    assert changed is not None
+    assert (changed.sections, changed.visitors) == (1, 5)
+
+
+def test_a_network_is_the_building_s_and_leaves_the_hop_to_it_alone(tmp_path: Path) -> None:
+    changed = at(read(tmp_path, SWEEP), Point("network", "slow"))
+    uplink, hop = changed.link("box", "server"), changed.link("phone", "server")
+    assert uplink is not None
+    assert hop is not None
+    assert (uplink.rtt_ms, hop.rtt_ms) == (40, 2)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "complaint"),
+    [
+        ("[1, 5, 10]", "[1, 11]", "11 visitors need as many devices, but there are 10"),
+        ("[1, 5, 10]", "[0]", r"sweep\.visitors\.0: Input should be greater than or equal to 1"),
+        ("visitors = 5\n", 'visitors = 5\ntrace = "v.csv"\n', r"sweep\.sections: only generated visits"),
+        ('files = { database = "museum.db" }', "", "the cloud's database must be a file"),
+        ('via = "box"', 'via = "bux"', "there is no node 'bux'"),
+        ('via = "box"', 'via = "phone"', "there is no link from 'phone' to 'server'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path: Path, good: str, bad: str, complaint: str) -> None:
+    assert good in SWEEP
+    with pytest.raises(ConfigurationError, match=complaint):
+        read(tmp_path, SWEEP.replace(good, bad, 1))
 
 
 def test_every_configuration_meets_every_network_in_every_run(inventory: Inventory) -> None:
@@ -118,7 +262,7 @@ def test_more_runs_leave_what_was_measured_valid_other_settings_do_not(inventory
 
 def test_where_some_take_part_all_edges_get_their_share(tmp_path: Path) -> None:
     text = (
-        SWEEP.replace("runs = 2", "runs = 2\nvisitors = 2")
+        CELLS.replace("runs = 2", "runs = 2\nvisitors = 2")
         + """
 [nodes.wing]
 kind = "process"
@@ -132,9 +276,7 @@ node = "tablet"
 edge = "west"
 """
     )
-    path = tmp_path / "sweep.toml"
-    path.write_text(text)
-    first, second = (visitors_of(read_inventory(path), run, "abcdefgh") for run in (1, 2))
+    first, second = (visitors_of(read(tmp_path, text), run, "abcdefgh") for run in (1, 2))
     assert [(one.host.name, one.edge, one.name) for one in first] == [
         ("phone-1", "main", "a"),
         ("tablet-1", "west", "b"),

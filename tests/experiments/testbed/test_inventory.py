@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError, NotFound
-from nearsight.experiments.testbed.inventory import Inventory
-from nearsight.experiments.testbed.inventory_file import read_inventory
+from nearsight.experiments.testbed.inventory import Inventory, read_inventory
 
 GOOD = """
 [nodes.server]
@@ -47,9 +46,9 @@ def test_a_node_with_a_count_is_as_many_hosts_each_with_its_address(tmp_path: Pa
     hosts = read(tmp_path, GOOD).hosts()
     assert [host.name for host in hosts] == ["server", "box", "phone-1", "phone-2", "phone-3"]
     assert len({host.address for host in hosts}) == 5
-    assert hosts[2].profile.cpus == 0.25
-    assert hosts[0].profile.memory_mb == 32768
-    assert not hosts[1].profile.limited
+    assert hosts[2].cpus == 0.25
+    assert hosts[0].memory_mb == 32768
+    assert not hosts[1].limited
 
 
 def test_a_device_asks_the_only_edge(tmp_path: Path) -> None:

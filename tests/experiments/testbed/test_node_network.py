@@ -1,19 +1,37 @@
-"""The network of a testbed's namespaces: it carries broadcasts, and is removed by its id alone."""
+"""The network of a testbed's namespaces, removed by its id alone, and the kernel's part of its links."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import SetupError
-from nearsight.experiments.testbed.inventory import Host, NodeSpec
-from nearsight.experiments.testbed.node_network import make_network, namespace_of, remove_network
+from nearsight.experiments.links.kernel_links import Kernel, find_kernel
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.namespaces import inside
+from nearsight.experiments.links.shaper import shaper_arguments
+from nearsight.experiments.testbed.inventory import Host, Inventory, NodeSpec
+from nearsight.experiments.testbed.node_network import (
+    make_network,
+    namespace_of,
+    pairs_of,
+    remove_network,
+    shape_hosts,
+)
 from support.testbeds import left_of, own_id
+from support.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]
+FULL, RATES = Kernel(rates=True, delays=True), Kernel(rates=True)
+LINKS = [
+    {"from": "box", "to": "server", "rtt_ms": 30.0, "up_mbps": 10.0},
+    {"from": "phone", "to": "server", "via": "box", "rtt_ms": 3.0},
+    {"from": "phone", "to": "box", "rtt_ms": 3.0},
+]
 LISTEN = """
 import socket
 heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -29,6 +47,8 @@ out.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
 out.bind(("10.78.0.1", 7401))
 out.sendto(b"hello", ("255.255.255.255", 7400))
 """
+
+namespaces = pytest.mark.needs("namespaces")
 
 
 @pytest.fixture
@@ -49,6 +69,8 @@ def hosts(testbed: str) -> Iterator[list[Host]]:
         remove_network(testbed)
 
 
+@namespaces
+@pytest.mark.system
 def test_a_broadcast_of_one_host_reaches_the_other(testbed: str, hosts: list[Host]) -> None:
     first, second = (namespace_of(testbed, host).prefix for host in hosts)
     with subprocess.Popen(
@@ -60,6 +82,8 @@ def test_a_broadcast_of_one_host_reaches_the_other(testbed: str, hosts: list[Hos
         assert listener.stdout.readline() == "b'hello' ('10.78.0.1', 7401)\n"
 
 
+@namespaces
+@pytest.mark.system
 def test_what_a_killed_run_left_is_removed_by_the_next(hosts: list[Host]) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
@@ -69,6 +93,8 @@ def test_what_a_killed_run_left_is_removed_by_the_next(hosts: list[Host]) -> Non
     assert left_of(left) == []
 
 
+@namespaces
+@pytest.mark.system
 def test_removing_it_ends_what_runs_in_it_and_may_be_repeated(testbed: str, hosts: list[Host]) -> None:
     waits = "import signal; print('in', flush=True); signal.pause()"
     with subprocess.Popen(
@@ -84,9 +110,79 @@ def test_removing_it_ends_what_runs_in_it_and_may_be_repeated(testbed: str, host
     remove_network(testbed)
 
 
+@namespaces
+@pytest.mark.system
 def test_namespaces_that_are_in_the_way_are_named_with_what_removes_them(
     testbed: str, hosts: list[Host]
 ) -> None:
     with pytest.raises(SetupError, match=rf"nstb-{testbed}.*File exists") as caught:
         make_network(testbed, hosts)
     assert "ip netns delete" in caught.value.advice
+
+
+def inventory(links: Sequence[dict[str, object]]) -> Inventory:
+    nodes = {name: {"kind": "namespace"} for name in ("server", "box")}
+    document = {
+        "nodes": {**nodes, "phone": {"kind": "namespace", "count": 2}},
+        "cloud": {"node": "server"},
+        "edges": {"main": {"node": "box"}},
+        "devices": {"visitors": {"node": "phone"}},
+        "links": links,
+    }
+    return Inventory.model_validate(document)
+
+
+def test_the_way_of_packets_counts_and_links_that_are_alike_are_one() -> None:
+    pairs = pairs_of(inventory(LINKS), FULL)
+    assert {pair: part.rtt_ms for pair, part in pairs.items()} == {
+        ("box", "server"): 29.0,
+        ("phone-1", "box"): 2.0,
+        ("phone-2", "box"): 2.0,
+    }
+    assert list(pairs_of(inventory(LINKS), RATES)) == [("box", "server")]
+
+
+def test_what_the_kernel_cannot_tell_apart_is_left_to_the_processes() -> None:
+    unlike = [*LINKS[:2], {**LINKS[2], "rtt_ms": 4.0}]
+    assert list(pairs_of(inventory(unlike), FULL)) == [("box", "server")]
+
+
+@pytest.mark.system
+@pytest.mark.needs("namespaces")
+def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) -> None:
+    testbed = own_id()
+    client, server = (
+        Host(name=name, node=name, spec=NodeSpec(kind="namespace"), address=f"10.78.0.{number}")
+        for number, name in enumerate(("client", "server"), 1)
+    )
+    part = LinkShape(up_mbps=20.0, down_mbps=40.0)
+    try:
+        make_network(testbed, [client, server])
+        if not inside(namespace_of(testbed, client).name, find_kernel).rates:
+            pytest.skip("this kernel has no token bucket: run `modprobe sch_tbf` as root")
+        shape_hosts(testbed, [client, server], {("client", "server"): part})
+        on_client, on_server = (namespace_of(testbed, host).prefix for host in (client, server))
+        module = [sys.executable, "-m", "nearsight.experiments.links.probe", "--listen", server.address]
+        probe, link = tmp_path / "probe.json", tmp_path / "link.json"
+        with subprocess.Popen([*on_server, *module, "--announce", str(probe)]) as serving:
+            try:
+                wait_until(probe.exists, what="the probe")
+                endpoint = json.loads(probe.read_text())["endpoint"]
+                shape = LinkShape(rtt_ms=2.0, up_mbps=20.0, down_mbps=40.0)
+                kernel = json.dumps({"up_mbps": 20.0, "down_mbps": 40.0})
+                options = {"announce": link, "probe": endpoint, "kernel": kernel}
+                shaper = shaper_arguments(endpoint, shape, seed=1, stats=tmp_path / "stats.json", **options)
+                with subprocess.Popen([*on_client, sys.executable, *shaper]) as shaping:
+                    try:
+                        wait_until(link.exists, what="the link", timeout_s=30.0)
+                    finally:
+                        shaping.terminate()
+            finally:
+                serving.terminate()
+        found = json.loads(link.read_text())["calibration"]
+    finally:
+        remove_network(testbed)
+    # Never faster than the bucket; how much slower is up to whatever else this machine does.
+    assert 0.0 < found["up_mbps"] < 21.0
+    assert 0.0 < found["down_mbps"] < 42.0
+    assert found["kernel"]["up_mbps"] == 20.0

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.experiments.testbed.all_nodes import opened
-from nearsight.experiments.testbed.campaign import Cell, Visitor
-from nearsight.experiments.testbed.inventory_file import read_inventory
-from nearsight.experiments.testbed.points import Point
+from nearsight.experiments.testbed.campaign import Cell, Point, Visitor
+from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.nodes import opened
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 from support.testbeds import CROWD, write_inventory

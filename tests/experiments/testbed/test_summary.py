@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.experiments.rig.rows import RECOGNIZED, RequestRow, write_rows
-from nearsight.experiments.testbed.campaign import Cell
-from nearsight.experiments.testbed.points import Point
-from nearsight.experiments.testbed.summary import FACTS, ROWS, notes, summarise_sweep, tables
-from nearsight.experiments.testbed.summary_picture import draw
+from nearsight.experiments.testbed.campaign import Cell, Point
+from nearsight.experiments.testbed.summary import FACTS, ROWS, draw, notes, summarise_sweep, tables
 
 ROW = RequestRow(
     *("edge-cache", "ann", 0, 0.0, 1.0, "mona", "mona", RECOGNIZED, 1, "cloud", 100.0),

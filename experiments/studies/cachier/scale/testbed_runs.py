@@ -22,8 +22,8 @@ from nearsight.experiments.studies.cachier.scale.machines import Machines, machi
 from nearsight.experiments.studies.cachier.scale.operating_point import MEASURED, Amount, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, link_errors, session_row
 from nearsight.experiments.studies.museums import dataset_of, museum_folder
-from nearsight.experiments.testbed.configurations import BUILT_IN
-from nearsight.experiments.testbed.material import cut_catalogue
+from nearsight.experiments.testbed.campaign import BUILT_IN
+from nearsight.experiments.testbed.running import cut_catalogue
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import photos_by_object
 from nearsight.experiments.twin.session import COOPERATIVE, ONLY_CLOUD

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.errors import NearsightError, SetupError, Unavailable
+from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.experiments.testbed import deployment
-from nearsight.experiments.testbed.inventory import Host, NodeSpec
-from nearsight.experiments.testbed.inventory_file import read_inventory
-from nearsight.experiments.testbed.ssh_node import SshShell
-from nearsight.experiments.testbed.state import TestbedState, load_state
+from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.state import load_state
 from nearsight.experiments.testbed.testbed import bring_up, clear_nodes, status, take_down
 from support.sshd import Sshd, running_sshd, serving
 from support.testbeds import processes_with, testbed_folder, write_inventory
@@ -84,7 +82,9 @@ def test_a_node_that_is_off_is_cleared_when_it_is_back(tmp_path: Path, libraries
         with running_sshd(tmp_path / "sshd", {"PYTHONPATH": str(libraries)}) as sshd:
             bring_up(read_inventory(write_inventory(tmp_path, lab(sshd, remote))), folder)
             (edge,) = [line for line in processes_with(f"{remote}/venv/bin/python") if " edge " in line]
-        here, there = status(load(folder), folder)
+        state = load_state(folder)
+        assert state is not None
+        here, there = status(state, folder)
         assert "lab cannot be reached" in there.error
         assert here.daemons["cloud"].running
         with pytest.raises(Unavailable, match=r"lab cannot be reached.*again when the node is back"):
@@ -115,83 +115,6 @@ def test_what_no_testbed_made_stays_where_none_is_up(sshd: Sshd, tmp_path: Path)
     assert clear_nodes(inventory, state) == ()
     assert (there / "venv").is_dir()
     assert [path.name for path in state.iterdir()] == ["photos"]
-
-
-def load(folder: Path) -> TestbedState:
-    state = load_state(folder)
-    assert state is not None
-    return state
-
-
-def shell(sshd: Sshd, **changes: object) -> SshShell:
-    spec = NodeSpec(
-        kind="ssh",
-        host="127.0.0.1",
-        port=sshd.port,
-        key=sshd.key,
-        options=(f"UserKnownHostsFile={sshd.known_hosts}",),
-    )
-    return SshShell(
-        Host(name="lab", node="lab", spec=spec.model_copy(update=changes), address="127.0.0.1"), "test"
-    )
-
-
-def test_files_and_words_pass_as_they_are(sshd: Sshd, tmp_path: Path) -> None:
-    lab = shell(sshd)
-    try:
-        content = bytes(range(256)) * 4096
-        (tmp_path / "sent").write_bytes(content)
-        there = tmp_path / "a folder" / "it's; $HOME"
-        lab.put(tmp_path / "sent", str(there))
-        assert there.read_bytes() == content
-        assert there.stat().st_mode & 0o077 == 0
-        lab.get(str(there), tmp_path / "back" / "again")
-        assert (tmp_path / "back" / "again").read_bytes() == content
-        assert lab.run(["printf", "%s|", "a b", "$(id)", "'"]) == b"a b|$(id)|'|"
-    finally:
-        lab.close()
-
-
-def test_a_command_that_fails_shows_its_last_words(sshd: Sshd) -> None:
-    lab = shell(sshd)
-    try:
-        with pytest.raises(SetupError, match="lab: no room"):
-            lab.run(["sh", "-c", "echo first >&2; echo no room >&2; exit 3"])
-    finally:
-        lab.close()
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"port": 1}, "Connection refused; is sshd running there"),
-        (
-            {"options": ("UserKnownHostsFile=/dev/null",)},
-            r"Host key verification failed; connect once by hand with `ssh -p \d+ -i \S+ -o UserKnown",
-        ),
-        ({"user": "nobody-of-this-name"}, "Permission denied.*ssh-copy-id"),
-        ({"host": "no-such-host.invalid"}, "Could not resolve.*check the node's host"),
-    ],
-)
-def test_a_node_that_cannot_be_reached_says_what_to_do(
-    sshd: Sshd, changes: dict[str, object], complaint: str
-) -> None:
-    lab = shell(sshd, **changes)
-    try:
-        with pytest.raises(Unavailable, match=complaint) as error:
-            lab.run(["true"])
-        assert "\n" not in str(error.value)
-    finally:
-        lab.close()
-
-
-def test_a_command_that_hangs_is_given_up(sshd: Sshd) -> None:
-    lab = shell(sshd)
-    try:
-        with pytest.raises(Unavailable, match="did not answer within"):
-            lab.run(["sleep", "60"], timeout_s=1.0)
-    finally:
-        lab.close()
 
 
 def test_a_node_without_python_says_so(sshd: Sshd, tmp_path: Path) -> None:

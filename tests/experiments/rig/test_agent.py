@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from nearsight.experiments.testbed import agent
+from nearsight.experiments.rig import agent
 from nearsight.experiments.testbed.nodes import AGENT
 from support.testbeds import group_of, own_id
 from support.waiting import wait_until

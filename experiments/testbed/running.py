@@ -1,7 +1,8 @@
 """Replays on a testbed: one command brings it up for each cell, replays, collects the rows, takes it down.
 
 What was measured is kept cell by cell, and only if it is whole: nothing died, every request got exactly one
-outcome. So a sweep that was cut off goes on where it stopped when the same command is given again.
+outcome. So a sweep that was cut off goes on where it stopped when the same command is given again. A cell's
+material, its visits and the cloud's catalogue, is made anew; a digest tells of changed files.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+import xxhash
+
+from nearsight.cloud.store import CatalogueStore
 from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
-from nearsight.experiments.testbed.all_nodes import opened
 from nearsight.experiments.testbed.building import OnStage
 from nearsight.experiments.testbed.campaign import (
     Cell,
@@ -27,12 +32,17 @@ from nearsight.experiments.testbed.campaign import (
     visitors_of,
 )
 from nearsight.experiments.testbed.deployment import find_wheel
-from nearsight.experiments.testbed.inventory import Inventory
-from nearsight.experiments.testbed.material import visits_of, with_material
+from nearsight.experiments.testbed.inventory import Inventory, ReplaySpec
+from nearsight.experiments.testbed.nodes import opened
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import bring_up, take_down
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.plan import objects_on_show, photos_by_object
+from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_visits_csv
+
+_DATABASE = "database"
 
 
 def forget(whole: Sequence[Cell], out: Path) -> None:
@@ -132,3 +142,105 @@ def _keep(folder: Path, rows: Sequence[RequestRow], facts: Mapping[str, object])
     (partial / FACTS).write_text(json.dumps(facts, indent=1) + "\n")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
+
+
+def visits_of(spec: ReplaySpec) -> tuple[Visit, ...]:
+    """The visits of a trace, or generated ones; exhibits are objects of the data set.
+
+    Raises
+    ------
+    InvalidArgument
+        If the data set has fewer objects than there are exhibits.
+    """
+    visits = (
+        generate_visits(
+            np.random.default_rng(spec.seed),
+            sections=spec.sections,
+            exhibits_per_section=spec.exhibits,
+            visitors=spec.population,
+        )
+        if spec.trace is None
+        else read_visits_csv(spec.trace)
+    )
+    objects = objects_on_show(visits, photos_by_object(load_dataset(spec.photos)))
+    return tuple(Visit(one.visitor, objects[one.exhibit], one.start_s, one.end_s) for one in visits)
+
+
+def with_material(inventory: Inventory, visits: Sequence[Visit], folder: Path) -> Inventory:
+    """The inventory of a cell with its visits (`visits_of`) as a file, and as many classes as it says.
+
+    Both files are written to ``folder``.
+
+    Raises
+    ------
+    ConfigurationError
+        If the catalogue has fewer objects, or more are on show.
+    """
+    spec = replay_of(inventory)
+    folder.mkdir(parents=True, exist_ok=True)
+    trace = folder / "visits.csv"
+    write_visits_csv(trace, visits)
+    changed = inventory.model_copy(update={"replay": spec.model_copy(update={"trace": trace})})
+    if not spec.classes:
+        return changed
+    database = folder / "catalogue.db"
+    cut_catalogue(
+        inventory.cloud.files[_DATABASE],
+        database,
+        catalogue=spec.catalogue,
+        keep={visit.exhibit for visit in visits},
+        classes=spec.classes,
+    )
+    cloud = changed.cloud.model_copy(update={"files": {**changed.cloud.files, _DATABASE: database}})
+    return changed.model_copy(update={"cloud": cloud})
+
+
+def cut_catalogue(source: Path, target: Path, *, catalogue: str, keep: set[str], classes: int) -> None:
+    """Copy a database and leave only so many objects in a catalogue.
+
+    Parameters
+    ----------
+    source, target : Path
+        Databases of ``nearsight cloud``.
+    catalogue : str
+        Its name.
+    keep : set of str
+        Objects that stay in any case.
+    classes : int
+        How many stay: after ``keep`` the first in the order of their ids.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are fewer, or ``keep`` has more.
+    """
+    shutil.copy(source, target)
+    with CatalogueStore(target, create=False) as store:
+        known = sorted(one.object_id for one in store.objects(catalogue))
+        if classes > len(known):
+            raise ConfigurationError(
+                f"{classes} classes: {source} has only {len(known)} objects", advice="ingest more of them"
+            )
+        kept = keep & set(known)
+        if classes < len(kept):
+            raise ConfigurationError(
+                f"{classes} classes: {len(kept)} objects are on show",
+                advice="fewer sections, or more classes",
+            )
+        others = [one for one in known if one not in keep]
+        store.remove(catalogue, others[classes - len(kept) :])
+
+
+def digest_of(inventory: Inventory) -> str:
+    """Stands for the contents of all files of an inventory; photos count by their names and sizes."""
+    hashed = xxhash.xxh3_64()
+    specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
+    files = [file for spec in specs for _, file in sorted(spec.files.items())]
+    replay = inventory.replay
+    if replay is not None:
+        files += [replay.trace] if replay.trace else []
+        for path in sorted(replay.photos.rglob("*")):
+            hashed.update(f"{path.relative_to(replay.photos)} {path.stat().st_size}\n".encode())
+    for file in files:
+        hashed.update(file.read_bytes())
+    return hashed.hexdigest()

@@ -7,21 +7,36 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.cloud.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
 from nearsight.experiments.rig.rows import read_request_rows, summarise
-from nearsight.experiments.testbed import campaign_run, replaying
+from nearsight.experiments.testbed import replaying, running
 from nearsight.experiments.testbed.campaign import cells
-from nearsight.experiments.testbed.campaign_run import check, missing, run_cell
-from nearsight.experiments.testbed.inventory import Inventory
-from nearsight.experiments.testbed.inventory_file import read_inventory
-from nearsight.experiments.testbed.material import digest_of
+from nearsight.experiments.testbed.inventory import (
+    DeviceSpec,
+    Inventory,
+    ReplaySpec,
+    ServerSpec,
+    read_inventory,
+)
+from nearsight.experiments.testbed.running import (
+    check,
+    cut_catalogue,
+    digest_of,
+    missing,
+    run_cell,
+    visits_of,
+    with_material,
+)
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, load_state, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import take_down
+from support.gallery import exhibit_models
 from support.pictures import photo_jpeg, picture_jpeg
 from support.sshd import Sshd
 from support.testbeds import processes_with, write_inventory
@@ -166,7 +181,7 @@ def test_what_fails_first_is_told_also_where_not_all_can_be_removed(
             raise InvalidArgument("first")
 
     with monkeypatch.context() as unreachable, pytest.raises(InvalidArgument, match="first"):
-        unreachable.setattr(campaign_run, "take_down", _is_off)
+        unreachable.setattr(running, "take_down", _is_off)
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), disturb)
     left = load_state(state)
     assert left is not None
@@ -192,3 +207,95 @@ def test_a_server_that_dies_while_devices_are_prepared_is_named(tmp_path: Path) 
     with pytest.raises(Unavailable, match="edge-main on here ended before the replay was over"):
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), kill_the_edge)
     assert processes_with(str(state)) == []
+
+
+EXHIBITS = tuple(f"exhibit-{number}" for number in range(5))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "museum.db"
+    with CatalogueStore(path) as store:
+        store.put("museum", [TrainedObject(model, model.object_id, "test") for model in exhibit_models(5)])
+    return path
+
+
+@pytest.fixture
+def drawn(tmp_path: Path) -> Path:
+    folder = tmp_path / "museum"
+    for name in ("references", "queries"):
+        (folder / name).mkdir(parents=True)
+    for name in EXHIBITS:
+        (folder / "references" / f"{name}.jpg").touch()
+        (folder / "queries" / f"{name}.jpg").touch()
+    lines = [f"{name}.jpg,{name}" for name in EXHIBITS]
+    (folder / "labels.csv").write_text("\n".join(["query,object_id", *lines]) + "\n")
+    return folder
+
+
+def objects_in(database: Path) -> list[str]:
+    with CatalogueStore(database, create=False) as store:
+        return [one.object_id for one in store.objects("museum")]
+
+
+def test_what_is_on_show_stays_in_a_smaller_catalogue(database: Path, tmp_path: Path) -> None:
+    smaller = tmp_path / "smaller.db"
+    cut_catalogue(database, smaller, catalogue="museum", keep={"exhibit-4"}, classes=3)
+    assert objects_in(smaller) == ["exhibit-0", "exhibit-1", "exhibit-4"]
+    assert objects_in(database) == list(EXHIBITS)
+
+
+@pytest.mark.parametrize(
+    ("classes", "complaint"),
+    [(6, "6 classes: .* has only 5 objects"), (1, "1 classes: 2 objects are on show")],
+)
+def test_a_number_of_classes_that_cannot_be_is_refused(
+    database: Path, tmp_path: Path, classes: int, complaint: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        keep = set(EXHIBITS[:2])
+        cut_catalogue(database, tmp_path / "x.db", catalogue="museum", keep=keep, classes=classes)
+
+
+def test_generated_visitors_see_objects_of_the_data_set_and_each_section_others(drawn: Path) -> None:
+    spec = ReplaySpec(photos=drawn, sections=2, exhibits=2, population=6)
+    seen: dict[str, set[str]] = {}
+    for visit in visits_of(spec):
+        seen.setdefault(visit.visitor, set()).add(visit.exhibit)
+    assert len(seen) == 6
+    rooms = [set(EXHIBITS[:2]), set(EXHIBITS[2:4])]
+    assert all(any(objects <= room for room in rooms) for objects in seen.values())
+    assert visits_of(spec) == visits_of(spec)
+    with pytest.raises(InvalidArgument, match="6 exhibits need as many objects, got 5"):
+        visits_of(spec.model_copy(update={"sections": 3}))
+
+
+def test_a_part_gets_its_visits_and_its_catalogue_as_files(
+    drawn: Path, database: Path, tmp_path: Path
+) -> None:
+    spec = ReplaySpec(photos=drawn, sections=1, exhibits=2, population=2, classes=4)
+    inventory = Inventory(
+        nodes={},
+        cloud=ServerSpec(node="server", files={"database": database}),
+        devices={"visitors": DeviceSpec(node="phone")},
+        replay=spec,
+    )
+    changed = with_material(inventory, visits_of(spec), tmp_path / "material")
+    assert objects_in(changed.cloud.files["database"]) == list(EXHIBITS[:4])
+    assert changed.replay is not None
+    assert visits_of(changed.replay) == visits_of(spec)
+
+
+def test_the_digest_changes_with_what_is_in_the_files(drawn: Path, database: Path) -> None:
+    inventory = Inventory(
+        nodes={},
+        cloud=ServerSpec(node="server", files={"database": database}),
+        replay=ReplaySpec(photos=drawn),
+    )
+    before = digest_of(inventory)
+    assert digest_of(inventory) == before
+    (drawn / "queries" / "exhibit-1.jpg").write_bytes(b"another photo")
+    after = digest_of(inventory)
+    assert after != before
+    database.write_bytes(database.read_bytes() + np.zeros(1, np.uint8).tobytes())
+    assert digest_of(inventory) != after

@@ -247,27 +247,23 @@ def cgroup_mounts() -> dict[str, str]:
     return found
 
 
-def cgroup_version() -> int:
-    """1 or 2 if a process of this user may be limited here, else 0."""
+def cgroup_points() -> list[str]:
+    """Where groups are made: two folders of v1, one of v2, or none."""
     mounts = cgroup_mounts()
     if {"cpu", "memory"} <= set(mounts):
-        points = [mounts["cpu"], mounts["memory"]]
-    else:
-        points = [mounts["both"]] if "both" in mounts else []
-    if not points or not all(os.access(point, os.W_OK) for point in points):
-        return 0
-    return 3 - len(points)
+        return [mounts["cpu"], mounts["memory"]]
+    return [mounts["both"]] if "both" in mounts else []
+
+
+def cgroup_version() -> int:
+    """1 or 2 if a process of this user may be limited here, else 0."""
+    points = cgroup_points()
+    return 3 - len(points) if points and all(os.access(point, os.W_OK) for point in points) else 0
 
 
 def groups_of(name: str | None) -> list[str]:
     """The folders that a group of this name has; they need not exist."""
-    mounts = cgroup_mounts()
-    if not name:
-        return []
-    points = [mounts["cpu"], mounts["memory"]] if {"cpu", "memory"} <= set(mounts) else []
-    if not points and "both" in mounts:
-        points = [mounts["both"]]
-    return [os.path.join(point, name) for point in points]
+    return [os.path.join(point, name) for point in cgroup_points()] if name else []
 
 
 def cpu_time(cpus: float) -> tuple[int, int]:
@@ -341,14 +337,19 @@ def names(folder: str) -> list[str]:
         return []
 
 
-def started(pid: int) -> int | None:
-    """When a process started, in ticks of the kernel; None if there is no such process, or it has ended."""
+def stat_of(pid: int) -> list[str]:
+    """What the kernel says of a process, after its name; nothing if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
+            return stat.read().rpartition(")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+        return []
+
+
+def started(pid: int) -> int | None:
+    """When a process started, in ticks of the kernel; None if there is no such process, or it has ended."""
+    fields = stat_of(pid)
+    return None if not fields or fields[0] in "ZX" else int(fields[19])
 
 
 def alive(record: Order | None) -> bool:
@@ -358,10 +359,8 @@ def alive(record: Order | None) -> bool:
 
 def usage(pid: int) -> tuple[float, int]:
     """CPU seconds and resident bytes of a process."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-    except OSError:
+    fields = stat_of(pid)
+    if not fields:
         return 0.0, 0
     ticks = os.sysconf("SC_CLK_TCK")
     return sum(map(int, fields[11:15])) / ticks, int(fields[21]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,185 @@
+"""Commands and files of one node: of this machine, or over SSH of a lab machine or a phone with Termux.
+
+Over SSH the command ``ssh`` is used, with the person's own configuration, keys and known hosts. All commands
+to one node share a connection, which ends with the `SshShell`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from nearsight.common.errors import MissingDependency, SetupError, Unavailable
+from nearsight.experiments.testbed.inventory import Host
+
+ORDER_TIMEOUT_S = 30.0
+FILE_TIMEOUT_S = 600.0
+CONNECT_TIMEOUT_S = 10
+_UNREACHABLE = 255
+"""Exit status of ssh itself; those of commands are below."""
+_NOT_FOUND = (
+    "install it there (Debian: apt-get install python3 python3-venv); another Python is named with `python` "
+    "in the node"
+)
+_ADVICE = (
+    ("host key verification failed", "connect once by hand with `ssh {host}` and confirm the host's key"),
+    ("permission denied", "let this machine's key in: `ssh-copy-id {host}`, or set user or key in the node"),
+    ("could not resolve", "check the node's host"),
+    ("connection refused", "is sshd running there, and is the port right? Termux listens on 8022"),
+    ("timed out", "is the machine on, and in this network?"),
+)
+
+
+def last_line(output: bytes) -> str:
+    """What a program complained about last."""
+    lines = output.decode(errors="replace").strip().splitlines()
+    return " ".join(lines[-1].split()) if lines else ""
+
+
+class Shell(Protocol):
+    """Commands and files of one node."""
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
+        """Run a command and return its output.
+
+        Raises
+        ------
+        Unavailable
+            If the node cannot be reached, or does not answer in time.
+        SetupError
+            If the command fails; with the last line of its complaint.
+        """
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file to the node; complete or not at all."""
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file from the node."""
+
+    def close(self) -> None:
+        """End connections, if there are any."""
+
+
+class LocalShell(Shell):
+    """Commands on this machine."""
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
+        """Run a command here; see `Shell`."""
+        try:
+            done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(
+                f"{Path(command[0]).name} on this machine did not end within {timeout_s:.0f} s",
+                advice="is the machine too busy?",
+            ) from error
+        except OSError as error:
+            raise SetupError(f"{command[0]} cannot be run: {error}") from error
+        if done.returncode != 0:
+            raise SetupError(f"{command[0]}: {last_line(done.stderr) or f'exit status {done.returncode}'}")
+        return done.stdout
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file."""
+        self.get(str(source), Path(target))
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SshShell(Shell):
+    """Commands on a host over SSH.
+
+    Parameters
+    ----------
+    host : Host
+        Where.
+    testbed_id : str
+        Part of the name of the socket of the shared connection.
+    """
+
+    def __init__(self, host: Host, testbed_id: str) -> None:
+        self._host = host
+        self._sockets = tempfile.TemporaryDirectory(prefix=f"nearsight-{testbed_id}-")
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
+        """Run a command there; see `Shell`."""
+        name = self._host.name
+        words = [*self._command(), self._target(), shlex.join(command)]
+        try:
+            done = subprocess.run(words, input=given, capture_output=True, timeout=timeout_s, check=False)
+        except FileNotFoundError as error:
+            raise MissingDependency(
+                "SSH nodes need the command 'ssh'", advice="on Debian: apt-get install openssh-client"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(f"{name} did not answer within {timeout_s:.0f} s") from error
+        if done.returncode == _UNREACHABLE:
+            raise self._unreachable(last_line(done.stderr))
+        if done.returncode != 0:
+            complaint = last_line(done.stderr) or last_line(done.stdout) or f"status {done.returncode}"
+            raise SetupError(f"{name}: {complaint}", advice=_NOT_FOUND if done.returncode == 127 else "")
+        return done.stdout
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file there; it appears complete or not at all."""
+        script = 'umask 077; mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
+        self.run(["sh", "-c", script, "sh", target], given=source.read_bytes(), timeout_s=FILE_TIMEOUT_S)
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file from there."""
+        content = self.run(["cat", source], timeout_s=FILE_TIMEOUT_S)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+    def close(self) -> None:
+        """End the shared connection."""
+        words = [*self._command(), "-O", "exit", self._target()]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(words, capture_output=True, timeout=CONNECT_TIMEOUT_S, check=False)
+        self._sockets.cleanup()
+
+    def _target(self) -> str:
+        spec = self._host.spec
+        return f"{spec.user}@{spec.host}" if spec.user else spec.host
+
+    def _command(self) -> list[str]:
+        options = [
+            "BatchMode=yes",
+            f"ConnectTimeout={CONNECT_TIMEOUT_S}",
+            "ServerAliveInterval=10",
+            "ControlMaster=auto",
+            "ControlPersist=60",
+            f"ControlPath={Path(self._sockets.name) / '%C'}",
+        ]
+        key = ["-o", "IdentitiesOnly=yes"] if self._host.spec.key else []
+        return ["ssh", *_options(options), *key, *self._own_words()]
+
+    def _own_words(self) -> list[str]:
+        """What a person says after ``ssh`` or ``ssh-copy-id``, before the host, to get to the same place."""
+        spec = self._host.spec
+        port = ["-p", str(spec.port)] if spec.port else []
+        key = ["-i", str(spec.key)] if spec.key else []
+        return [*port, *key, *_options(spec.options)]
+
+    def _unreachable(self, complaint: str) -> Unavailable:
+        advice = next((text for part, text in _ADVICE if part in complaint.lower()), "try `ssh {host}`")
+        by_hand = shlex.join([*self._own_words(), self._target()])
+        return Unavailable(
+            f"{self._host.name} cannot be reached: {complaint.rstrip('.') or 'ssh ended'}",
+            advice=advice.format(host=by_hand),
+        )
+
+
+def _options(options: Sequence[str]) -> list[str]:
+    return [part for option in options for part in ("-o", option)]
