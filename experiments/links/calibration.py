@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from types import TracebackType
 
 import numpy as np
 
@@ -120,9 +119,7 @@ class Probe:
     def __enter__(self) -> Probe:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

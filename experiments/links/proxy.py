@@ -19,7 +19,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 
@@ -218,9 +217,7 @@ class ShapingProxy:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def _run(self, runner: asyncio.Runner, listener: socket.socket) -> None:

@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.recognition import Recognition
@@ -23,7 +22,7 @@ from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSet
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.replay import NO_HOP
 from nearsight.experiments.rig.tiers import CATALOGUE, deployed, endpoint_of
-from nearsight.experiments.rig.warming import wait_settled
+from nearsight.experiments.rig.warming import WarmUp
 
 ADAPTIVE = "adaptive"
 _COMMON = {"poll_s": "3600", "prefetch.objects": "0"}
@@ -84,10 +83,8 @@ class EdgeBench:
             self._open = undo.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
 
     def warm_up(
         self, requests: Sequence[tuple[str, str]], objects: Mapping[str, int], *, timeout_s: float
@@ -183,7 +180,7 @@ class CacheBench(EdgeBench):
         """Let the adaptive edge see the network: a few requests, and the time to act on them."""
         for ask in asks:
             self._ask(ADAPTIVE, ask)
-        wait_settled(self.edges[ADAPTIVE], timeout_s=15.0)
+        WarmUp(self.edges[ADAPTIVE]).wait_settled(timeout_s=15.0)
 
     def ask_all(self, asks: Sequence[Ask], turn: int) -> list[tuple[Ask, Answer]]:
         """Show photos to every edge, all to one before the next; ``turn`` changes the order of the edges.
@@ -197,7 +194,9 @@ class CacheBench(EdgeBench):
 
     def cached(self) -> dict[str, int]:
         """Objects in each cache now."""
-        return {size: wait_settled(edge, quiet_s=0.0, timeout_s=0.0) for size, edge in self.edges.items()}
+        return {
+            size: WarmUp(edge).wait_settled(quiet_s=0.0, timeout_s=0.0) for size, edge in self.edges.items()
+        }
 
     def _ask(self, size: str, ask: Ask) -> Answer:
         photo = ask.path.read_bytes()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 import psutil
 
@@ -230,11 +230,9 @@ class ProcessGroup:
     def __enter__(self) -> ProcessGroup:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_error: object) -> None:
         try:
-            self.stop(grace_s=5.0 if error is None else 2.0)
+            self.stop(grace_s=5.0 if kind is None else 2.0)
         finally:
             for process in self._processes:
                 if process.exit_code is None:  # a second Ctrl-C during the stop

@@ -24,7 +24,7 @@ from nearsight.experiments.rig.tiers import (
     served_bytes,
 )
 from nearsight.experiments.rig.walks import Trace
-from nearsight.experiments.rig.warming import GuestCount, guest_count
+from nearsight.experiments.rig.warming import GuestCount, WarmUp
 
 _TIMEOUT_S = 5.0
 
@@ -177,7 +177,7 @@ def _played(name: str, running: Deployment, devices: Devices, before: _Spent, af
     up_bytes, down_bytes = (now - then for now, then in zip(after.passed, before.passed, strict=True))
     return Played(
         rows=devices.rows(),
-        guests=guest_count(endpoint_of(edge)) if edge is not None else None,
+        guests=WarmUp(endpoint_of(edge)).guests() if edge is not None else None,
         edge_sent={method: count - before.served[name].get(method, 0) for method, count in sent.items()},
         models=devices.models(),
         cpu_s={tier: after.cpu_s[one.name] - before.cpu_s[one.name] for tier, one in tiers.items()},

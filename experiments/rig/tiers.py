@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.shaper import shaper_arguments, write_json
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.warming import admit, report_requests, wait_all_settled
+from nearsight.experiments.rig.warming import WarmUp
 
 CATALOGUE = "museum"
 ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
@@ -186,16 +187,16 @@ class Deployment:
         with_models: bool = False,
         timeout_s: float = 60.0,
     ) -> None:
-        """Tell edges what visitors looked at before, and wait until their caches are settled.
+        """Warm up edges, and wait for all of them at the same time.
 
         Parameters
         ----------
         requests : sequence of (device, object id)
-            In the order of time.
+            What visitors looked at before, in the order of time.
         objects : mapping of str to int or None
-            Which edges, and the objects that each must hold in the end; None: whatever it chooses.
+            By edge, the objects that each must hold in the end; None: whatever it chooses.
         with_models : bool
-            Let them fetch all object models first; see `admit`.
+            Let them fetch all object models first; see `WarmUp.admit`.
         timeout_s : float
             For each.
 
@@ -204,11 +205,17 @@ class Deployment:
         SetupError
             If an edge does not come to hold its objects.
         """
-        expected = {endpoint_of(self.edges[name]): count for name, count in objects.items()}
-        for edge in expected:
-            admit(edge, with_models=with_models, catalogue=CATALOGUE)
-            report_requests(edge, requests, catalogue=CATALOGUE)
-        wait_all_settled(expected, timeout_s=timeout_s)
+        edges = {name: WarmUp(endpoint_of(self.edges[name])) for name in objects}
+        for edge in edges.values():
+            edge.admit(with_models=with_models)
+            edge.report(requests)
+        with ThreadPoolExecutor(max_workers=max(1, len(edges))) as pool:
+            waits = [
+                pool.submit(edge.wait_settled, objects=objects[name], timeout_s=timeout_s)
+                for name, edge in edges.items()
+            ]
+        for wait in waits:
+            wait.result()
 
 
 @contextmanager

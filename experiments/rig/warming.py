@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -71,192 +71,150 @@ class GuestCount:
     wasted: int
 
 
-def report_requests(
-    edge: str,
-    requests: Iterable[tuple[str, str]],
-    *,
-    catalogue: str,
-    security: ClientSecurity | None = None,
-) -> int:
-    """Tell an edge what devices recognised.
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The warm-up of one edge.
 
-    Parameters
+    Attributes
     ----------
     edge : str
         Endpoint.
-    requests : iterable of (device, object id)
-        In the order of time; each device has a history of its own.
     catalogue : str
         Of the objects.
     security : ClientSecurity, optional
         Keys, if the edge uses encryption.
-
-    Returns
-    -------
-    int
-        How many there were.
-
-    Raises
-    ------
-    NearsightError
-        If the edge does not take one.
     """
-    service = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
-    count = 0
-    last: dict[str, Future[Reply]] = {}
-    with Channel(edge, client_id="warm-up", security=security) as channel:
-        stub = Stub(channel, service)
+
+    edge: str
+    catalogue: str = "museum"
+    security: ClientSecurity | None = None
+
+    def admit(self, *, with_models: bool = False) -> None:
+        """Make the edge take up the catalogue.
+
+        Parameters
+        ----------
+        with_models : bool
+            Let it fetch all object models as well. They are kept beside its cache, so that later changes of
+            the cache put nothing on the link to the cloud.
+
+        Raises
+        ------
+        NearsightError
+            If the edge cannot.
+        """
+        service = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
+        with self._channel() as channel:
+            stub = Stub(channel, service)
+            listed = stub.list_objects(
+                ListObjectsRequest(), timeout_s=CALL_TIMEOUT_S, catalogue=self.catalogue
+            )
+            ids = tuple(listing_of(listed).versions)
+            for start in range(0, len(ids) if with_models else 0, _MODELS_PER_CALL):
+                stub.get_object_models(
+                    GetObjectModelsRequest(object_ids=ids[start : start + _MODELS_PER_CALL]),
+                    timeout_s=CALL_TIMEOUT_S,
+                    catalogue=self.catalogue,
+                )
+
+    def report(self, requests: Iterable[tuple[str, str]]) -> int:
+        """Tell the edge what devices recognised: (device, object id) in the order of time; returns how many.
+
+        Raises
+        ------
+        NearsightError
+            If the edge does not take one.
+        """
+        service = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
+        count = 0
+        last: dict[str, Future[Reply]] = {}
         pending: deque[Future[Reply]] = deque()
-        for device, object_id in requests:
-            if device in last:
-                last[device].result()  # the edge serves several at a time: a device's order must be kept
-            call = stub.get_next_objects.future(
-                GetNextObjectsRequest(current_object_id=object_id),
-                timeout_s=CALL_TIMEOUT_S,
-                catalogue=catalogue,
-                client_id=device,
-            )
-            last[device] = call
-            pending.append(call)
-            if len(pending) >= _IN_FLIGHT:
-                pending.popleft().result()
-            count += 1
-        for call in pending:
-            call.result()
-    return count
+        with self._channel() as channel:
+            stub = Stub(channel, service)
+            for device, object_id in requests:
+                if device in last:
+                    last[device].result()  # the edge serves several at a time: a device's order must be kept
+                last[device] = stub.get_next_objects.future(
+                    GetNextObjectsRequest(current_object_id=object_id),
+                    timeout_s=CALL_TIMEOUT_S,
+                    catalogue=self.catalogue,
+                    client_id=device,
+                )
+                pending.append(last[device])
+                if len(pending) >= _IN_FLIGHT:
+                    pending.popleft().result()
+                count += 1
+            for call in pending:
+                call.result()
+        return count
 
+    def wait_settled(
+        self, *, objects: int | None = None, quiet_s: float = 1.0, timeout_s: float = 60.0
+    ) -> int:
+        """Wait until the edge's cache does not change any more.
 
-def admit(
-    edge: str,
-    *,
-    with_models: bool = False,
-    catalogue: str,
-    security: ClientSecurity | None = None,
-) -> tuple[str, ...]:
-    """Make an edge take up the catalogue.
+        Parameters
+        ----------
+        objects : int, optional
+            How many objects it must hold then; without it, whatever it chooses.
+        quiet_s : float
+            So long nothing may change; if the edge has chosen to hold more, until its next build is overdue.
+        timeout_s : float
+            How long to wait at most.
 
-    Parameters
-    ----------
-    edge : str
-        Endpoint.
-    with_models : bool
-        Let it fetch all object models as well. They are kept beside its cache, so that later changes of the
-        cache put nothing on the link to the cloud.
-    catalogue : str
-        Which.
-    security : ClientSecurity, optional
-        Keys, if the edge uses encryption.
+        Returns
+        -------
+        int
+            Objects in the cache. An edge that goes on changing on its own choice is taken as it is.
 
-    Returns
-    -------
-    tuple of str
-        The ids of the objects.
-
-    Raises
-    ------
-    NearsightError
-        If the edge cannot.
-    """
-    service = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
-    with Channel(edge, client_id="warm-up", security=security) as channel:
-        stub = Stub(channel, service)
-        listed = stub.list_objects(ListObjectsRequest(), timeout_s=CALL_TIMEOUT_S, catalogue=catalogue)
-        ids = tuple(listing_of(listed).versions)
-        for start in range(0, len(ids) if with_models else 0, _MODELS_PER_CALL):
-            stub.get_object_models(
-                GetObjectModelsRequest(object_ids=ids[start : start + _MODELS_PER_CALL]),
-                timeout_s=CALL_TIMEOUT_S,
-                catalogue=catalogue,
-            )
-    return ids
-
-
-def cached_objects(edge: str, security: ClientSecurity | None = None) -> int | None:
-    """Objects in the edge's recognition cache; None before it has the catalogue."""
-    return _number(_HELD, _facts(edge, security), "cached objects")
-
-
-def guest_count(edge: str) -> GuestCount:
-    """Guests that entered the edge's cache so far, and what became of them."""
-    found = _GUESTS.search(_fact(_facts(edge), "prefetched"))
-    return GuestCount(*map(int, found.groups())) if found else GuestCount(0, 0, 0)
-
-
-def wait_settled(
-    edge: str,
-    *,
-    objects: int | None = None,
-    quiet_s: float = 1.0,
-    timeout_s: float = 60.0,
-    security: ClientSecurity | None = None,
-) -> int:
-    """Wait until the edge's cache does not change any more.
-
-    Parameters
-    ----------
-    edge : str
-        Endpoint.
-    objects : int, optional
-        How many objects it must hold then; without it, whatever it chooses.
-    quiet_s : float
-        So long nothing may change; if the edge has chosen to hold more, until its next build is overdue.
-    timeout_s : float
-        How long to wait at most.
-    security : ClientSecurity, optional
-        Keys, if the edge uses encryption.
-
-    Returns
-    -------
-    int
-        Objects in the cache. An edge that goes on changing on its own choice is taken as it is.
-
-    Raises
-    ------
-    SetupError
-        If it does not come to hold ``objects``.
-    """
-    deadline_s = time.monotonic() + timeout_s
-    state, since_s = _state(edge, security), time.monotonic()
-    while True:
-        quiet = time.monotonic() - since_s >= state.settles_in_s(quiet_s)
-        if quiet and objects in {None, state.cached}:
-            return state.cached
-        if time.monotonic() > deadline_s:
-            if objects is None:
+        Raises
+        ------
+        SetupError
+            If it does not come to hold ``objects``.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        state, since_s = self._state(), time.monotonic()
+        while True:
+            quiet = time.monotonic() - since_s >= state.settles_in_s(quiet_s)
+            if quiet and objects in {None, state.cached}:
                 return state.cached
-            raise SetupError(
-                f"the edge at {edge} holds {state.cached} objects after {timeout_s:.0f} s, not {objects}"
-            )
-        time.sleep(POLL_S)
-        before, state = state, _state(edge, security)
-        if state != before:
-            since_s = time.monotonic()
+            if time.monotonic() > deadline_s:
+                if objects is None:
+                    return state.cached
+                raise SetupError(
+                    f"the edge at {self.edge} holds {state.cached} objects after {timeout_s:.0f} s, "
+                    f"not {objects}"
+                )
+            time.sleep(POLL_S)
+            before, state = state, self._state()
+            if state != before:
+                since_s = time.monotonic()
 
+    def cached_objects(self) -> int | None:
+        """Objects in the edge's recognition cache; None before it has the catalogue."""
+        return _number(_HELD, self._facts(), "cached objects")
 
-def wait_all_settled(edges: Mapping[str, int | None], *, timeout_s: float = 60.0) -> None:
-    """Wait for several edges at the same time; for each, the objects that it must hold then, if any.
+    def guests(self) -> GuestCount:
+        """Guests that entered the edge's cache so far, and what became of them."""
+        found = _GUESTS.search(_fact(self._facts(), "prefetched"))
+        return GuestCount(*map(int, found.groups())) if found else GuestCount(0, 0, 0)
 
-    Raises
-    ------
-    SetupError
-        If one does not come to hold them.
-    """
-    with ThreadPoolExecutor(max_workers=max(1, len(edges))) as pool:
-        waits = [
-            pool.submit(wait_settled, edge, objects=objects, timeout_s=timeout_s)
-            for edge, objects in edges.items()
-        ]
-    for wait in waits:
-        wait.result()
+    def _channel(self) -> Channel:
+        return Channel(self.edge, client_id="warm-up", security=self.security)
 
+    def _state(self) -> CacheState:
+        facts = self._facts()
+        return CacheState(
+            _number(_HELD, facts, "cached objects") or 0,
+            _number(_FETCHING, facts, "fetching") or 0,
+            _number(_CHOSEN, facts, "decision") or 0,
+        )
 
-def _state(edge: str, security: ClientSecurity | None) -> CacheState:
-    facts = _facts(edge, security)
-    return CacheState(
-        _number(_HELD, facts, "cached objects") or 0,
-        _number(_FETCHING, facts, "fetching") or 0,
-        _number(_CHOSEN, facts, "decision") or 0,
-    )
+    def _facts(self) -> Mapping[str, str]:
+        (status,) = ask_status([self.edge], timeout_s=CALL_TIMEOUT_S, security=self.security)
+        if status.error:
+            raise SetupError(f"the edge at {self.edge} does not answer: {status.error}")
+        return dict(status.details)
 
 
 def _fact(facts: Mapping[str, str], name: str) -> str:
@@ -269,13 +227,6 @@ def _number(pattern: re.Pattern[str], facts: Mapping[str, str], name: str) -> in
     return int(found.group(1)) if found else None
 
 
-def _facts(edge: str, security: ClientSecurity | None = None) -> Mapping[str, str]:
-    (status,) = ask_status([edge], timeout_s=CALL_TIMEOUT_S, security=security)
-    if status.error:
-        raise SetupError(f"the edge at {edge} does not answer: {status.error}")
-    return dict(status.details)
-
-
 def main(
     *,
     edge: Annotated[str, typer.Option(help="endpoint of the edge")],
@@ -285,12 +236,11 @@ def main(
     server_key: Annotated[str, typer.Option(help="the edge's public key")] = "",
 ) -> None:
     """Tell an edge what earlier visitors looked at, and wait until its cache has settled."""
-    security = ClientSecurity(key, server_key) if key else None
+    own = WarmUp(edge, catalogue, ClientSecurity(key, server_key) if key else None)
     try:
-        admit(edge, catalogue=catalogue, security=security)
-        looks = ((visit.visitor, visit.exhibit) for visit in read_visits_csv(visits))
-        count = report_requests(edge, looks, catalogue=catalogue, security=security)
-        objects = wait_settled(edge, security=security)
+        own.admit()
+        count = own.report((visit.visitor, visit.exhibit) for visit in read_visits_csv(visits))
+        objects = own.wait_settled()
     except NearsightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the entry point of a command
         raise typer.Exit(error.exit_code) from error

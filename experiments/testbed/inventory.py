@@ -19,7 +19,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from nearsight.common.errors import ConfigurationError, NotFound
 from nearsight.experiments.links.link import LinkShape
@@ -42,6 +50,15 @@ def _checked_name(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(_checked_name)]
 Positive = Annotated[int, Field(ge=1)]
+
+
+def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
+    # What is stored with a testbed's state has no context: it is absolute.
+    return path if info.context is None else info.context["folder"] / path.expanduser()
+
+
+LocalPath = Annotated[Path, AfterValidator(_beside_inventory)]
+"""Of this machine; in the file it starts from the folder of the inventory."""
 Value = str | int | float | bool
 
 
@@ -63,7 +80,7 @@ class NodeSpec(_Table):
     """ssh: name or address, as for the command ssh, which also reads its own configuration."""
     user: str = ""
     port: int = Field(default=0, ge=0, le=65535)
-    key: Path | None = None
+    key: LocalPath | None = None
     """ssh: file with the private key. Default: what ssh would use."""
     options: tuple[str, ...] = ()
     """ssh: further options, as after ``-o``, such as ``UserKnownHostsFile=hosts``."""
@@ -85,7 +102,7 @@ class ServerSpec(_Table):
     node: Name
     settings: Mapping[str, Value] = {}
     """As after ``--set``."""
-    files: Mapping[str, Path] = {}
+    files: Mapping[str, LocalPath] = {}
     """Settings that are files: each is copied to the node."""
 
 
@@ -142,9 +159,9 @@ class ConfigurationSpec(_Table):
 class ReplaySpec(_Table):
     """``[replay]``: what the devices do."""
 
-    photos: Path
+    photos: LocalPath
     """Data set: the photos that are sent."""
-    trace: Path | None = None
+    trace: LocalPath | None = None
     """Visits, as CSV: ``visitor,exhibit,start_s,end_s``. Each device gets a visitor, each run others.
     Default: visits are generated, as `nearsight museum traces` does."""
     sections: int = Field(default=3, ge=1)
@@ -243,7 +260,7 @@ class Inventory(_Table):
     configurations: Mapping[Name, ConfigurationSpec] = {}
     networks: Mapping[Name, NetworkSpec] = {}
     sweep: SweepSpec = SweepSpec()
-    wheel: Path | None = None
+    wheel: LocalPath | None = None
     """What SSH nodes install. Default: built from this working tree."""
     seed: int = 1
     """Of jitter and losses."""
@@ -325,13 +342,17 @@ def read_inventory(path: Path) -> Inventory:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
     try:
-        inventory = Inventory.model_validate(document)
+        inventory = Inventory.model_validate(document, context={"folder": path.resolve().parent})
         _check(inventory)
     except ValidationError as error:
         raise ConfigurationError(f"{path}: {_first(error)}", advice=_SEE_DOCS) from error
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error.message}", advice=error.advice) from error
-    return _from(path.resolve().parent, inventory)
+    for spec in (inventory.cloud, *inventory.edges.values(), *inventory.devices.values()):
+        for key, file in spec.files.items():
+            if not file.is_file():
+                raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
+    return inventory
 
 
 def _first(error: ValidationError) -> str:
@@ -361,38 +382,6 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for one in get_args(annotation) if (found := _model_in(one))), None)
-
-
-def _from(folder: Path, inventory: Inventory) -> Inventory:
-    """The inventory with absolute paths."""
-
-    def files(spec: ServerSpec) -> dict[str, object]:
-        return {"files": {key: folder / file.expanduser() for key, file in spec.files.items()}}
-
-    def node(spec: NodeSpec) -> NodeSpec:
-        return spec.model_copy(update={"key": folder / spec.key.expanduser()}) if spec.key else spec
-
-    replay = inventory.replay
-    if replay is not None:
-        places = {name: getattr(replay, name) for name in ("photos", "trace")}
-        replay = replay.model_copy(
-            update={name: folder / place.expanduser() for name, place in places.items() if place}
-        )
-    moved = inventory.model_copy(
-        update={
-            "replay": replay,
-            "wheel": folder / inventory.wheel.expanduser() if inventory.wheel else None,
-            "nodes": {name: node(spec) for name, spec in inventory.nodes.items()},
-            "cloud": inventory.cloud.model_copy(update=files(inventory.cloud)),
-            "edges": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.edges.items()},
-            "devices": {n: spec.model_copy(update=files(spec)) for n, spec in inventory.devices.items()},
-        }
-    )
-    for spec in (moved.cloud, *moved.edges.values(), *moved.devices.values()):
-        for key, file in spec.files.items():
-            if not file.is_file():
-                raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
-    return moved
 
 
 def _check(inventory: Inventory) -> None:

@@ -7,14 +7,16 @@ found and removed.
 from __future__ import annotations
 
 import fcntl
-import json
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from nearsight.common.errors import CorruptStore, SetupError
 from nearsight.experiments.links.shaper import write_json
@@ -92,20 +94,7 @@ class TestbedState:
     def save(self, folder: Path) -> None:
         """Write it, in one step."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(
-            folder / STATE_FILE,
-            {
-                "inventory": self.inventory.model_dump(mode="json", by_alias=True),
-                "of_run": self.of_run,
-                "testbed_id": self.testbed_id,
-                "prepared": self.prepared,
-                "complete": self.complete,
-                "machines": self.machines,
-                "keys": self.keys,
-                "daemons": [asdict(daemon) for daemon in self.daemons],
-                "created_s": self.created_s,
-            },
-        )
+        write_json(folder / STATE_FILE, _STORED.dump_python(self, mode="json", by_alias=True))
 
     def endpoint(self, host: str, server: str) -> str:
         """Where a host reaches a server: through its link if there is one."""
@@ -113,6 +102,9 @@ class TestbedState:
         if (host, f"link-to-{server}") in found:
             return found[host, f"link-to-{server}"]
         return next(endpoint for (_, name), endpoint in found.items() if name == server)
+
+
+_STORED = TypeAdapter(TestbedState)
 
 
 def load_state(folder: Path) -> TestbedState | None:
@@ -125,13 +117,10 @@ def load_state(folder: Path) -> TestbedState | None:
     """
     path = folder / STATE_FILE
     try:
-        stored = json.loads(path.read_text())
-        daemons = [Daemon(**daemon) for daemon in stored.pop("daemons")]
-        inventory = Inventory.model_validate(stored.pop("inventory"))
-        return TestbedState(inventory=inventory, daemons=daemons, **stored)
+        return _STORED.validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise CorruptStore(f"{path} cannot be read: {error}") from error
 
 

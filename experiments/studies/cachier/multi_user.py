@@ -45,7 +45,7 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import EdgeBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
-from nearsight.experiments.rig.warming import cached_objects
+from nearsight.experiments.rig.warming import WarmUp
 from nearsight.experiments.studies.answers import median_and_tail, sent_late_ms
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
 from nearsight.experiments.studies.profiles import LSH, EdgeProfiles, ProfileAmount
@@ -238,7 +238,7 @@ def _measure(
 ) -> list[Row]:
     """One stream; rows of the photos from a time on."""
     sent = stream(bench.devices[_EDGE], [features for _, features in photos], rate, _TIMEOUT_S)
-    cached = cached_objects(bench.edges[_EDGE]) or 0
+    cached = WarmUp(bench.edges[_EDGE]).cached_objects() or 0
     return [
         {
             "at_s": round(one.at_s, 4),

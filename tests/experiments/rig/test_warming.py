@@ -11,7 +11,7 @@ import pytest
 from nearsight.common.errors import SetupError
 from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.server import RpcServer, ServerSettings
-from nearsight.experiments.rig.warming import CacheState, cached_objects, wait_settled
+from nearsight.experiments.rig.warming import CacheState, WarmUp
 
 
 class Edge:
@@ -50,12 +50,12 @@ def started(edge: Edge, servers: list[RpcServer]) -> str:
 
 
 def test_an_edge_without_the_catalogue_holds_nothing_to_count(serve: list[RpcServer]) -> None:
-    assert cached_objects(started(Edge(), serve)) is None
+    assert WarmUp(started(Edge(), serve)).cached_objects() is None
 
 
 def test_a_cache_has_settled_once_it_stays_as_it_is(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(0, 20, 25, 30), serve)
-    assert wait_settled(endpoint, quiet_s=1.0, timeout_s=60) == 30
+    assert WarmUp(endpoint).wait_settled(quiet_s=1.0, timeout_s=60) == 30
 
 
 def test_an_edge_that_has_chosen_more_than_it_holds_settles_only_after_its_rest() -> None:
@@ -66,16 +66,16 @@ def test_an_edge_that_has_chosen_more_than_it_holds_settles_only_after_its_rest(
 
 def test_a_choice_that_the_edge_does_not_build_is_not_waited_for_for_ever(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(30, chosen=40), serve)
-    assert wait_settled(endpoint, quiet_s=0.0, timeout_s=0.3) == 30
+    assert WarmUp(endpoint).wait_settled(quiet_s=0.0, timeout_s=0.3) == 30
 
 
 def test_a_size_that_is_not_reached_is_an_error_and_a_choice_is_not(serve: list[RpcServer]) -> None:
     endpoint = started(Edge(30, fetching=2), serve)
     with pytest.raises(SetupError, match="holds 30 objects"):
-        wait_settled(endpoint, objects=50, quiet_s=0.0, timeout_s=0.0)
-    assert wait_settled(endpoint, quiet_s=0.0, timeout_s=0.0) == 30
+        WarmUp(endpoint).wait_settled(objects=50, quiet_s=0.0, timeout_s=0.0)
+    assert WarmUp(endpoint).wait_settled(quiet_s=0.0, timeout_s=0.0) == 30
 
 
 def test_an_edge_that_does_not_answer_is_an_error() -> None:
     with pytest.raises(SetupError, match="does not answer"):
-        cached_objects("tcp://127.0.0.1:9")
+        WarmUp("tcp://127.0.0.1:9").cached_objects()
