@@ -55,7 +55,7 @@ def play_on_testbed(
     point : OperatingPoint
         Where.
     configurations : sequence of str
-        Names in `testbed.configurations.BUILT_IN`.
+        Names in `testbed.campaign.BUILT_IN`.
     run : int
         Which traces.
     options : RunOptions
