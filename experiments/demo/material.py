@@ -46,24 +46,16 @@ _SUBSETS = 2
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a session needs on disk.
-
-    Attributes
-    ----------
-    museum : Path
-        The generated museum; the paths of the traces start from here.
-    database : Path
-        The cloud's catalogue.
-    profile : Path
-        What a recognition cache of this machine costs and finds.
-    traces : tuple of Trace
-        One per visitor.
-    """
+    """What a session needs on disk."""
 
     museum: Path
+    """The generated museum; the paths of the traces start from here."""
     database: Path
+    """The cloud's catalogue."""
     profile: Path
+    """What a recognition cache of this machine costs and finds."""
     traces: tuple[Trace, ...]
+    """One per visitor."""
 
     @property
     def photos(self) -> int:

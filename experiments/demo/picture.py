@@ -15,11 +15,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nearsight.experiments.framework.drawing import STYLE, plain_logarithmic
+from nearsight.experiments.framework.drawing import (
+    STYLE,
+    TIER_COLOURS,
+    distribution,
+    plain_logarithmic,
+    stacked_bars,
+)
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 
 CONFIGURATION_COLOURS = {"only-cloud": "#c2571a", "edge-cache": "#1f6f8b"}
-TIER_COLOURS = {"device": "#7a9e3b", "edge": "#1f6f8b", "cloud": "#c2571a", "none": "#999999"}
+_BELOW: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
 
 
 def plot(folder: Path) -> Path:
@@ -76,7 +82,7 @@ def _latency_over_time(axes: Axes, by_configuration: Mapping[str, Sequence[Reque
     if _any_latency(by_configuration):
         axes.set_yscale("log")
         plain_logarithmic(axes.yaxis)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
+    axes.legend(**_BELOW, ncols=4)
 
 
 def _running_median(
@@ -92,15 +98,14 @@ def _running_median(
 
 def _latency_distribution(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:
     for name, rows in by_configuration.items():
-        latencies_ms = np.sort([row.latency_ms for row in rows if row.is_answered])
+        latencies_ms = [row.latency_ms for row in rows if row.is_answered]
         colour = CONFIGURATION_COLOURS.get(name)
-        if not len(latencies_ms):
+        if not latencies_ms:
             axes.plot([], [], color=colour, label=f"{name}: no answers")
             continue
-        shares = np.arange(1, len(latencies_ms) + 1) / len(latencies_ms)
         p50, p95 = np.percentile(latencies_ms, [50, 95])
         label = f"{name}: p50 {p50:.0f} ms, p95 {p95:.0f} ms"
-        axes.step(latencies_ms, shares, where="post", color=colour, linewidth=2, label=label)
+        distribution(axes, latencies_ms, color=colour, linewidth=2, label=label)
         axes.plot([p50, p95], [0.5, 0.95], "o", color=colour, markersize=4)
     axes.set(
         title="Share of requests answered within …",
@@ -111,7 +116,7 @@ def _latency_distribution(axes: Axes, by_configuration: Mapping[str, Sequence[Re
     if _any_latency(by_configuration):
         axes.set_xscale("log")
         plain_logarithmic(axes.xaxis)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    axes.legend(**_BELOW)
 
 
 def _any_latency(by_configuration: Mapping[str, Sequence[RequestRow]]) -> bool:
@@ -120,20 +125,15 @@ def _any_latency(by_configuration: Mapping[str, Sequence[RequestRow]]) -> bool:
 
 
 def _tiers(axes: Axes, by_configuration: Mapping[str, Sequence[RequestRow]]) -> None:
-    names = list(by_configuration)
-    left = np.zeros(len(names))
-    for tier, colour in TIER_COLOURS.items():
-        shares = np.array([_share(by_configuration[name], tier) for name in names])
-        if not shares.any():
-            continue
-        bars = axes.barh(names, shares, left=left, color=colour, label=tier, height=0.55)
-        texts = [f"{share:.0f}" if share >= 4 else "" for share in shares]  # the axis says %
-        axes.bar_label(bars, texts, label_type="center", color="white")
-        left += shares
+    shares = {
+        tier: [_share(rows, tier) for rows in by_configuration.values()] for tier in (*TIER_COLOURS, "none")
+    }
+    shown = {tier: values for tier, values in shares.items() if any(values)}
+    colours = {**TIER_COLOURS, "none": "#999999"}
+    stacked_bars(axes, list(by_configuration), shown, colours, height=0.55, numbers="white", least=4)
     axes.set(title="Answered by", xlabel="share of requests [%]", xlim=(0, 100))
-    axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
+    axes.legend(**_BELOW, ncols=4)
 
 
 def _megabytes(value: float) -> str:

@@ -12,27 +12,18 @@ from nearsight.experiments.rig.rows import LATE_MS, RequestRow, accounting_error
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationResult:
-    """What one configuration gave.
-
-    Attributes
-    ----------
-    name : str
-        Of the configuration.
-    rows : tuple of RequestRow
-        One per photo.
-    bytes : dict
-        Link → {"up", "down"} bytes on it.
-    cpu_s : dict
-        Daemon → CPU seconds during the replay.
-    link : dict
-        Calibration and counters of the shaped link.
-    """
+    """What one configuration gave."""
 
     name: str
+    """Of the configuration."""
     rows: tuple[RequestRow, ...]
+    """One per photo."""
     bytes: dict[str, dict[str, int]]
+    """Link → {"up", "down"} bytes on it."""
     cpu_s: dict[str, float]
+    """Daemon → CPU seconds during the replay."""
     link: dict[str, object]
+    """Calibration and counters of the shaped link."""
 
     def as_dict(self) -> dict[str, object]:
         """For ``summary.json``."""
@@ -47,24 +38,16 @@ class ConfigurationResult:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that the demo should reach.
-
-    Attributes
-    ----------
-    name : str
-        In words.
-    value : float or None
-        As measured.
-    limit : float
-        What it is compared with.
-    reached : bool
-        Whether it is on the right side.
-    """
+    """A figure that the demo should reach."""
 
     name: str
+    """In words."""
     value: float | None
+    """As measured."""
     limit: float
+    """What it is compared with."""
     reached: bool
+    """Whether it is on the right side."""
 
 
 def targets(results: Mapping[str, ConfigurationResult]) -> list[Target]:

@@ -39,25 +39,17 @@ _EDGE = ""
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What a demo gave, and where it is.
-
-    Attributes
-    ----------
-    results : tuple of ConfigurationResult
-        One per configuration, in the order of playing.
-    folder, figure : Path
-        The files.
-    museum : Path
-        The generated museum.
-    seconds : float
-        How long it all took [s].
-    """
+    """What a demo gave, and where it is."""
 
     results: tuple[ConfigurationResult, ...]
+    """One per configuration, in the order of playing."""
     folder: Path
     figure: Path
+    """The files."""
     museum: Path
+    """The generated museum."""
     seconds: float
+    """How long it all took [s]."""
 
 
 def run_demo(scenario: Scenario, folder: Path, configurations: Sequence[str] = CONFIGURATIONS) -> DemoResult:

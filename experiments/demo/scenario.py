@@ -14,43 +14,29 @@ CONFIGURATIONS = (ONLY_CLOUD, EDGE_CACHE)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One demo, fully determined.
-
-    Attributes
-    ----------
-    objects : int
-        Exhibits of the museum, all in the cloud's catalogue.
-    sections, exhibits_per_section : int
-        Exhibits on show: what visitors can stand before.
-    visitors : int
-        Devices; one process and one photo per second each.
-    seconds : float
-        Length of the replay of each configuration [s].
-    photos_per_exhibit : int
-        How many different photos of each exhibit visitors take.
-    unknown_share : float
-        Share of photos of objects that are not in the catalogue.
-    unknown_photos : int
-        How many different ones of those there are.
-    link : LinkShape
-        Between the building and the cloud.
-    timeout_s : float
-        Deadline of each request [s].
-    seed : int
-        Of everything.
-    """
+    """One demo, fully determined."""
 
     objects: int = 500
+    """Exhibits of the museum, all in the cloud's catalogue."""
     sections: int = 3
     exhibits_per_section: int = 44
+    """Exhibits on show: what visitors can stand before."""
     visitors: int = 5
+    """Devices; one process and one photo per second each."""
     seconds: float = 45.0
+    """Length of the replay of each configuration [s]."""
     photos_per_exhibit: int = 8
+    """How many different photos of each exhibit visitors take."""
     unknown_share: float = 0.08
+    """Share of photos of objects that are not in the catalogue."""
     unknown_photos: int = 40
+    """How many different ones of those there are."""
     link: LinkShape = field(default_factory=lambda: LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0))
+    """Between the building and the cloud."""
     timeout_s: float = 5.0
+    """Deadline of each request [s]."""
     seed: int = 1
+    """Of everything."""
 
     def __post_init__(self) -> None:
         if min(self.objects, self.sections, self.exhibits_per_section, self.visitors) < 1:

@@ -29,32 +29,22 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a link was asked to be and what it is.
-
-    Attributes
-    ----------
-    asked : LinkShape
-        The link that was asked for, without jitter and losses.
-    kernel : LinkShape
-        What of it the kernel does; the proxy does the rest.
-    compensation_ms : float
-        Taken off each one-way delay [ms] for the proxy's own work.
-    loopback_rtt_ms, rtt_ms : float
-        Median round trip without the proxy, and what the link adds to it.
-    rtt_spread_ms : float
-        Interquartile range of the round trips through the link.
-    up_mbps, down_mbps : float
-        Measured rates; 0 where no rate was asked for.
-    """
+    """What a link was asked to be and what it is."""
 
     asked: LinkShape
+    """The link that was asked for, without jitter and losses."""
     kernel: LinkShape
+    """What of it the kernel does; the proxy does the rest."""
     compensation_ms: float
+    """Taken off each one-way delay [ms] for the proxy's own work."""
     loopback_rtt_ms: float
     rtt_ms: float
+    """Median round trip without the proxy, and what the link adds to it."""
     rtt_spread_ms: float
+    """Interquartile range of the round trips through the link."""
     up_mbps: float
     down_mbps: float
+    """Measured rates; 0 where no rate was asked for."""
 
     @property
     def rtt_error_ms(self) -> float:
@@ -142,18 +132,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class KernelPart:
-    """What the kernel does of a link, and a `Probe` at the end to which it does so.
-
-    Attributes
-    ----------
-    shape : LinkShape
-        Delay and rates.
-    peer : (host, port)
-        Where the probe serves.
-    """
+    """What the kernel does of a link, and a `Probe` at the end to which it does so."""
 
     shape: LinkShape
+    """Delay and rates."""
     peer: tuple[str, int]
+    """Where the probe serves."""
 
 
 def calibrate(

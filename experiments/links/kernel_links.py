@@ -32,33 +32,22 @@ _LOOPBACK = 1
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast each node's link is, as with the station of an access point.
-
-    Attributes
-    ----------
-    up_mbps, down_mbps : float
-        From the node and to it, in 10⁶ bit/s.
-    queue_ms : float
-        Longest time that a packet waits to be sent; what comes then is lost, as TCP expects it.
-    """
+    """How fast each node's link is, as with the station of an access point."""
 
     up_mbps: float
     down_mbps: float
+    """From the node and to it, in 10⁶ bit/s."""
     queue_ms: float = 200.0
+    """Longest time that a packet waits to be sent; what comes then is lost, as TCP expects it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What this kernel can do.
-
-    Attributes
-    ----------
-    rates, delays : bool
-        It has TBF, netem.
-    """
+    """What this kernel can do."""
 
     rates: bool = False
     delays: bool = False
+    """It has TBF, netem."""
 
     def part(self, shape: LinkShape) -> LinkShape:
         """What it does of a link."""

@@ -19,25 +19,17 @@ MEGABIT = 1e6
 
 @dataclass(frozen=True, slots=True)
 class LinkShape:
-    """What a link between two machines is like.
-
-    Attributes
-    ----------
-    rtt_ms : float
-        Round trip of a message of no size [ms]; each direction takes half.
-    jitter_ms : float
-        Standard deviation that is added to each one-way delay [ms]. Bytes never overtake each other.
-    up_mbps, down_mbps : float
-        Rate from client to server and back [10⁶ bit/s]; 0 means unlimited.
-    loss_per_minute : float
-        How often a connection through the link breaks, on average; 0 means never.
-    """
+    """What a link between two machines is like."""
 
     rtt_ms: float = 0.0
+    """Round trip of a message of no size [ms]; each direction takes half."""
     jitter_ms: float = 0.0
+    """Standard deviation that is added to each one-way delay [ms]. Bytes never overtake each other."""
     up_mbps: float = 0.0
     down_mbps: float = 0.0
+    """Rate from client to server and back [10⁶ bit/s]; 0 means unlimited."""
     loss_per_minute: float = 0.0
+    """How often a connection through the link breaks, on average; 0 means never."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

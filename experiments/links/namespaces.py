@@ -57,21 +57,14 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """One host.
-
-    Attributes
-    ----------
-    name : str
-        Of the namespace.
-    address : str
-        IPv4 address of its only network.
-    port : str
-        Name of the switch's interface that leads to it.
-    """
+    """One host."""
 
     name: str
+    """Of the namespace."""
     address: str
+    """IPv4 address of its only network."""
     port: str
+    """Name of the switch's interface that leads to it."""
 
     @property
     def prefix(self) -> tuple[str, ...]:

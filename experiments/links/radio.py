@@ -27,31 +27,21 @@ _LEAST_WINDOW, _LARGEST_WINDOW = 16, 1024
 
 @dataclass(frozen=True, slots=True)
 class RadioSettings:
-    """What a channel is like.
-
-    Attributes
-    ----------
-    rate_mbps : float
-        Of frames to one station [10⁶ bit/s].
-    basic_rate_mbps : float
-        Of frames to everybody, and of acknowledgements [10⁶ bit/s].
-    error_rate : float
-        Share of attempts that fail; those of frames to one station are repeated.
-    retries : int
-        How often.
-    loss : float
-        Share of frames that get lost all the same on their way over both hops: interference that lasts, a
-        station that sleeps or looks for other channels.
-    queue_ms : float
-        Longest time for which a frame waits for the channel; what comes then is lost.
-    """
+    """What a channel is like."""
 
     rate_mbps: float = 54.0
+    """Of frames to one station [10⁶ bit/s]."""
     basic_rate_mbps: float = 6.0
+    """Of frames to everybody, and of acknowledgements [10⁶ bit/s]."""
     error_rate: float = 0.1
+    """Share of attempts that fail; those of frames to one station are repeated."""
     retries: int = 7
+    """How often."""
     loss: float = 0.0
+    """Share of frames that get lost all the same on their way over both hops: interference that lasts, a
+    station that sleeps or looks for other channels."""
     queue_ms: float = 200.0
+    """Longest time for which a frame waits for the channel; what comes then is lost."""
 
     def __post_init__(self) -> None:
         if not 0 < self.basic_rate_mbps <= self.rate_mbps < math.inf:
@@ -62,21 +52,14 @@ class RadioSettings:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A frame that has arrived at stations.
-
-    Attributes
-    ----------
-    at_s : float
-        When.
-    stations : tuple of int
-        Where.
-    frame : bytes
-        What.
-    """
+    """A frame that has arrived at stations."""
 
     at_s: float
+    """When."""
     stations: tuple[int, ...]
+    """Where."""
     frame: bytes
+    """What."""
 
 
 @dataclass(frozen=True, slots=True)

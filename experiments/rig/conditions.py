@@ -43,22 +43,15 @@ _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which something was measured.
-
-    Attributes
-    ----------
-    before_ms, after_ms : float
-        Pace.
-    others : float
-        Share of all cores' time that other processes took, or the host of a virtual machine.
-    names : tuple of str
-        Of those that took most.
-    """
+    """Under which something was measured."""
 
     before_ms: float
     after_ms: float
+    """Pace."""
     others: float
+    """Share of all cores' time that other processes took, or the host of a virtual machine."""
     names: tuple[str, ...] = ()
+    """Of those that took most."""
 
     @property
     def pace_ms(self) -> float:

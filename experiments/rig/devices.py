@@ -25,27 +25,18 @@ CHECK_PERIOD_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """How devices replay.
-
-    Attributes
-    ----------
-    photos : str
-        Folder that the paths of the traces start from.
-    label : str
-        Goes into the rows as the configuration.
-    timeout_s : float
-        Deadline of each request [s].
-    settings : mapping of str to object
-        Of the device, as after ``--set``; the endpoints of its tiers among them.
-    catalogue : str
-        Of the objects.
-    """
+    """How devices replay."""
 
     photos: str
+    """Folder that the paths of the traces start from."""
     label: str
+    """Goes into the rows as the configuration."""
     timeout_s: float
+    """Deadline of each request [s]."""
     settings: Mapping[str, object]
+    """Of the device, as after ``--set``; the endpoints of its tiers among them."""
     catalogue: str = CATALOGUE
+    """Of the objects."""
 
     def arguments(self, visitor: str, trace: str, phase_s: float, config: str, out: str) -> list[str]:
         """The command of one device, which waits for a line on its standard input.
@@ -74,21 +65,14 @@ class DevicePlan:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices that were started.
-
-    Attributes
-    ----------
-    processes : tuple of ManagedProcess
-        One per trace.
-    folder : Path
-        Where they leave their rows.
-    traces : tuple of Trace
-        What they replay.
-    """
+    """Devices that were started."""
 
     processes: tuple[ManagedProcess, ...]
+    """One per trace."""
     folder: Path
+    """Where they leave their rows."""
     traces: tuple[Trace, ...]
+    """What they replay."""
 
     @classmethod
     def started(cls, group: ProcessGroup, traces: Iterable[Trace], plan: DevicePlan) -> Devices:

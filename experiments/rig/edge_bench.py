@@ -115,21 +115,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one edge made of one photo.
-
-    Attributes
-    ----------
-    size : str
-        Which edge: its cache size, or "adaptive".
-    latency_ms : float
-        At the device [ms].
-    recognition : Recognition
-        The answer with the times of the tiers.
-    """
+    """What one edge made of one photo."""
 
     size: str
+    """Which edge: its cache size, or "adaptive"."""
     latency_ms: float
+    """At the device [ms]."""
     recognition: Recognition
+    """The answer with the times of the tiers."""
 
     def hop(self, tier: str) -> Hop:
         """What a tier spent; zeros if it took no part."""

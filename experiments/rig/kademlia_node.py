@@ -23,22 +23,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KademliaSettings:
-    """Of one node; they can be named without the package.
-
-    Attributes
-    ----------
-    k : int
-        Size of a bucket; for the package that is also to how many nodes a value is stored.
-    alpha : int
-        How many nodes a lookup asks at once.
-    copies : int
-        To how many nodes a value is stored, if not k: the dissertation calls k the size of a bucket, by which
-        every node knows all others (6.8.1), and says nothing of copies. 0: k, as the package has it.
-    """
+    """Of one node; they can be named without the package."""
 
     k: int = 20
+    """Size of a bucket; for the package that is also to how many nodes a value is stored."""
     alpha: int = 3
+    """How many nodes a lookup asks at once."""
     copies: int = 0
+    """To how many nodes a value is stored, if not k: the dissertation calls k the size of a bucket, by which
+    every node knows all others (6.8.1), and says nothing of copies. 0: k, as the package has it."""
 
 
 class KademliaNode:

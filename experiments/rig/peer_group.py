@@ -40,30 +40,20 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What a group is made of.
-
-    Attributes
-    ----------
-    nodes : int
-        How many.
-    peers : PeerSettings
-        Of all of them; addresses, ports and keys are filled in.
-    kademlia : KademliaSettings, optional
-        Run a node of that package in each process, too.
-    rate_mbps : float
-        Of each node's link, in namespaces; 0: unshaped.
-    radio : RadioSettings, optional
-        Instead of a switch, a wireless channel that all nodes share; in namespaces only.
-    seed : int
-        Of node ids.
-    """
+    """What a group is made of."""
 
     nodes: int
+    """How many."""
     peers: PeerSettings
+    """Of all of them; addresses, ports and keys are filled in."""
     kademlia: KademliaSettings | None = None
+    """Run a node of that package in each process, too."""
     rate_mbps: float = 0.0
+    """Of each node's link, in namespaces; 0: unshaped."""
     radio: RadioSettings | None = None
+    """Instead of a switch, a wireless channel that all nodes share; in namespaces only."""
     seed: int = 1
+    """Of node ids."""
 
 
 @dataclass(frozen=True, slots=True)

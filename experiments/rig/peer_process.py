@@ -78,27 +78,18 @@ def key_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One put or get of a trace.
-
-    Attributes
-    ----------
-    key : str
-        Which.
-    late_ms : float
-        How much later than planned it began [ms]; not part of ``ms``.
-    ms : float
-        From the call to the result [ms].
-    outcome : str
-        "ok", "missing", "wrong", or the name of an error.
-    local : bool
-        A get that this node answered from its own storage, without a message.
-    """
+    """One put or get of a trace."""
 
     key: str
+    """Which."""
     late_ms: float
+    """How much later than planned it began [ms]; not part of ``ms``."""
     ms: float
+    """From the call to the result [ms]."""
     outcome: str
+    """"ok", "missing", "wrong", or the name of an error."""
     local: bool
+    """A get that this node answered from its own storage, without a message."""
 
     def to_json(self) -> list[object]:
         """The fields in order."""
@@ -263,20 +254,15 @@ class Wire:
     """The kernel's counters of all interfaces but loopback: Ethernet frames without preamble and checksum.
 
     In a network namespace of its own a process sees only its own traffic. All zero without interfaces.
-
-    Attributes
-    ----------
-    sent_packets, sent_bytes, received_packets, received_bytes : int
-        Since the interfaces exist.
-    dropped_packets : int
-        Not sent, as a queue was full.
     """
 
     sent_packets: int = 0
     sent_bytes: int = 0
     received_packets: int = 0
     received_bytes: int = 0
+    """Since the interfaces exist."""
     dropped_packets: int = 0
+    """Not sent, as a queue was full."""
 
 
 def read_wire(path: Path = Path("/proc/self/net/dev")) -> Wire:

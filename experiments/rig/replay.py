@@ -201,42 +201,28 @@ def _entry_of(ledger: Ledger, number: int, clock: Clock) -> Callable[[Outcome], 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What one device replays, and how.
-
-    Attributes
-    ----------
-    trace : Path
-        Visits or photo requests, as CSV.
-    photos : Path
-        The data set of the photos; the folder that image paths start from.
-    visitor : str, optional
-        Whose visits.
-    seconds : float, optional
-        Stop after this time.
-    timeout_s : float
-        Deadline of each request [s].
-    unknown_share : float
-        Share of photos of objects outside of the catalogue; for visits only.
-    seed : int
-        Draws the photos of visits.
-    label : str
-        Goes into the rows as the configuration.
-    start_after_s : float
-        Wait before the first photo [s].
-    account : Path, optional
-        Where to write, as JSON, which models the device fetched, and from where.
-    """
+    """What one device replays, and how."""
 
     trace: Path
+    """Visits or photo requests, as CSV."""
     photos: Path
+    """The data set of the photos; the folder that image paths start from."""
     visitor: str | None = None
+    """Whose visits."""
     seconds: float | None = None
+    """Stop after this time."""
     timeout_s: float = 5.0
+    """Deadline of each request [s]."""
     unknown_share: float = 0.0
+    """Share of photos of objects outside of the catalogue; for visits only."""
     seed: int = 1
+    """Draws the photos of visits."""
     label: str = "replay"
+    """Goes into the rows as the configuration."""
     start_after_s: float = 0.0
+    """Wait before the first photo [s]."""
     account: Path | None = None
+    """Where to write, as JSON, which models the device fetched, and from where."""
 
 
 def make_plan(options: ReplayOptions) -> tuple[PlannedPhoto, ...]:

@@ -29,56 +29,39 @@ LATE_MS = 50.0
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """One request and its outcome.
-
-    Attributes
-    ----------
-    configuration : str
-        Which set-up of tiers answered, such as "edge-cache".
-    visitor : str
-        Who asked: one device.
-    number : int
-        Position in the visitor's trace, from 0.
-    time_s : float
-        When the photo was due, from the start of the replay [s].
-    late_ms : float
-        How much later it was really sent [ms]: large values mean that this machine could not keep up.
-    expected : str
-        Object on the photo; empty if it is not in the catalogue.
-    answered : str
-        Object of the answer; empty if unknown or failed.
-    outcome : str
-        "recognized", "unknown", the name of an error such as "DeadlineExceeded", or "lost".
-    outcomes : int
-        How often the callback was called: 1, or the SDK is broken.
-    answered_by : str
-        Tier that answered; empty if none did.
-    latency_ms : float
-        From the call to the callback [ms]; NaN if there was none.
-    sent_bytes, received_bytes : int
-        Between the device and the tier that it asked.
-    edge_queue_ms, edge_compute_ms, edge_next_tier_ms, cloud_queue_ms, cloud_compute_ms : float
-        What each tier spent [ms]; 0 for a tier that took no part.
-    """
+    """One request and its outcome."""
 
     configuration: str
+    """Which set-up of tiers answered, such as "edge-cache"."""
     visitor: str
+    """Who asked: one device."""
     number: int
+    """Position in the visitor's trace, from 0."""
     time_s: float
+    """When the photo was due, from the start of the replay [s]."""
     late_ms: float
+    """How much later it was really sent [ms]: large values mean that this machine could not keep up."""
     expected: str
+    """Object on the photo; empty if it is not in the catalogue."""
     answered: str
+    """Object of the answer; empty if unknown or failed."""
     outcome: str
+    """"recognized", "unknown", the name of an error such as "DeadlineExceeded", or "lost"."""
     outcomes: int
+    """How often the callback was called: 1, or the SDK is broken."""
     answered_by: str
+    """Tier that answered; empty if none did."""
     latency_ms: float
+    """From the call to the callback [ms]; NaN if there was none."""
     sent_bytes: int = 0
     received_bytes: int = 0
+    """Between the device and the tier that it asked."""
     edge_queue_ms: float = 0.0
     edge_compute_ms: float = 0.0
     edge_next_tier_ms: float = 0.0
     cloud_queue_ms: float = 0.0
     cloud_compute_ms: float = 0.0
+    """What each tier spent [ms]; 0 for a tier that took no part."""
 
     @property
     def is_answered(self) -> bool:
@@ -140,33 +123,23 @@ def _number(row: Row, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Summary of the requests of one configuration.
-
-    Attributes
-    ----------
-    requests, answered : int
-        Photos sent, and those with exactly one outcome that is an answer.
-    latency_ms : dict of str to float
-        Percentiles of the answered requests, by "p50", "p95", "p99"; empty without any.
-    recall, precision : float or None
-        None where nothing is counted.
-    wrong : int
-        Answers that name an object that the photo does not show.
-    answered_by, outcomes : dict of str to int
-        Requests by tier that answered and by outcome.
-    sent_late_ms : float
-        99th percentile of how late photos were sent [ms].
-    """
+    """Summary of the requests of one configuration."""
 
     requests: int
     answered: int
+    """Photos sent, and those with exactly one outcome that is an answer."""
     latency_ms: dict[str, float]
+    """Percentiles of the answered requests, by "p50", "p95", "p99"; empty without any."""
     recall: float | None
     precision: float | None
+    """None where nothing is counted."""
     wrong: int
+    """Answers that name an object that the photo does not show."""
     answered_by: dict[str, int]
     outcomes: dict[str, int]
+    """Requests by tier that answered and by outcome."""
     sent_late_ms: float
+    """99th percentile of how late photos were sent [ms]."""
 
 
 def summarise(rows: Sequence[RequestRow]) -> Metrics:

@@ -31,54 +31,36 @@ _TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """One configuration.
-
-    Attributes
-    ----------
-    edge : mapping of str to str, optional
-        Settings of the edge, as after ``--set``; None: devices ask the cloud themselves.
-    device : mapping of str to str
-        Settings of the devices.
-    taught : bool
-        Whether the edge has heard of earlier visitors.
-    """
+    """One configuration."""
 
     edge: Mapping[str, str] | None
+    """Settings of the edge, as after ``--set``; None: devices ask the cloud themselves."""
     device: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the devices."""
     taught: bool = True
+    """Whether the edge has heard of earlier visitors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What one configuration gave.
-
-    Attributes
-    ----------
-    rows : tuple of RequestRow
-        Of all devices.
-    guests : GuestCount or None
-        The edge's account of its guests; None without an edge.
-    edge_sent : mapping of str to int
-        Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics.
-    models : mapping of str to int
-        Models that all devices fetched together, and from where; see `CooperationAccount`.
-    cpu_s : mapping of str to float
-        CPU seconds of "cloud" and "edge" during the replay; the cloud's are for all configurations that were
-        run side by side.
-    up_bytes, down_bytes : int
-        That the link passed during the replay, for all of them; 0 unless the session counts them.
-    link : mapping
-        Calibration of the link to the cloud: what was asked, what was measured, and the errors.
-    """
+    """What one configuration gave."""
 
     rows: tuple[RequestRow, ...]
+    """Of all devices."""
     guests: GuestCount | None
+    """The edge's account of its guests; None without an edge."""
     edge_sent: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics."""
     models: Mapping[str, int] = field(default_factory=dict)
+    """Models that all devices fetched together, and from where; see `CooperationAccount`."""
     cpu_s: Mapping[str, float] = field(default_factory=dict)
+    """CPU seconds of "cloud" and "edge" during the replay; the cloud's are for all configurations that were
+    run side by side."""
     up_bytes: int = 0
     down_bytes: int = 0
+    """That the link passed during the replay, for all of them; 0 unless the session counts them."""
     link: Mapping[str, Any] = field(default_factory=dict)
+    """Calibration of the link to the cloud: what was asked, what was measured, and the errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +74,22 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is the same for all configurations.
-
-    Attributes
-    ----------
-    folder : Path
-        For logs.
-    database : Path
-        The cloud's catalogue.
-    traces : tuple of Trace
-        One per device.
-    transitions : tuple of (visitor, object)
-        What an edge that is taught has heard of before.
-    network : LinkShape
-        To the cloud.
-    seed : int
-        Of the link.
-    counts_bytes : bool
-        Whether what passes the link is counted, which takes two seconds.
-    """
+    """What is the same for all configurations."""
 
     folder: Path
+    """For logs."""
     database: Path
+    """The cloud's catalogue."""
     traces: tuple[Trace, ...]
+    """One per device."""
     transitions: tuple[tuple[str, str], ...]
+    """What an edge that is taught has heard of before."""
     network: LinkShape
+    """To the cloud."""
     seed: int
+    """Of the link."""
     counts_bytes: bool = False
+    """Whether what passes the link is counted, which takes two seconds."""
 
     def play(self, configurations: Mapping[str, Tiers]) -> dict[str, Played]:
         """Run configurations, from the start of their daemons to their end.

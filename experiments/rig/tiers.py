@@ -84,25 +84,17 @@ def endpoint_of(daemon: ManagedProcess) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunningLink:
-    """A shaped link that stands before a server.
-
-    Attributes
-    ----------
-    process : ManagedProcess
-        The shaper.
-    endpoint : str
-        Where clients reach the server through the link.
-    calibration : mapping
-        What was asked, what the link measured before it served, and the errors.
-    shape_path, stats_path : Path
-        Where the shaper reads another shape, and writes its counters.
-    """
+    """A shaped link that stands before a server."""
 
     process: ManagedProcess
+    """The shaper."""
     endpoint: str
+    """Where clients reach the server through the link."""
     calibration: Mapping[str, Any]
+    """What was asked, what the link measured before it served, and the errors."""
     shape_path: Path
     stats_path: Path
+    """Where the shaper reads another shape, and writes its counters."""
 
     @classmethod
     def started(cls, group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
@@ -146,24 +138,16 @@ class RunningLink:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A running cloud, the link to it, and edges behind the link.
-
-    Attributes
-    ----------
-    group : ProcessGroup
-        Their processes.
-    cloud : ManagedProcess
-        The cloud.
-    link : RunningLink
-        The link to it; its endpoint is the cloud for everybody else.
-    edges : mapping of str to ManagedProcess
-        By name.
-    """
+    """A running cloud, the link to it, and edges behind the link."""
 
     group: ProcessGroup
+    """Their processes."""
     cloud: ManagedProcess
+    """The cloud."""
     link: RunningLink
+    """The link to it; its endpoint is the cloud for everybody else."""
     edges: Mapping[str, ManagedProcess]
+    """By name."""
 
     @property
     def daemons(self) -> Sequence[ManagedProcess]:

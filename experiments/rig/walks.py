@@ -34,16 +34,11 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Visitors, divided.
-
-    Attributes
-    ----------
-    training, test : tuple of Visit
-        Of different visitors.
-    """
+    """Visitors, divided."""
 
     training: tuple[Visit, ...]
     test: tuple[Visit, ...]
+    """Of different visitors."""
 
     @classmethod
     def divided(cls, visits: Sequence[Visit], rng: np.random.Generator) -> Crowd:
@@ -69,21 +64,14 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How test visitors are followed.
-
-    Attributes
-    ----------
-    devices : int
-        So many visitors, each with a device.
-    seconds : float
-        So long, one photo per second while they look at something.
-    unknown_share : float
-        Share of the photos that show what is in no catalogue.
-    """
+    """How test visitors are followed."""
 
     devices: int
+    """So many visitors, each with a device."""
     seconds: float
+    """So long, one photo per second while they look at something."""
     unknown_share: float
+    """Share of the photos that show what is in no catalogue."""
 
 
 def follow(

@@ -73,21 +73,14 @@ class GuestCount:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """The warm-up of one edge.
-
-    Attributes
-    ----------
-    edge : str
-        Endpoint.
-    catalogue : str
-        Of the objects.
-    security : ClientSecurity, optional
-        Keys, if the edge uses encryption.
-    """
+    """The warm-up of one edge."""
 
     edge: str
+    """Endpoint."""
     catalogue: str = "museum"
+    """Of the objects."""
     security: ClientSecurity | None = None
+    """Keys, if the edge uses encryption."""
 
     def admit(self, *, with_models: bool = False) -> None:
         """Make the edge take up the catalogue.

@@ -53,18 +53,12 @@ before it: with recognition on the devices, the edge bounds its computing time."
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One setting of the variables.
-
-    Attributes
-    ----------
-    variable : str
-        What is varied: "visitors", "sections", "classes", "network"; empty: nothing.
-    value : str
-        A number, or the name of a network.
-    """
+    """One setting of the variables."""
 
     variable: str = ""
+    """What is varied: "visitors", "sections", "classes", "network"; empty: nothing."""
     value: str = ""
+    """A number, or the name of a network."""
 
     @property
     def name(self) -> str:
@@ -74,21 +68,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One replay.
-
-    Attributes
-    ----------
-    configuration : str
-        Its name.
-    point : Point
-        Of the sweep.
-    run : int
-        Which set of traces, from 1.
-    """
+    """One replay."""
 
     configuration: str
+    """Its name."""
     point: Point
+    """Of the sweep."""
     run: int
+    """Which set of traces, from 1."""
 
     @property
     def name(self) -> str:
@@ -98,24 +85,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who carries a device in one run.
-
-    Attributes
-    ----------
-    host : Host
-        The device.
-    edge : str
-        The edge that it asks first; empty: none.
-    name : str
-        In the trace.
-    phase_s : float
-        How much later than the others it starts: devices do not all send at the same moment.
-    """
+    """Who carries a device in one run."""
 
     host: Host
+    """The device."""
     edge: str
+    """The edge that it asks first; empty: none."""
     name: str
+    """In the trace."""
     phase_s: float
+    """How much later than the others it starts: devices do not all send at the same moment."""
 
 
 def replay_of(inventory: Inventory) -> ReplaySpec:

@@ -31,52 +31,34 @@ _TOLD = 4
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """What must be known about a node to go on with it from another process.
-
-    Attributes
-    ----------
-    folder : str
-        On the node, of this testbed alone.
-    python : str
-        On the node: runs the agent, and nearsight once it is installed.
-    prefix : tuple of str
-        Words before every daemon's command, such as ``ip netns exec NAME``.
-    group : str
-        Name of its group of limited processes.
-    """
+    """What must be known about a node to go on with it from another process."""
 
     folder: str
+    """On the node, of this testbed alone."""
     python: str
+    """On the node: runs the agent, and nearsight once it is installed."""
     prefix: tuple[str, ...] = ()
+    """Words before every daemon's command, such as ``ip netns exec NAME``."""
     group: str = ""
+    """Name of its group of limited processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """What a node says about one daemon.
-
-    Attributes
-    ----------
-    running : bool
-        Whether its process lives.
-    pid : int
-        On its node.
-    announced : dict or None
-        What it announced when it was ready.
-    log : str
-        The end of its log, on one line.
-    cpu_s : float
-        CPU time that it used [s].
-    memory_bytes : int
-        Memory that it occupies.
-    """
+    """What a node says about one daemon."""
 
     running: bool
+    """Whether its process lives."""
     pid: int
+    """On its node."""
     announced: dict[str, Any] | None
+    """What it announced when it was ready."""
     log: str
+    """The end of its log, on one line."""
     cpu_s: float
+    """CPU time that it used [s]."""
     memory_bytes: int
+    """Memory that it occupies."""
 
 
 class Node:

@@ -30,66 +30,44 @@ RUN_LOCK_FILE = "run.lock"
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One daemon or link that should run.
-
-    Attributes
-    ----------
-    host : str
-        Where.
-    name : str
-        There: "cloud", "edge-NAME", "link-to-SERVER".
-    endpoint : str
-        Where clients on other hosts reach it; of a link, where those on its own host do.
-    metrics : str
-        Address of its metrics; empty: none.
-    calibration : dict or None
-        Of a link: what was asked for and what was measured.
-    """
+    """One daemon or link that should run."""
 
     host: str
+    """Where."""
     name: str
+    """There: "cloud", "edge-NAME", "link-to-SERVER"."""
     endpoint: str
+    """Where clients on other hosts reach it; of a link, where those on its own host do."""
     metrics: str = ""
+    """Address of its metrics; empty: none."""
     calibration: dict[str, Any] | None = None
+    """Of a link: what was asked for and what was measured."""
 
 
 @dataclass(slots=True)
 class TestbedState:
-    """A testbed between two commands.
-
-    Attributes
-    ----------
-    testbed_id : str
-        In the names of everything that it makes outside of its folder.
-    inventory : Inventory
-        As it was when the testbed was made.
-    of_run : bool
-        Made for one part of a run, which takes it down; not by somebody who wants it to stay.
-    prepared : bool
-        Whether all nodes were found fit: before that nothing runs anywhere.
-    complete : bool
-        Whether ``up`` came to its end.
-    machines : dict of str to dict
-        By host: what it is.
-    keys : dict of str to str
-        Public keys by owner; empty without encryption.
-    daemons : list of Daemon
-        In the order of their starts.
-    created_s : float
-        When, in seconds since 1970.
-    """
+    """A testbed between two commands."""
 
     __test__ = False  # for pytest: no test
 
     inventory: Inventory
+    """As it was when the testbed was made."""
     of_run: bool = False
+    """Made for one part of a run, which takes it down; not by somebody who wants it to stay."""
     testbed_id: str = field(default_factory=lambda: secrets.token_hex(3))
+    """In the names of everything that it makes outside of its folder."""
     prepared: bool = False
+    """Whether all nodes were found fit: before that nothing runs anywhere."""
     complete: bool = False
+    """Whether ``up`` came to its end."""
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By host: what it is."""
     keys: dict[str, str] = field(default_factory=dict)
+    """Public keys by owner; empty without encryption."""
     daemons: list[Daemon] = field(default_factory=list)
+    """In the order of their starts."""
     created_s: float = field(default_factory=time.time)
+    """When, in seconds since 1970."""
 
     def save(self, folder: Path) -> None:
         """Write it, in one step."""

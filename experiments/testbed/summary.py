@@ -35,55 +35,37 @@ _COLOURS = ("#c2571a", "#e0a33a", "#8a8f3c", "#1f6f8b", "#24415c", "#8c5a8c", "#
 
 @dataclass(frozen=True, slots=True)
 class LinkErrors:
-    """How far the shaped links were from what was asked, by their own calibration.
-
-    Attributes
-    ----------
-    links, off : int
-        How many there were, in all runs, and how many missed the aim.
-    delay_ms, rate_percent : float
-        The largest errors [ms, %].
-    """
+    """How far the shaped links were from what was asked, by their own calibration."""
 
     links: int = 0
     off: int = 0
+    """How many there were, in all runs, and how many missed the aim."""
     delay_ms: float = 0.0
     rate_percent: float = 0.0
+    """The largest errors [ms, %]."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartSummary:
-    """One configuration at one point.
-
-    Attributes
-    ----------
-    configuration, point : str
-        Which.
-    metrics : Metrics
-        Of all runs together.
-    each_run_ms : mapping of str to tuple of float
-        "p50" and "p95" of every run that had answers [ms].
-    split_ms : mapping of str to float
-        Mean time of a request on the tiers, in their queues, and on the way [ms].
-    cpu_percent : mapping of str to float
-        Of "edge" and "cloud" during the replay, 100 being one core.
-    cloud_bytes : float or None
-        To and from the cloud, per request; None without links that count them.
-    links : LinkErrors
-        How far links were off when they were calibrated.
-    late_ms : mapping of str to float
-        Runs in which photos were sent late, and how late (99th percentile) [ms].
-    """
+    """One configuration at one point."""
 
     configuration: str
     point: str
+    """Which."""
     metrics: Metrics
+    """Of all runs together."""
     each_run_ms: Mapping[str, Sequence[float]]
+    """"p50" and "p95" of every run that had answers [ms]."""
     split_ms: Mapping[str, float]
+    """Mean time of a request on the tiers, in their queues, and on the way [ms]."""
     cpu_percent: Mapping[str, float]
+    """Of "edge" and "cloud" during the replay, 100 being one core."""
     cloud_bytes: float | None
+    """To and from the cloud, per request; None without links that count them."""
     links: LinkErrors
+    """How far links were off when they were calibrated."""
     late_ms: Mapping[str, float]
+    """Runs in which photos were sent late, and how late (99th percentile) [ms]."""
 
 
 def summarise_sweep(cells: Sequence[Cell], out: Path) -> tuple[PartSummary, ...]:

@@ -40,21 +40,14 @@ _LEFT = ("nodes", "keys", "material", "wheel")
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """How a host is.
-
-    Attributes
-    ----------
-    host : Host
-        Which.
-    daemons : mapping of str to DaemonState
-        What runs there, or should.
-    error : str
-        Why it does not answer; empty if it does.
-    """
+    """How a host is."""
 
     host: Host
+    """Which."""
     daemons: Mapping[str, DaemonState]
+    """What runs there, or should."""
     error: str = ""
+    """Why it does not answer; empty if it does."""
 
 
 def bring_up(
