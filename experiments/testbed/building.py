@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.links.shaper import shaper_arguments
 from nearsight.experiments.rig.tiers import assignments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
-from nearsight.experiments.testbed.inventory import Host, LinkSpec, ServerSpec
+from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
 from nearsight.experiments.testbed.node_network import Pairs, make_network, shape_links
 from nearsight.experiments.testbed.nodes import Nodes
 from nearsight.experiments.testbed.state import Daemon, TestbedState
@@ -27,76 +27,73 @@ EMPTY_CONFIG = "nearsight.toml"
 OnStage = Callable[[str], None]
 
 
+@dataclass(slots=True)
 class Builder:
-    """Builds one testbed.
+    """Builds one testbed."""
 
-    Parameters
-    ----------
-    state : TestbedState
-        What is there is noted in it.
-    folder : Path
-        The testbed's.
-    nodes : Nodes
-        Open.
-    on_stage : callable
-        Told in words what is done next.
-    """
+    state: TestbedState
+    """What is there is noted in it."""
+    folder: Path
+    """The testbed's."""
+    nodes: Nodes
+    """Open."""
+    on_stage: OnStage
+    """Told in words what is done next."""
+    pairs: Pairs = field(default_factory=dict)
+    """The kernel's part of the links between hosts."""
 
-    def __init__(self, state: TestbedState, folder: Path, nodes: Nodes, on_stage: OnStage) -> None:
-        self._state = state
-        self._inventory = state.inventory
-        self._folder = folder
-        self._nodes = nodes
-        self._on_stage = on_stage
-        self._pairs: Pairs = {}
+    @property
+    def inventory(self) -> Inventory:
+        """What to build."""
+        return self.state.inventory
 
     def build(self) -> None:
         """Do all of it; `TestbedState.complete` is set at the end."""
-        inventory = self._inventory
+        inventory = self.inventory
         isolated = [host for host in inventory.hosts() if host.spec.kind == "namespace"]
         if isolated:
-            self._on_stage(f"a network of {len(isolated)} namespaces")
-            make_network(self._state.testbed_id, isolated)
-            self._pairs = shape_links(self._state.testbed_id, inventory)
-        self._on_stage(f"{len(self._nodes.by_name)} nodes")
-        prepared = self._nodes.each(lambda node: (node.host.name, node.prepare()))
-        self._state.machines = {
+            self.on_stage(f"a network of {len(isolated)} namespaces")
+            make_network(self.state.testbed_id, isolated)
+            self.pairs = shape_links(self.state.testbed_id, inventory)
+        self.on_stage(f"{len(self.nodes.by_name)} nodes")
+        prepared = self.nodes.each(lambda node: (node.host.name, node.prepare()))
+        self.state.machines = {
             name: {key: facts[key] for key in ("machine", "cores", "system", "python")}
             for name, facts in prepared
         }
-        self._state.prepared = True
-        self._state.save(self._folder)
+        self.state.prepared = True
+        self.state.save(self.folder)
         self._install()
         self._make_keys()
-        self._nodes.each(lambda node: node.put_text("# all settings are given at the start\n", EMPTY_CONFIG))
-        self._on_stage("the cloud")
+        self.nodes.each(lambda node: node.put_text("# all settings are given at the start\n", EMPTY_CONFIG))
+        self.on_stage("the cloud")
         self._start_server(CLOUD, "cloud", inventory.cloud, {})
         self._wait([(inventory.hosts_of(inventory.cloud.node)[0], CLOUD)])
-        self._on_stage(f"edges: {', '.join(inventory.edges) or 'none'}")
+        self.on_stage(f"edges: {', '.join(inventory.edges) or 'none'}")
         edge_hosts = {name: inventory.hosts_of(edge.node)[0] for name, edge in inventory.edges.items()}
         self._link(self._with_gateways([(host, CLOUD) for host in edge_hosts.values()]))
         for name, edge in inventory.edges.items():
-            towards = {"cloud": self._state.endpoint(edge_hosts[name].name, CLOUD)}
-            if self._state.keys:
-                towards["cloud_public_key"] = self._state.keys[CLOUD]
+            towards = {"cloud": self.state.endpoint(edge_hosts[name].name, CLOUD)}
+            if self.state.keys:
+                towards["cloud_public_key"] = self.state.keys[CLOUD]
             self._start_server(f"edge-{name}", "edge", edge, towards)
         self._wait([(host, f"edge-{name}") for name, host in edge_hosts.items()])
-        self._on_stage("the devices' links")
+        self.on_stage("the devices' links")
         self._link(self._with_gateways(list(self._device_links())))
-        self._state.complete = True
-        self._state.save(self._folder)
+        self.state.complete = True
+        self.state.save(self.folder)
 
     def _device_links(self) -> Iterator[tuple[Host, str]]:
-        for device in self._inventory.devices.values():
-            for host in self._inventory.hosts_of(device.node):
+        for device in self.inventory.devices.values():
+            for host in self.inventory.hosts_of(device.node):
                 yield host, CLOUD
-                if edge := self._inventory.edge_of(device):
+                if edge := self.inventory.edge_of(device):
                     yield host, f"edge-{edge}"
 
     def _with_gateways(self, ways: Sequence[tuple[Host, str]]) -> list[tuple[Host, str]]:
         """The ways, and before them those of the hosts through which they go."""
         gateways = [
-            (self._inventory.hosts_of(link.via)[0], server)
+            (self.inventory.hosts_of(link.via)[0], server)
             for host, server in ways
             for link in [self._link_of(host, server)]
             if link is not None and link.via
@@ -104,53 +101,53 @@ class Builder:
         return [*gateways, *ways]
 
     def _link_of(self, host: Host, server: str) -> LinkSpec | None:
-        return self._inventory.link(host.node, self._nodes[self._daemon(server).host].host.node)
+        return self.inventory.link(host.node, self.nodes[self._daemon(server).host].host.node)
 
     def _daemon(self, name: str) -> Daemon:
-        return next(daemon for daemon in self._state.daemons if daemon.name == name)
+        return next(daemon for daemon in self.state.daemons if daemon.name == name)
 
     def _install(self) -> None:
-        remote = [node for node in self._nodes.by_name.values() if node.host.spec.kind == "ssh"]
+        remote = [node for node in self.nodes.by_name.values() if node.host.spec.kind == "ssh"]
         if remote:
-            self._on_stage("the package for nodes over SSH")
-            wheel = find_wheel(self._inventory.wheel, self._folder)
-            self._on_stage(f"{wheel.name} on {', '.join(node.host.name for node in remote)}")
-            self._nodes.each(lambda node: deploy(node, wheel), remote)
+            self.on_stage("the package for nodes over SSH")
+            wheel = find_wheel(self.inventory.wheel, self.folder)
+            self.on_stage(f"{wheel.name} on {', '.join(node.host.name for node in remote)}")
+            self.nodes.each(lambda node: deploy(node, wheel), remote)
 
     def _make_keys(self) -> None:
-        if not self._inventory.needs_keys:
+        if not self.inventory.needs_keys:
             return
-        devices = {host for device in self._inventory.devices.values() for host in self._hosts(device)}
-        servers = {CLOUD: self._hosts(self._inventory.cloud)[0]}
-        servers |= {f"edge-{name}": self._hosts(edge)[0] for name, edge in self._inventory.edges.items()}
+        devices = {host for device in self.inventory.devices.values() for host in self._hosts(device)}
+        servers = {CLOUD: self._hosts(self.inventory.cloud)[0]}
+        servers |= {f"edge-{name}": self._hosts(edge)[0] for name, edge in self.inventory.edges.items()}
         owners = {**servers, **{f"device-{host.name}": host for host in devices}}
-        keys = self._folder / "keys"
+        keys = self.folder / "keys"
         shutil.rmtree(keys, ignore_errors=True)
         for owner, host in owners.items():
             files = generate_keys(keys, owner)
-            self._state.keys[owner] = files.public_key
-            self._nodes[host.name].put(files.secret_file, f"keys/{owner}.key_secret")
-        if any(device.shares for device in self._inventory.devices.values()):
+            self.state.keys[owner] = files.public_key
+            self.nodes[host.name].put(files.secret_file, f"keys/{owner}.key_secret")
+        if any(device.shares for device in self.inventory.devices.values()):
             for host in devices:
                 for other in devices:
                     owner = f"device-{other.name}"
-                    self._nodes[host.name].put(keys / f"{owner}.key", f"{DEVICE_KEYS}/{owner}.key")
+                    self.nodes[host.name].put(keys / f"{owner}.key", f"{DEVICE_KEYS}/{owner}.key")
         for server, host in servers.items():
             for owner in owners:
-                self._nodes[host.name].put(keys / f"{owner}.key", f"keys/allowed-{server}/{owner}.key")
+                self.nodes[host.name].put(keys / f"{owner}.key", f"keys/allowed-{server}/{owner}.key")
 
     def _hosts(self, spec: ServerSpec) -> tuple[Host, ...]:
-        return self._inventory.hosts_of(spec.node)
+        return self.inventory.hosts_of(spec.node)
 
     def _start_server(self, name: str, tier: str, spec: ServerSpec, towards: Mapping[str, str]) -> None:
         (host,) = self._hosts(spec)
-        node = self._nodes[host.name]
+        node = self.nodes[host.name]
         settings: dict[str, object] = {
             "server.listen": self._listen(host, host.spec.serve_port),
             "metrics_listen": "",
             **towards,
         }
-        if self._state.keys:
+        if self.state.keys:
             settings["security.secret_key_file"] = node.path(f"keys/{name}.key_secret")
             settings["security.allowed_clients"] = node.path(f"keys/allowed-{name}")
         if tier == "cloud":
@@ -162,7 +159,7 @@ class Builder:
         )
 
     def _listen(self, host: Host, port: int) -> str:
-        reached = host.address if self._state.keys else "127.0.0.1"
+        reached = host.address if self.state.keys else "127.0.0.1"
         if host.spec.kind != "namespace" and reached != "127.0.0.1":
             reached = "0.0.0.0"
         return f"tcp://{reached}:{port}"
@@ -172,7 +169,7 @@ class Builder:
 
         A link that goes via another host leads to that host's own link, which has to be there before.
         """
-        there = {(daemon.host, daemon.name) for daemon in self._state.daemons}
+        there = {(daemon.host, daemon.name) for daemon in self.state.daemons}
         direct: list[tuple[Host, str, LinkSpec]] = []
         onwards: list[tuple[Host, str, LinkSpec]] = []
         for host, server in dict.fromkeys(ways):
@@ -183,25 +180,25 @@ class Builder:
         for links in (direct, onwards):
             for host, server, link in links:
                 peer = self._peer(server, link)
-                if (host.name, peer.name) in self._pairs and peer.name not in probes:
+                if (host.name, peer.name) in self.pairs and peer.name not in probes:
                     probes[peer.name] = self._start_probe(peer)
             for host, server, link in links:
                 # It stands for the network, and takes nothing from the node's processor.
                 arguments = self._shaper(host, server, link, probes)
-                self._nodes[host.name].start(f"link-to-{server}", arguments, limited=False)
+                self.nodes[host.name].start(f"link-to-{server}", arguments, limited=False)
             self._wait([(host, f"link-to-{server}") for host, server, _ in links])
         for name in probes:
-            self._nodes[name].stop([_PROBE])
+            self.nodes[name].stop([_PROBE])
 
     def _peer(self, server: str, link: LinkSpec) -> Host:
         """Where a link's packets go."""
         if link.via:
-            return self._inventory.hosts_of(link.via)[0]
-        return self._nodes[self._daemon(server).host].host
+            return self.inventory.hosts_of(link.via)[0]
+        return self.nodes[self._daemon(server).host].host
 
     def _start_probe(self, host: Host) -> str:
         """What links to a host are measured with, until they are there."""
-        node = self._nodes[host.name]
+        node = self.nodes[host.name]
         node.start(
             _PROBE, ["-m", "nearsight.experiments.links.probe", "--listen", host.address], limited=False
         )
@@ -209,20 +206,20 @@ class Builder:
         return str(announced["endpoint"]) if announced else ""
 
     def _shaper(self, host: Host, server: str, link: LinkSpec, probes: Mapping[str, str]) -> list[str]:
-        gateways = {one.via for one in self._inventory.links if one.target == link.target}
+        gateways = {one.via for one in self.inventory.links if one.target == link.target}
         upstream = (
-            self._state.endpoint(self._inventory.hosts_of(link.via)[0].name, server)
+            self.state.endpoint(self.inventory.hosts_of(link.via)[0].name, server)
             if link.via
             else self._daemon(server).endpoint
         )
         peer = self._peer(server, link).name
-        part = self._pairs.get((host.name, peer))
+        part = self.pairs.get((host.name, peer))
         kernel = {"kernel": json.dumps(asdict(part)), "probe": probes[peer]} if part else {}
         return shaper_arguments(
             upstream,
             link.shape,
-            seed=self._inventory.seed,
-            stats=self._nodes[host.name].path(f"counters-to-{server}.json"),
+            seed=self.inventory.seed,
+            stats=self.nodes[host.name].path(f"counters-to-{server}.json"),
             listen=self._listen(host, 0) if host.node in gateways else "tcp://127.0.0.1:0",
             **kernel,
         )
@@ -230,12 +227,12 @@ class Builder:
     def _wait(self, daemons: Sequence[tuple[Host, str]]) -> None:
         """Wait until daemons serve, and note where."""
         for host, name in daemons:
-            state = self._nodes[host.name].wait_ready([name], START_TIMEOUT_S)[name]
+            state = self.nodes[host.name].wait_ready([name], START_TIMEOUT_S)[name]
             announced: Mapping[str, Any] = state.announced or {}
             endpoint = str(announced.get("endpoint", ""))
             if not endpoint:
                 raise InternalError(f"{name} on {host.name} announced no endpoint")
-            self._state.daemons.append(
+            self.state.daemons.append(
                 Daemon(
                     host.name,
                     name,
@@ -244,4 +241,4 @@ class Builder:
                     announced.get("calibration"),
                 )
             )
-            self._state.save(self._folder)
+            self.state.save(self.folder)

@@ -6,7 +6,7 @@ import json
 import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,27 +54,26 @@ class Part:
     earlier: tuple[Visit, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class Replay:
     """One replay on a testbed that is up."""
 
-    def __init__(
-        self,
-        state: TestbedState,
-        nodes: Nodes,
-        cell: Cell,
-        part: Part,
-        scratch: Path,
-        on_stage: OnStage,
-    ) -> None:
-        self._state = state
-        self._nodes = nodes
-        self._cell = cell
-        self._visitors = part.visitors
-        self._earlier = part.earlier
-        self._scratch = scratch
-        self._on_stage = on_stage
-        self._spec: ReplaySpec = replay_of(state.inventory)
-        self._beacon_port = free_udp_port()  # without keys, devices of other testbeds here would be heard
+    state: TestbedState
+    nodes: Nodes
+    """Open."""
+    cell: Cell
+    part: Part
+    scratch: Path
+    """A folder for files on their way to nodes and back."""
+    on_stage: OnStage
+    """Told in words what is done next."""
+    beacon_port: int = field(default_factory=free_udp_port)
+    """Without keys, devices of other testbeds on this machine would be heard."""
+
+    @property
+    def spec(self) -> ReplaySpec:
+        """What the devices do."""
+        return replay_of(self.state.inventory)
 
     def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
         """Warm, replay and collect: all rows, and facts about the cell.
@@ -91,7 +90,7 @@ class Replay:
             raise
         before, passed, started_s = self._used(), self._passed(), time.monotonic()
         longest_s = max(photo.at_s for plan in plans.values() for photo in plan)
-        self._on_stage(f"replaying {longest_s:.0f} s")
+        self.on_stage(f"replaying {longest_s:.0f} s")
         self._on_devices(lambda visitor: self._node(visitor).say([_process(visitor)], "go"))
         self._on_devices(lambda visitor: self._wait_ended(visitor, longest_s))
         after, seconds = self._used(), time.monotonic() - started_s
@@ -102,40 +101,40 @@ class Replay:
         if errors or len(rows) != expected:
             raise InternalError(f"{len(rows)} of {expected} requests have a row: {'; '.join(errors[:3])}")
         return rows, {
-            "cell": asdict(self._cell),
+            "cell": asdict(self.cell),
             "environment": describe_environment(),
-            "machines": self._state.machines,
-            "inventory": self._state.inventory.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+            "machines": self.state.machines,
+            "inventory": self.state.inventory.model_dump(mode="json", by_alias=True, exclude_defaults=True),
             "seconds": round(seconds, 3),
             "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
             "models": dict(self._on_devices(self._models)),
             "links": self._links(passed),
-            "daemons": [asdict(daemon) for daemon in self._state.daemons],
+            "daemons": [asdict(daemon) for daemon in self.state.daemons],
         }
 
     def _prepare(self) -> dict[str, tuple[PlannedPhoto, ...]]:
         """Warm the edges, and start the devices; the photos of each visitor."""
         self._wait_until_servers_are_ready()
-        if self._earlier:
-            self._on_stage(f"{self._spec.warm_up} earlier visitors")
+        if self.part.earlier:
+            self.on_stage(f"{self.spec.warm_up} earlier visitors")
             self._warm_up()
-        self._on_stage(f"photos for {len(self._visitors)} devices")
-        plans = {visitor.name: self._plan(visitor) for visitor in self._visitors}
+        self.on_stage(f"photos for {len(self.part.visitors)} devices")
+        plans = {visitor.name: self._plan(visitor) for visitor in self.part.visitors}
         self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
         self._on_devices(self._wait_ready)
         return plans
 
     def _node(self, visitor: Visitor) -> Node:
-        return self._nodes[visitor.host.name]
+        return self.nodes[visitor.host.name]
 
     def _on_devices(self, work: Callable[[Visitor], T]) -> list[T]:
-        by_host = {visitor.host.name: visitor for visitor in self._visitors}
-        chosen = [self._nodes[name] for name in by_host]
-        return self._nodes.each(lambda node: work(by_host[node.host.name]), chosen)
+        by_host = {visitor.host.name: visitor for visitor in self.part.visitors}
+        chosen = [self.nodes[name] for name in by_host]
+        return self.nodes.each(lambda node: work(by_host[node.host.name]), chosen)
 
     def _wait_until_servers_are_ready(self) -> None:
         """Daemons announce themselves when they listen; an edge also needs the cloud's catalogue."""
-        for daemon in self._state.daemons:
+        for daemon in self.state.daemons:
             if daemon.name.startswith("link-"):
                 continue
             deadline_s = time.monotonic() + READY_TIMEOUT_S
@@ -152,16 +151,16 @@ class Replay:
                     time.sleep(0.5)
 
     def _warm_up(self) -> None:
-        earlier = self._scratch / "earlier.csv"
-        write_visits_csv(earlier, self._earlier)
-        for daemon in self._state.daemons:
+        earlier = self.scratch / "earlier.csv"
+        write_visits_csv(earlier, self.part.earlier)
+        for daemon in self.state.daemons:
             if not daemon.name.startswith("edge-"):
                 continue
-            visits = self._nodes[daemon.host].put(earlier, "earlier.csv")
+            visits = self.nodes[daemon.host].put(earlier, "earlier.csv")
             command = [_WARM_UP, "--edge", daemon.endpoint, "--visits", visits]
             try:
                 self._run_beside(
-                    daemon, [*command, "--catalogue", self._spec.catalogue], timeout_s=WARM_UP_TIMEOUT_S
+                    daemon, [*command, "--catalogue", self.spec.catalogue], timeout_s=WARM_UP_TIMEOUT_S
                 )
             except SetupError as error:
                 raise SetupError(
@@ -171,16 +170,16 @@ class Replay:
 
     def _run_beside(self, daemon: Daemon, module: list[str], timeout_s: float = ORDER_TIMEOUT_S) -> None:
         """Run a module on a daemon's node, where the daemon can be reached, with the daemon's own key."""
-        node = self._nodes[daemon.host]
+        node = self.nodes[daemon.host]
         command = [*node.place.prefix, node.place.python, "-m", *module]
-        if self._state.keys:
+        if self.state.keys:
             command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
-            command += ["--server-key", self._state.keys[daemon.name]]
+            command += ["--server-key", self.state.keys[daemon.name]]
         node.shell.run(command, timeout_s=timeout_s)
 
     def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
-        spec = self._spec
-        number = self._visitors.index(visitor)
+        spec = self.spec
+        number = self.part.visitors.index(visitor)
         if spec.trace is None:
             raise InternalError("a replay begins when its visits are written")
         options = ReplayOptions(
@@ -190,21 +189,21 @@ class Replay:
             spec.seconds,
             spec.timeout_s,
             spec.unknown_share,
-            seed=spec.seed + 1000 * self._cell.run + number,
+            seed=spec.seed + 1000 * self.cell.run + number,
         )
         return make_plan(options)
 
     def _start(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> None:
-        node, spec = self._node(visitor), self._spec
+        node, spec = self._node(visitor), self.spec
         folder = self._bring_photos(visitor, plan)
-        trace = self._scratch / f"{visitor.host.name}.csv"
+        trace = self.scratch / f"{visitor.host.name}.csv"
         names = _names(plan) if folder else {photo.path: str(photo.path.resolve()) for photo in plan}
         write_requests_csv(
             trace,
             (PhotoRequest(one.object_id, names[one.path], round(one.at_s * 1000)) for one in plan),
         )
         plan_of_device = DevicePlan(
-            folder or "/", self._cell.configuration, spec.timeout_s, self._settings(visitor), spec.catalogue
+            folder or "/", self.cell.configuration, spec.timeout_s, self._settings(visitor), spec.catalogue
         )
         arguments = plan_of_device.arguments(
             visitor.name,
@@ -220,17 +219,17 @@ class Replay:
         tiers = {"cloud": CLOUD, **({"edge": f"edge-{visitor.edge}"} if visitor.edge else {})}
         settings: dict[str, object] = {}
         for tier, server in tiers.items():
-            settings[f"{tier}.endpoint"] = self._state.endpoint(host, server)
-            if self._state.keys:
-                settings[f"{tier}.public_key"] = self._state.keys[server]
-        if self._state.keys:
+            settings[f"{tier}.endpoint"] = self.state.endpoint(host, server)
+            if self.state.keys:
+                settings[f"{tier}.public_key"] = self.state.keys[server]
+        if self.state.keys:
             secret = self._node(visitor).path(f"keys/device-{host}.key_secret")
             settings["security.secret_key_file"] = secret
         spec = self._device(visitor)
         for key, path in spec.files.items():
             settings[key] = self._node(visitor).put(path, f"files/device-{path.name}")
-        if spec.shares and not self._state.keys:
-            settings["recognizer.peers.beacon_port"] = self._beacon_port
+        if spec.shares and not self.state.keys:
+            settings["recognizer.peers.beacon_port"] = self.beacon_port
         elif spec.shares:
             node = self._node(visitor)
             listens = visitor.host.address if visitor.host.spec.kind == "namespace" else "0.0.0.0"
@@ -240,14 +239,14 @@ class Replay:
         return {**settings, **spec.settings}
 
     def _device(self, visitor: Visitor) -> DeviceSpec:
-        return next(d for d in self._state.inventory.devices.values() if d.node == visitor.host.node)
+        return next(d for d in self.state.inventory.devices.values() if d.node == visitor.host.node)
 
     def _bring_photos(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> str:
         """Copy a device's photos to its node if that is another machine; the folder there, else empty."""
         node = self._node(visitor)
         if node.host.spec.kind != "ssh":
             return ""
-        packed = self._scratch / f"{visitor.host.name}.tar"
+        packed = self.scratch / f"{visitor.host.name}.tar"
         with tarfile.open(packed, "w") as archive:
             for path, name in _names(plan).items():
                 archive.add(path, name)
@@ -260,13 +259,13 @@ class Replay:
 
     def _wait_ended(self, visitor: Visitor, longest_s: float) -> None:
         name = _process(visitor)
-        limit_s = longest_s + self._spec.timeout_s + GRACE_S
+        limit_s = longest_s + self.spec.timeout_s + GRACE_S
         if self._node(visitor).wait_ended([name], limit_s)[name].running:
             raise Unavailable(f"{name} on {visitor.host.name} did not end within {limit_s:.0f} s")
 
     def _collect(self, visitor: Visitor) -> tuple[RequestRow, ...]:
         node = self._node(visitor)
-        path = self._scratch / visitor.host.name / "rows.csv"
+        path = self.scratch / visitor.host.name / "rows.csv"
         try:
             node.shell.get(node.path(f"{_OUT}.csv"), path)
         except (SetupError, OSError) as error:
@@ -278,23 +277,23 @@ class Replay:
 
     def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
         """Which models a device fetched, and from where."""
-        path = self._scratch / visitor.host.name / "models.json"
+        path = self.scratch / visitor.host.name / "models.json"
         self._node(visitor).shell.get(self._node(visitor).path(f"{_OUT}-models.json"), path)
         return visitor.name, json.loads(path.read_text())
 
     def _used(self) -> dict[str, float]:
         """CPU seconds of servers and links so far."""
-        hosts = dict.fromkeys(daemon.host for daemon in self._state.daemons)
+        hosts = dict.fromkeys(daemon.host for daemon in self.state.daemons)
         return {
             f"{host}/{name}": state.cpu_s
             for host in hosts
-            for name, state in self._nodes[host].states().items()
+            for name, state in self.nodes[host].states().items()
             if not name.startswith("device-")
         }
 
     def _check_servers(self) -> None:
-        for daemon in self._state.daemons:
-            state = self._nodes[daemon.host].states().get(daemon.name)
+        for daemon in self.state.daemons:
+            state = self.nodes[daemon.host].states().get(daemon.name)
             if state is None or not state.running:
                 log = state.log if state else "no log"
                 raise Unavailable(
@@ -306,16 +305,16 @@ class Replay:
         """Bytes that passed each link so far, by its own account, which is up to a second old."""
         return {
             f"{daemon.host}/{daemon.name}": {way: int(counters[way]["bytes"]) for way in ("up", "down")}
-            for daemon in self._state.daemons
+            for daemon in self.state.daemons
             if daemon.name.startswith("link-to-")
             for counters in [self._counters(daemon)]
         }
 
     def _links(self, before: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
         """What passed each link during the replay; they are stopped for that, so that nothing is missing."""
-        links = [daemon for daemon in self._state.daemons if daemon.name.startswith("link-to-")]
+        links = [daemon for daemon in self.state.daemons if daemon.name.startswith("link-to-")]
         for daemon in links:
-            self._nodes[daemon.host].stop([daemon.name])
+            self.nodes[daemon.host].stop([daemon.name])
         after = self._passed()
         return {
             name: {
@@ -328,15 +327,15 @@ class Replay:
         }
 
     def _via(self, link: Daemon) -> str:
-        inventory = self._state.inventory
-        server = next(one for one in self._state.daemons if one.name == link.name.removeprefix("link-to-"))
-        nodes = [self._nodes[one.host].host.node for one in (link, server)]
+        inventory = self.state.inventory
+        server = next(one for one in self.state.daemons if one.name == link.name.removeprefix("link-to-"))
+        nodes = [self.nodes[one.host].host.node for one in (link, server)]
         found = inventory.link(*nodes)
         return found.via if found is not None else ""
 
     def _counters(self, link: Daemon) -> dict[str, Any]:
-        node, server = self._nodes[link.host], link.name.removeprefix("link-to-")
-        path = self._scratch / link.host / "counters.json"
+        node, server = self.nodes[link.host], link.name.removeprefix("link-to-")
+        path = self.scratch / link.host / "counters.json"
         node.shell.get(node.path(f"counters-to-{server}.json"), path)
         counters: dict[str, Any] = json.loads(path.read_text())
         return counters
