@@ -1,6 +1,5 @@
 """Devices that discover each other over real datagrams, within one process; pings are function calls."""
 
-import random
 import socket
 from concurrent.futures import Future
 from types import TracebackType
@@ -28,22 +27,6 @@ def shout(data: bytes, port: int, times: int = 1) -> None:
         sender.bind(("127.0.0.1", 0))
         for _ in range(times):
             sender.sendto(data, ("127.255.255.255", port))
-
-
-class LossySocket(BeaconSocket):
-    """Loses a share of what arrives."""
-
-    def __init__(self, port: int, loss: float, seed: int) -> None:
-        super().__init__("127.0.0.1", port, "")
-        self._loss = loss
-        self._rng = random.Random(seed)
-        self.lost = 0
-
-    def receive(self) -> list[tuple[bytes, str]]:
-        datagrams = super().receive()
-        kept = [datagram for datagram in datagrams if self._rng.random() >= self._loss]
-        self.lost += len(datagrams) - len(kept)
-        return kept
 
 
 class Device:

@@ -349,22 +349,6 @@ class Discovery:
         self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
 
 
-@dataclass(frozen=True, slots=True)
-class PresenceEvents:
-    """Who is told of peers that call.
-
-    Parameters
-    ----------
-    introduced : callable
-        A node asked, and said where it answers itself: id, endpoint, incarnation.
-    left : callable
-        A node goes away: id, incarnation.
-    """
-
-    introduced: Callable[[NodeId, str, int], None]
-    left: Callable[[NodeId, int], None]
-
-
 class PeersService(Service):
     """Answers peers that ask who is there, or say that they go away.
 

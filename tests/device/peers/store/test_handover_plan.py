@@ -1,5 +1,7 @@
 """Entries follow their replicas when nodes come and go, and nothing is dropped that is not in place."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Iterable
 

@@ -1,3 +1,7 @@
+"""The 13 bytes of a beacon."""
+
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,9 @@
-"""Whom a device tells that it has offered everything, and how often."""
+"""Which devices are told that everything was offered, and when copies are dropped."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import DeadlineExceeded
 from nearsight.common.rpc.client import Reply
+from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.cluster_view import ClusterView, View
 from nearsight.device.peers.routing.connections import PeerConnections
@@ -19,10 +21,13 @@ from nearsight.device.peers.store.handover import (
     CALM_AFTER_S,
     PAUSE_PER_NODE_S,
     SETTLE_AFTER_S,
+    SWEEP_TURNS,
     HandoverWorker,
 )
 from nearsight.device.peers.store.shared_store import SharedStore
+from nearsight.device.peers.store.values import Entry, Register
 from nearsight.protos.peers_pb2 import OfferResponse
+from support.peer_nodes import group
 
 OWN = NodeId(1)
 SETTINGS = PeerSettings()
@@ -108,3 +113,50 @@ def test_a_crowd_is_told_less_often_and_the_next_single_node_soon_again(device: 
     before = device.cluster.view
     device.worker.changed(before, before)
     assert device.worker._pause_s == SETTLE_AFTER_S
+
+
+def give_a_copy(node: PeerNode, key: str) -> None:
+    shared = node._shared
+    assert shared.write(Entry(key, value=Register(b"v", shared.stamp())))[1] is None
+
+
+def compare_all(node: PeerNode) -> None:
+    for _ in range(SWEEP_TURNS):
+        node._handover._sweep()
+
+
+def test_a_copy_is_dropped_once_all_replicas_have_it() -> None:
+    with group(3) as nodes:
+        a, b, c = nodes.nodes
+        key = nodes.key_of(a, b)
+        give_a_copy(c, key)
+        compare_all(c)
+        assert [key in node.held_keys() for node in (a, b, c)] == [True, True, False]
+
+
+def test_a_copy_that_one_replica_refused_is_kept() -> None:
+    with group(3) as nodes:
+        a, b, c = nodes.nodes
+        key = nodes.key_of(a, b)
+        store = b._shared.entries
+        store._limits = replace(store._limits, max_keys=0)
+        give_a_copy(c, key)
+        compare_all(c)
+        assert [key in node.held_keys() for node in (a, b, c)] == [True, False, True]
+
+
+def test_a_copy_is_kept_if_its_replica_went_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    with group(2, replicas=1) as nodes:
+        goes, stays = nodes.nodes
+        key = nodes.key_of(goes)
+        give_a_copy(stays, key)
+        call = stays._links.call
+
+        def call_and_lose(*args: Any, **kwargs: Any) -> Future[Reply]:
+            answer = call(*args, **kwargs)
+            stays._cluster.update(View.of(stays.node_id, stays.identity.incarnation, ()))
+            return answer
+
+        monkeypatch.setattr(stays._links, "call", call_and_lose)
+        compare_all(stays)
+        assert key in stays.held_keys()

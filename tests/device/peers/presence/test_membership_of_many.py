@@ -1,5 +1,7 @@
 """Many devices together: how soon they find and lose each other, whatever happens to beacons."""
 
+from __future__ import annotations
+
 import random
 
 import pytest
@@ -7,13 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.presence.membership import (
-    Gone,
-)
+from nearsight.device.peers.presence.membership import Gone
 from nearsight.device.peers.settings import PeerSettings
-from support.driven_membership import (
-    SETTINGS,
-)
+from support.driven_membership import SETTINGS
 from support.presence import SimulatedNetwork
 
 

@@ -1,5 +1,7 @@
 """Entries survive the wire, and strangers' bytes cannot make an entry that breaks the rules."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable
 

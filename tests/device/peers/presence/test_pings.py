@@ -1,3 +1,7 @@
+"""Pings of strangers, a few at a time."""
+
+from __future__ import annotations
+
 from concurrent.futures import Future
 
 import pytest

@@ -1,3 +1,7 @@
+"""Addresses of this device, and their changes."""
+
+from __future__ import annotations
+
 import subprocess
 
 import pytest

@@ -6,12 +6,7 @@ import pytest
 
 from nearsight.common.errors import InvalidMessage
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.report import (
-    PeersReport,
-    PeerStatus,
-    report_from_proto,
-    report_to_proto,
-)
+from nearsight.device.peers.report import PeersReport, PeerStatus, report_from_proto, report_to_proto
 from nearsight.protos import peers_pb2
 from support.peer_nodes import group
 from support.waiting import wait_until

@@ -1,3 +1,7 @@
+"""What may be set about peers."""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

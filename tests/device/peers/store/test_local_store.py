@@ -1,5 +1,7 @@
 """A device holds what it is needed for, within limits, and what is over stays over."""
 
+from __future__ import annotations
+
 import random
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """States of a key merge into the same, whatever way they take to each other."""
 
+from __future__ import annotations
+
 import random
 from dataclasses import replace
 from functools import reduce

@@ -1,0 +1,341 @@
+"""Peers first, then a tier: claims, silent peers, untrue models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nearsight.common.catalogue.answers import models_of
+from nearsight.common.errors import Unavailable
+from nearsight.common.recognition.codec import object_model_to_bytes
+from nearsight.common.rpc.client import Reply
+from nearsight.device.cooperation.protocol import holder_item, model_item
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
+from support.model_source import FIRST, RIGHT, RULES, SECOND, THIRD, Scene, forged, listing, model_in, reply
+from support.objects import random_model, same_model
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_peer_is_asked_before_a_tier(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(SECOND)
+    assert [node for node, _ in scene.calls] == [SECOND]
+    scene.peer_says(reply(RIGHT))
+    assert same_model(model_in(result), RIGHT)
+    assert scene.tier == []
+    account = scene.account
+    assert (account.peer_models, account.peer_bytes, account.edge_models) == (1, 4000, 0)
+    assert not scene.source.came_from_tier("a")
+
+
+def test_what_a_peer_says_of_the_catalogue_is_not_passed_on(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(SECOND)
+    answer = reply(RIGHT)
+    assert isinstance(answer.message, GetObjectModelsResponse)
+    answer.message.missing.append("b")
+    answer.message.left_out.append("a")
+    scene.peer_says(answer)
+    fetched = models_of(result.result(0), ["a"])
+    assert (fetched.revision, fetched.missing, fetched.left_out) == (5, (), ())
+
+
+def test_a_model_that_is_asked_for_again_meanwhile_is_not_looked_for_twice(scene: Scene) -> None:
+    first, second = scene.ask(), scene.ask()
+    scene.store_says()
+    assert (len(scene.reads), len(scene.tier)) == (1, 1)
+    scene.tier_says(RIGHT)
+    assert first.result(0) is second.result(0)
+    scene.ask()
+    assert len(scene.reads) == 2
+    scene.store_says()
+    again = scene.ask()
+    scene.tier[-1].set_exception(Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        again.result(0)
+
+
+def test_alone_the_store_is_not_asked(scene: Scene) -> None:
+    scene.neighbours = []
+    scene.ask()
+    assert scene.reads == []
+    assert len(scene.tier) == 1
+
+
+@pytest.mark.parametrize("tier", ["edge", "cloud"])
+def test_models_are_counted_by_the_tier_that_they_came_from(scene: Scene, tier: str) -> None:
+    scene.ask()
+    scene.store_says()
+    scene.tier_says(RIGHT, tier)
+    account = scene.account
+    assert (account.edge_models, account.cloud_models) == ((1, 0) if tier == "edge" else (0, 1))
+    assert account.edge_bytes + account.cloud_bytes == 4000
+
+
+def test_it_is_known_whether_the_last_model_of_an_object_came_from_a_tier(scene: Scene) -> None:
+    assert not scene.source.came_from_tier("a")
+    scene.ask()
+    scene.store_says()
+    scene.tier_says(RIGHT)
+    assert scene.source.came_from_tier("a")
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(reply(RIGHT))
+    assert not scene.source.came_from_tier("a")
+
+
+FOREVER_MS = 2**32 - 1
+
+
+def test_who_holds_the_claim_asks_the_tier(scene: Scene) -> None:
+    result = scene.ask()
+    assert scene.claims == [True]
+    scene.store_says()
+    scene.tier_says(RIGHT)
+    assert same_model(model_in(result), RIGHT)
+    assert scene.account.edge_models == 1
+    assert scene.source.came_from_tier("a")
+
+
+def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scene: Scene) -> None:
+    result = scene.ask()
+    scene.store_says(wait_ms=5000)
+    for _ in range(3):
+        assert scene.tier == []
+        scene.background.advance(RULES.poll_s)
+        scene.store_says(wait_ms=4000)
+    scene.background.advance(RULES.poll_s)
+    scene.holders(FIRST)
+    scene.peer_says(reply(RIGHT))
+    assert result.done()
+    account = scene.account
+    assert (account.waited, account.waited_in_vain, account.peer_models) == (1, 0, 1)
+
+
+def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Scene) -> None:
+    scene.ask()
+    started_s = scene.clock.monotonic()
+    while scene.claims[-1]:
+        scene.store_says(wait_ms=FOREVER_MS)
+        scene.background.advance(RULES.poll_s)
+    assert scene.clock.monotonic() - started_s <= RULES.patience_s + 2 * RULES.poll_s
+    assert scene.account.waited_in_vain == 1
+    scene.store_says()
+    scene.tier_says(RIGHT)
+    scene.ask()
+    scene.store_says(wait_ms=FOREVER_MS)  # by the same node: not believed again, for a while
+    scene.store_says()
+    assert len(scene.tier) == 2
+    scene.tier_says(RIGHT)
+    scene.clock.advance(RULES.rest_s)
+    scene.ask()
+    scene.store_says(wait_ms=FOREVER_MS)
+    assert len(scene.tier) == 2
+
+
+def test_a_node_that_puts_everybody_off_does_not_hide_who_has_a_model(scene: Scene) -> None:
+    result = scene.ask()
+    while scene.claims[-1]:
+        scene.store_says(wait_ms=FOREVER_MS)
+        scene.background.advance(RULES.poll_s)
+    scene.holders(SECOND)
+    scene.peer_says(reply(RIGHT))
+    assert same_model(model_in(result), RIGHT)
+    assert scene.tier == []
+
+
+def test_who_claims_nothing_is_not_put_off(scene: Scene) -> None:
+    scene.ask()
+    while scene.claims[-1]:
+        scene.store_says(wait_ms=FOREVER_MS)
+        scene.background.advance(RULES.poll_s)
+    scene.store_says(wait_ms=FOREVER_MS)
+    assert len(scene.tier) == 1
+
+
+def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST)
+    scene.background.advance(RULES.model_timeout_s)
+    assert len(scene.tier) == 1
+    scene.tier_says(RIGHT)
+    scene.ask()
+    scene.holders(FIRST)
+    assert (len(scene.calls), len(scene.tier)) == (1, 2)
+    scene.tier_says(RIGHT)
+    scene.background.advance(RULES.rest_s)
+    scene.ask()
+    scene.holders(FIRST)
+    assert len(scene.calls) == 2
+    assert scene.account.silent_peers == 1
+
+
+def test_an_answer_that_comes_too_late_changes_nothing(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(FIRST)
+    scene.background.advance(RULES.model_timeout_s)
+    scene.peer_says(reply(RIGHT))
+    assert not result.done()
+    scene.tier_says(RIGHT)
+    assert result.done()
+
+
+def test_not_more_than_a_few_holders_are_asked(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST, SECOND, THIRD)
+    for _ in range(RULES.holders_asked):
+        scene.peer_says(Unavailable("gone"))
+    assert len(scene.calls) == RULES.holders_asked
+    assert len(scene.tier) == 1
+
+
+def test_a_holder_that_let_the_model_go_is_not_blamed(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(Reply(GetObjectModelsResponse(missing=["a"]), (), (), 10, 20))
+    assert len(scene.tier) == 1
+    account = scene.account
+    assert (account.silent_peers, account.rejected_models, scene.source.liars) == (0, 0, ())
+
+
+def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None:
+    scene.ask()
+    scene.reads[-1].set_exception(Unavailable("gone"))
+    scene.background.run()
+    assert len(scene.tier) == 1
+    scene.tier_says(RIGHT)
+    scene.ask()
+    scene.background.advance(RULES.read_timeout_s)
+    assert len(scene.tier) == 2
+
+
+def test_however_little_time_there_is_some_is_left_for_the_tier(scene: Scene) -> None:
+    scene.source.get_models("museum", ["a"], 1.0)
+    started_s = scene.clock.monotonic()
+    scene.background.run()
+    scene.background.advance(0.1)
+    scene.holders(FIRST, SECOND)
+    scene.background.advance(0.4)
+    assert len(scene.calls) == RULES.holders_asked
+    assert len(scene.tier) == 1
+    assert scene.clock.monotonic() - started_s < 0.6
+
+
+def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
+    scene = Scene(listed=False)
+    scene.ask()
+    scene.background.advance(0.5)
+    assert (scene.reads, scene.tier) == ([], [])
+    scene.digests.update(listing(RIGHT))
+    scene.background.advance(RULES.poll_s)
+    assert len(scene.reads) == 1
+    unlisted = Scene(listed=False)
+    unlisted.ask()
+    unlisted.background.advance(RULES.patience_s + RULES.poll_s)
+    assert len(unlisted.tier) == 1
+
+
+def test_the_failure_of_the_tier_is_the_failure_of_the_search(scene: Scene) -> None:
+    result = scene.ask()
+    scene.store_says()
+    scene.tier[-1].set_exception(Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        result.result(0)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        reply(forged(RIGHT)),
+        reply(replace(RIGHT, label="another")),
+        reply(random_model("b")),
+        reply(RIGHT, random_model("b")),
+        reply(RIGHT, size_bytes=RULES.largest_answer_bytes + 1),
+        replace(reply(RIGHT), blobs=reply(RIGHT).blobs[:-1]),
+        replace(reply(RIGHT), blobs=(*reply(RIGHT).blobs[:-1], memoryview(b""))),
+        replace(reply(RIGHT), message=ObjectSummary()),
+    ],
+    ids=["forged", "label", "other object", "two", "huge", "no blob", "truncated", "other message"],
+)
+def test_a_wrong_model_is_rejected_and_its_peer_not_asked_again(scene: Scene, lie: Reply) -> None:
+    result = scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(lie)
+    assert not result.done()
+    scene.tier_says(RIGHT)
+    assert same_model(model_in(result), RIGHT)
+    account = scene.account
+    assert (account.rejected_models, account.rejected_bytes) == (1, lie.received_bytes)
+    assert scene.source.liars == (FIRST,)
+    scene.clock.advance(10 * RULES.longest_rest_s)
+    scene.ask()
+    scene.holders(FIRST)
+    assert len(scene.calls) == 1
+    assert len(scene.tier) == 2
+
+
+def test_after_a_liar_the_next_holder_is_asked(scene: Scene) -> None:
+    result = scene.ask()
+    scene.holders(FIRST, SECOND)
+    liar, _ = scene.calls[0]
+    scene.peer_says(reply(forged(RIGHT)))
+    honest, _ = scene.calls[1]
+    assert {liar, honest} == {FIRST, SECOND}
+    scene.peer_says(reply(RIGHT))
+    assert result.done()
+    assert scene.tier == []
+
+
+def test_another_version_is_not_taken_but_no_lie(scene: Scene) -> None:
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(reply(replace(RIGHT, version=2)))
+    assert len(scene.tier) == 1
+    assert scene.source.liars == ()
+    assert scene.account.rejected_models == 1
+
+
+def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene) -> None:
+    newer = replace(RIGHT, label="made anew")
+    scene.ask()
+    scene.holders(FIRST)
+    scene.peer_says(reply(newer))
+    assert scene.source.liars == (FIRST,)
+    scene.digests.update(listing(RIGHT, revision=6))
+    scene.source.listed()
+    scene.background.run()
+    assert scene.source.liars == (FIRST,)
+    scene.digests.update(listing(newer, revision=7))
+    scene.source.listed()
+    scene.background.run()
+    assert scene.source.liars == ()
+
+
+def test_holders_that_are_not_here_and_nonsense_in_the_list_are_passed_over(scene: Scene) -> None:
+    scene.ask()
+    scene.store_says(b"", b"H", b"H" + bytes(8), b"nonsense" * 9, holder_item(NodeId(77)))
+    assert scene.calls == []
+    assert len(scene.tier) == 1
+
+
+def test_a_model_in_the_store_itself_is_taken_if_it_is_the_right_one(scene: Scene) -> None:
+    result = scene.ask()
+    data = object_model_to_bytes(RIGHT)
+    wrong = object_model_to_bytes(forged(RIGHT))
+    scene.store_says(model_item(b"nonsense"), model_item(wrong), model_item(data))
+    assert same_model(model_in(result), RIGHT)
+    account = scene.account
+    assert (account.peer_models, account.peer_bytes, account.rejected_models) == (1, len(data), 2)
+
+
+def test_nothing_is_taken_of_peers_that_no_tier_vouches_for(scene: Scene) -> None:
+    scene.digests.update(listing(random_model("b")))
+    scene.ask()
+    assert scene.reads == []
+    assert len(scene.tier) == 1

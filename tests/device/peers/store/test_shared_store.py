@@ -1,0 +1,181 @@
+"""The part of the store that one device holds: short room, claims, absurd stamps."""
+
+from __future__ import annotations
+
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import InvalidMessage
+from nearsight.device.peers.presence.identity import NodeId
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.device.peers.store.local_store import Place, Refusal
+from nearsight.device.peers.store.shared_store import (
+    LARGEST_COUNT,
+    LEAST_LIMIT,
+    Claims,
+    SharedStore,
+    check_stamps,
+    largest_counter,
+)
+from nearsight.device.peers.store.stamps import EPOCH_S, Stamp, date_counter
+from nearsight.device.peers.store.values import Contribution, Counters, Entry, ItemList, ListItem, Register
+
+PLACES = {"first": Place.FIRST, "copy": Place.REPLICA}
+
+
+def make() -> SharedStore:
+    shared = SharedStore(PeerSettings(memory_bytes=10_000), 7, ManualClock())
+    shared.place_by(lambda key: PLACES[key.split()[0]])
+    return shared
+
+
+def entry(shared: SharedStore, key: str, size: int) -> Entry:
+    return Entry(key, value=Register(bytes(size), shared.stamp()))
+
+
+def test_a_copy_that_cannot_be_renewed_is_not_kept_outdated() -> None:
+    shared = make()
+    assert shared.write(entry(shared, "copy a", 100))[1] is None
+    shared.write(entry(shared, "first a", 9000))
+    assert not shared.lossy
+    assert shared.write(entry(shared, "copy a", 3000))[1] is Refusal.FULL
+    assert shared.read("copy a") is None and shared.lossy
+    assert shared.read("first a") is not None
+
+
+def test_what_is_kept_alike_displaces_nothing_but_renews_what_is_there() -> None:
+    shared = make()
+    shared.write(entry(shared, "first a", 4000))
+    shared.write(entry(shared, "first b", 4000))
+    assert shared.write(entry(shared, "first c", 4000), displace=False)[1] is Refusal.FULL
+    assert shared.write(entry(shared, "first b", 5000), displace=False)[1] is None
+    assert shared.write(entry(shared, "first b", 7000), displace=False)[1] is None
+    assert shared.read("first a") is None
+    assert shared.write(entry(shared, "first c", 4000))[1] is None
+
+
+def test_what_changed_since_it_was_handed_over_is_not_dropped() -> None:
+    shared = make()
+    for key in ("first a", "first b"):
+        shared.write(entry(shared, key, 10))
+    handed_over = shared.digests(shared.keys())
+    shared.write(entry(shared, "first b", 20))
+    assert shared.drop(handed_over) == 1
+    assert shared.keys() == ("first b",)
+
+
+def test_who_takes_its_item_out_of_a_list_delivers_nothing() -> None:
+    shared = make()
+    assert shared.claim("first a", NodeId(1)) == 0
+    removed = ListItem(b"item", shared.stamp(), removed=True)
+    shared.write(Entry("first a", value=ItemList((removed,))))
+    assert shared.claim("first a", NodeId(2)) > 0
+
+
+def test_nobody_waits_for_who_delivered_even_if_it_is_gone_again() -> None:
+    shared = make()
+    first, second = NodeId(1), NodeId(2)
+    assert shared.claim("first a", first) == 0
+    assert shared.claim("first a", second) > 0
+    shared.write(entry(shared, "first a", 10))
+    shared.drop(shared.digests(["first a"]))
+    assert shared.claim("first a", second) == 0
+
+
+def test_wanted_is_what_is_missing_or_differs() -> None:
+    shared, other = make(), make()
+    for store, keys in ((shared, ("first a", "first b")), (other, ("first a", "first b", "first c"))):
+        for key in keys:
+            store.write(Entry(key, value=Register(b"v", Stamp(1, 1))))
+    other.write(Entry("first b", value=Register(b"new", Stamp(2, 1))))
+    assert set(shared.wanted(other.digests(other.keys()))) == {"first b", "first c"}
+    assert other.wanted(other.digests(other.keys())) == []
+
+
+A, B, C = map(NodeId, (1, 2, 3))
+
+
+def test_the_first_produces_and_the_others_wait_for_what_is_left_of_its_lease() -> None:
+    claims = Claims(lease_s=5.0)
+    assert claims.claim("model", A, 0.0) == 0
+    assert claims.claim("model", B, 2.0) == 3.0
+    assert claims.claim("other", B, 2.0) == 0
+
+
+def test_who_has_the_claim_keeps_it_but_not_for_longer() -> None:
+    claims = Claims(lease_s=5.0)
+    claims.claim("model", A, 0.0)
+    assert claims.claim("model", A, 4.0) == 0
+    assert claims.claim("model", B, 4.0) == 1.0
+
+
+def test_if_it_is_not_delivered_in_time_the_next_that_asks_produces_it() -> None:
+    claims = Claims(lease_s=5.0)
+    claims.claim("model", A, 0.0)
+    assert claims.claim("model", B, 5.0) == 0
+    assert claims.claim("model", A, 5.0) == 5.0
+
+
+def test_nobody_waits_for_what_was_delivered() -> None:
+    claims = Claims(lease_s=5.0)
+    claims.claim("model", A, 0.0)
+    claims.delivered("model")
+    claims.delivered("never claimed")
+    assert claims.claim("model", B, 1.0) == 0
+
+
+def test_the_claims_of_a_node_end_when_it_goes() -> None:
+    claims = Claims(lease_s=5.0)
+    claims.claim("model", A, 0.0)
+    claims.claim("other", B, 0.0)
+    claims.gone(A)
+    assert claims.claim("model", C, 1.0) == 0
+    assert claims.claim("other", C, 1.0) == 4.0
+
+
+def test_claims_are_bounded() -> None:
+    claims = Claims(lease_s=5.0, max_claims=3)
+    for number in range(10):
+        claims.claim(f"model {number}", A, 0.0)
+    assert len(claims) == 3
+    assert claims.claim("model 9", B, 0.0) == 5.0
+
+
+YEAR_S = 365 * 86_400.0
+
+
+def register(counter: int) -> Entry:
+    return Entry("k", value=Register(b"", Stamp(counter, 1)))
+
+
+def test_the_limit_follows_the_date_and_not_what_was_seen() -> None:
+    clock = ManualClock(EPOCH_S + 6 * YEAR_S)
+    shared = SharedStore(PeerSettings(), 1, clock)
+    limit = largest_counter(clock.wall())
+    shared.admit(shared.encode(register(limit)))
+    assert shared.stamps.counter == limit
+    with pytest.raises(InvalidMessage):
+        shared.admit(shared.encode(register(limit + 1)))
+    with pytest.raises(InvalidMessage):
+        shared.admit(shared.encode(Entry("k", cleared=Stamp(limit + 1, 1))))
+    assert shared.stamps.counter == limit
+    clock.advance(0.001)
+    check_stamps(register(shared.stamp().counter), clock.wall())
+
+
+def test_a_device_whose_date_is_wrong_takes_what_honest_devices_write() -> None:
+    check_stamps(register(LEAST_LIMIT), 0.0)
+    for years in (6, 80, 7979):
+        check_stamps(register(date_counter(EPOCH_S + years * YEAR_S)), 0.0)
+    with pytest.raises(InvalidMessage):
+        check_stamps(register(LEAST_LIMIT + 1), 0.0)
+
+
+def test_a_thousand_years_of_lies_do_not_reach_the_end_of_counters() -> None:
+    assert largest_counter(EPOCH_S + 1000 * YEAR_S) < 2**62
+
+
+def test_counts_are_bounded() -> None:
+    absurd = Contribution(1, Stamp(5, 1), {"x": LARGEST_COUNT + 1})
+    with pytest.raises(InvalidMessage):
+        check_stamps(Entry("k", value=Counters((absurd,))), EPOCH_S)
