@@ -14,7 +14,7 @@ B = TypeVar("B")
 
 
 def pending() -> Future[A]:
-    """A future that nobody can cancel under the hands of who completes it."""
+    """A future that cannot be cancelled; its maker completes it."""
     future: Future[A] = Future()
     future.set_running_or_notify_cancel()
     return future

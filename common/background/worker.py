@@ -1,6 +1,6 @@
 """One thread for everything that requests do not wait for: decisions, fetched models, builds, polling.
 
-All of it runs here, one job after another, so that what only these jobs touch needs no lock.
+All of it runs here, one job after another, so that data of these jobs alone needs no lock.
 """
 
 from __future__ import annotations

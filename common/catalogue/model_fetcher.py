@@ -122,7 +122,7 @@ class ModelFetcher:
         self._arrived = arrived
         self._failed = failed
         self._log = get_logger("model-fetcher").bind(catalogue=catalogue)
-        # The call itself ends by its timeout; the queue's limit is only the net below.
+        # The call itself ends by its timeout; the queue's limit is a safeguard.
         self._queue = HoldbackQueue(answer_within_s=2 * settings.timeout_s)
         self._wanted_by: dict[int, tuple[str, ...]] = {}
         self._wanted: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class ModelFetcher:
         return min(self._settings.timeout_s, max(_LEAST_OVERDUE_S, _OVERDUE_TIMES * self._typical_s))
 
     def _look_after(self, request: _Request) -> None:
-        """If it is still open by now, it is overdue."""
+        """Treat a request that is still open as overdue."""
         if request.answered:
             return
         self._make_room(request)

@@ -25,7 +25,7 @@ _BORDER = 3
 
 class _OutputConsole(Console):
     def on_broken_pipe(self) -> None:
-        # The entry point gives it its exit code; rich would exit at once with that of a failure.
+        # The entry point maps this to an exit code; rich would exit at once, as after a failure.
         raise BrokenPipeError
 
 
@@ -114,7 +114,7 @@ def _parts(widths: Sequence[int], keys: int, most: int) -> list[list[int]]:
 
 
 def folded(text: str, indent: int) -> str:
-    """Text that stands so many characters to the right, on as many lines as a terminal needs for it.
+    """Text that is indented by so many characters, folded to the width of the terminal.
 
     Where no terminal shows it, it stays one line, so that it can be searched.
     """
@@ -131,14 +131,14 @@ def print_json(value: object) -> None:
 
 def print_error(message: str) -> None:
     """Print ``error: message`` in one line on standard error."""
-    # Not through rich: it would wrap the line, and scripts look for it.
+    # Not through rich, which would wrap the line: scripts search for it.
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
     sys.stderr.write(f"{red}error:{plain} {' '.join(message.split())}\n")
 
 
 @contextmanager
 def progress_bar(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show progress on standard error; what is handed out takes the number of steps that were done.
+    """Show progress on standard error; the function that is yielded takes the number of steps done.
 
     Parameters
     ----------

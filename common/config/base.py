@@ -54,13 +54,13 @@ class SecuritySettings(SettingsGroup):
 
     @model_validator(mode="after")
     def _no_clients_without_a_key(self) -> SecuritySettings:
-        # Or a daemon that was told whom to let in would serve everybody, unencrypted.
+        # Otherwise a daemon with a list of allowed clients would serve everybody, unencrypted.
         if self.allowed_clients is not None and self.secret_key_file is None:
             raise ValueError("allowed_clients needs secret_key_file as well")
         return self
 
     def for_server(self) -> ServerSecurity | None:
-        """What the server of this daemon needs; None without a folder of clients: only loopback, in clear.
+        """The keys of the daemon's server; None without a folder of clients: loopback only, unencrypted.
 
         A secret key alone says who this daemon is to the tiers that it asks.
         """

@@ -28,7 +28,7 @@ STOP_MARGIN_S = 2.0
 
 
 class Daemon(Protocol):
-    """What a tier brings: everything between its sockets and its decisions, wired up."""
+    """The daemon of one tier, its parts wired up."""
 
     @property
     def endpoint(self) -> str:
@@ -100,7 +100,7 @@ def run_daemon(
 
 
 def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> None:
-    """Write where a daemon serves, atomically, for whoever started it.
+    """Write where a daemon serves, atomically, for the process that started it.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
 
 @contextmanager
 def _stop_deadline(seconds: float) -> Iterator[None]:
-    """End the process if what is inside takes longer: whoever sent SIGTERM counts on it."""
+    """End the process if the block takes longer: a supervisor relies on the grace period."""
 
     def cut_off() -> None:
         get_logger("daemon").error("stop did not finish in time, exiting", seconds=seconds)

@@ -26,7 +26,7 @@ _SWITCH_RETRY_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFormat:
-    """What tells our databases from those of others.
+    """How a database of this project is recognised, and how it is set up.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.
     """
     _check_place(path, form, create=create)
     with translated_errors(path, form):
-        # SQLite creates a file of 0 bytes before its first commit: whoever died there left nothing to lose.
+        # A file of 0 bytes holds no data: SQLite creates it before its first commit.
         if path.exists() and path.stat().st_size > 0:
             _examine(path, form)
         connection = _connect(path, form)

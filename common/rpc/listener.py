@@ -1,8 +1,8 @@
 """The server's socket: a ROUTER that any thread receives from and answers through.
 
 A ZeroMQ socket may move between threads if a lock orders its uses; so a request needs no hand-over between
-threads. The price is care with the socket's descriptor, which is edge-triggered: whoever sends may consume
-the signal of a request that arrives meanwhile, and must then wake a thread that receives it.
+threads. The socket's descriptor is edge-triggered: a thread that sends may consume the signal of a request
+that arrives meanwhile, and must then wake a thread that receives it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Listener:
         return [int(self._socket.getsockopt(zmq.FD)), *self._admission_filenos]
 
     def admit(self, ready: Collection[int]) -> None:
-        """Let clients in, or not, and log those that failed to connect."""
+        """Decide about clients that connect, and log failed handshakes."""
         if not self._admission_filenos.isdisjoint(ready):
             with self._admission_lock:
                 if self._zap is not None:
@@ -248,7 +248,7 @@ class ZapHandler:
         return [_ZAP_VERSION, request_id, b"200", b"OK", key.encode(), b""]
 
     def _log_refusal(self, key: str, address: str) -> None:
-        """A person must hear of it, but not each time: strangers nearby ask again and again."""
+        """Warn once per key: an unknown client tries again and again."""
         log = self._log.debug
         if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
             self._refused.add(key)

@@ -112,7 +112,7 @@ class PendingCalls(Generic[C]):
         self._retry_tokens = min(self._settings.retry_burst, self._retry_tokens + self._settings.retry_ratio)
         self._calls[call.request_id] = call
         # Deadlines of answered calls stay until they pass: cheaper than removing them, and the thread that
-        # keeps the times need not be woken for each new call. Swept when they are many.
+        # keeps the times need not be woken for each new call. They are removed when there are many.
         if len(self._deadlines) > 1024 + 4 * len(self._calls):
             self._deadlines = [(c.deadline_s, c.request_id) for c in self._calls.values()]
             heapq.heapify(self._deadlines)

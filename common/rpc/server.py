@@ -419,7 +419,7 @@ class RpcServer:
                 self._refresh_at_s = now_s + REFRESH_S
         finally:
             self._idle_ticks = 0 if self._live else self._idle_ticks + 1
-            # Said before the last look at the calls: a call that comes after the look begins to tick again.
+            # Set before the calls are read again: a call that arrives after that starts the ticks anew.
             self._ticking = self._idle_ticks < IDLE_TICKS
             if self._ticking or self._live:
                 self._tick_later()

@@ -232,7 +232,7 @@ class Transport:
         return _refused(f"nobody answers at {endpoint}", "is the daemon running, and is the address right?")
 
     def _handshake_ended(self) -> ConnectionEvent:
-        """The server closed the connection without a word: find out why."""
+        """The server closed the connection during the handshake: find out why."""
         if not self._proven:
             mechanism = mechanism_of(self._endpoint, _GREETING_TIMEOUT_S)
             if mechanism is not None and mechanism != ("NULL" if self._own_keys is None else "CURVE"):
@@ -298,7 +298,7 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
         return None
     greeting = b""
     with suppress(OSError), socket.create_connection((address.hostname, address.port), timeout_s) as link:
-        # Enough for the other side to state its mechanism, and no claim about ours.
+        # Enough for the server to state its mechanism; ours is not stated.
         link.sendall(_SIGNATURE + _MAJOR_VERSION)
         while len(greeting) < _GREETING_BYTES:
             received = link.recv(_GREETING_BYTES - len(greeting))

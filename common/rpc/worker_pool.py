@@ -207,7 +207,7 @@ class WorkerPool:
 
 
 def _poller(exclusive: Iterable[int], shared: Iterable[int]) -> select.epoll | select.poll:
-    """What one thread waits for: descriptors of which one thread is enough for an event, and those for all.
+    """A poller for one thread: an event wakes one thread of an exclusive descriptor, all of a shared one.
 
     Linux wakes a single one of the threads that wait on an exclusive descriptor. Elsewhere all wake, and all
     but one find nothing to do: correct, but slower.
