@@ -158,4 +158,4 @@ def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: p
     with pytest.raises(
         MissingDependency, match=r"needs the library 'no_such_library'.*pip install 'nearsight\[x\]'"
     ):
-        load_command("more", LazyCommand("", "needs_more:app", "", extra="x"))
+        load_command("more", LazyCommand("needs_more:app", "", extra="x"))

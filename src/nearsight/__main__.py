@@ -2,7 +2,7 @@
 
 The only module that knows all tiers. Errors become text and exit codes here. The module of a command is
 imported when the command is used: ``nearsight --help`` is quick, and a missing optional library breaks only
-the commands that need it. Add a command with a line in `COMMANDS`.
+the commands that need it. Add a command with a line in `_PANELS`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ class LazyCommand:
 
     Parameters
     ----------
-    panel : str
-        Heading in the overview: who needs the command.
     target : str
         ``package.module:attribute``, the attribute being a `typer.Typer`.
     help : str
@@ -49,81 +47,73 @@ class LazyCommand:
         Optional dependencies that the command may need, to install as ``nearsight[extra]``.
     """
 
-    panel: str
     target: str
     help: str
     extra: str = ""
 
 
-_RUN, _ASK, _LOOK, _MEASURE = "Run it", "Ask it", "Look into it", "Measure"
-
-COMMANDS = MappingProxyType(
-    {
+_PANELS = {
+    "Run it": {
         "demo": LazyCommand(
-            _RUN,
             "nearsight.experiments.demo.cli:app",
-            "A museum, its visitors and all three tiers on this machine, with and without the edge cache.",
-            extra="experiments",
+            "See a museum, its visitors and all three tiers on this machine.",
+            "experiments",
         ),
-        "cloud": LazyCommand(_RUN, "nearsight.cloud.cli:app", "Run the cloud daemon; manage its catalogues."),
+        "cloud": LazyCommand("nearsight.cloud.cli:app", "Run the cloud daemon; manage its catalogues."),
         "edge": LazyCommand(
-            _RUN, "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users."
+            "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users."
         ),
-        "device": LazyCommand(
-            _RUN, "nearsight.device.cli:app", "Run the SDK as a daemon for other programs."
-        ),
+        "device": LazyCommand("nearsight.device.cli:app", "Run the SDK as a daemon for other programs."),
         "config": LazyCommand(
-            _RUN, "nearsight.common.config.cli:app", "Show the settings in force, or write a settings file."
+            "nearsight.common.config.cli:app", "Show the settings in force, or write a settings file."
         ),
-        "keys": LazyCommand(_RUN, "nearsight.common.rpc.cli:app", "Make the keys of daemons and clients."),
-        "recognize": LazyCommand(_ASK, "nearsight.device.cli:recognize_app", "Say what a photo shows."),
+        "keys": LazyCommand("nearsight.common.rpc.cli:app", "Make the keys of daemons and clients."),
+    },
+    "Ask it": {
+        "recognize": LazyCommand("nearsight.device.cli:recognize_app", "Say what a photo shows."),
         "replay": LazyCommand(
-            _ASK, "nearsight.experiments.rig.cli:app", "Send recorded photo requests to running daemons."
+            "nearsight.experiments.rig.cli:app", "Send recorded photo requests to running daemons."
         ),
-        "status": LazyCommand(
-            _LOOK, "nearsight.common.operation.cli:status_app", "Ask daemons how they are."
-        ),
+    },
+    "Look into it": {
+        "status": LazyCommand("nearsight.common.operation.cli:status_app", "Ask daemons how they are."),
         "explain": LazyCommand(
-            _LOOK,
             "nearsight.common.operation.cli:explain_app",
             "Ask edges and devices why they cache what they cache.",
         ),
         "peers": LazyCommand(
-            _LOOK,
             "nearsight.device.peers_cli:app",
-            "Show which devices are near a device, what each holds, and the traffic.",
+            "Show the devices near a device, and what they share.",
         ),
+    },
+    "Measure": {
         "evaluate": LazyCommand(
-            _MEASURE,
-            "nearsight.experiments.datasets.cli:app",
-            "Recall, precision and times on a folder of photos.",
+            "nearsight.experiments.datasets.cli:app", "Recall, precision and times on a folder of photos."
         ),
         "profile": LazyCommand(
-            _MEASURE, "nearsight.experiments.profiling.cli:app", "Measure f(k) and recall(k) of this machine."
+            "nearsight.experiments.profiling.cli:app", "Measure f(k) and recall(k) of this machine."
         ),
         "museum": LazyCommand(
-            _MEASURE, "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits."
+            "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits."
         ),
         "testbed": LazyCommand(
-            _MEASURE,
             "nearsight.experiments.testbed.cli:app",
-            "Run daemons on lab machines or emulated nodes, with shaped links.",
-            extra="experiments",
+            "Run daemons on lab machines or emulated nodes.",
+            "experiments",
         ),
         "experiment": LazyCommand(
-            _MEASURE,
-            "nearsight.experiments.cli:app",
-            "Measure tables and figures of the papers anew.",
-            extra="experiments",
+            "nearsight.experiments.cli:app", "Measure tables and figures of the papers anew.", "experiments"
         ),
         "bench": LazyCommand(
-            _MEASURE,
             "nearsight.experiments.bench.cli:app",
-            "Compare with other libraries, on this machine.",
-            extra="experiments",
+            "Compare with other libraries on this machine.",
+            "experiments",
         ),
-    }
-)
+    },
+}
+"""Heading in the overview, by who needs the commands → its commands."""
+
+COMMANDS = MappingProxyType({name: one for commands in _PANELS.values() for name, one in commands.items()})
 
 SETTINGS_CLASSES = MappingProxyType(
     {
@@ -152,8 +142,9 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         # Placeholders serve the overview, completion and suggestions; `resolve_command` imports the command.
         self.commands = {
-            name: TyperCommand(name, help=command.help, rich_help_panel=command.panel)
-            for name, command in COMMANDS.items()
+            name: TyperCommand(name, help=command.help, rich_help_panel=panel)
+            for panel, commands in _PANELS.items()
+            for name, command in commands.items()
         }
 
     def list_commands(self, ctx: Any) -> list[str]:
