@@ -86,13 +86,10 @@ class CatalogueCaches:
     def get(self, catalogue: str) -> CatalogueCache | None:
         """The cache of a catalogue, None if it has none yet."""
         with self._lock:
-            return self._used(catalogue)
-
-    def _used(self, catalogue: str) -> CatalogueCache | None:
-        cache = self._caches.pop(catalogue, None)
-        if cache is not None:
-            self._caches[catalogue] = cache
-        return cache
+            cache = self._caches.pop(catalogue, None)
+            if cache is not None:
+                self._caches[catalogue] = cache
+            return cache
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
@@ -103,7 +100,7 @@ class CatalogueCaches:
         """Give a catalogue a cache, in the background; fails if the cloud does not list it."""
         admitted: Future[CatalogueCache] = pending()
         with self._lock:
-            cache, waiting = self._used(catalogue), self._admitting.get(catalogue)
+            cache, waiting = self._caches.get(catalogue), self._admitting.get(catalogue)
             new = cache is None and waiting is None and len(self._admitting) < self._settings.catalogues_max
             if new:
                 waiting = self._admitting[catalogue] = []

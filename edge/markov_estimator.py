@@ -11,8 +11,6 @@ from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, Mar
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.edge.settings import TransitionSettings
 
-_STAYING_WEIGHT = 0.01
-
 
 class MarkovEstimator:
     """The transitions of one catalogue, shared by the threads of the daemon.
@@ -37,7 +35,6 @@ class MarkovEstimator:
         self._top = settings.top
         self._clock = clock
         self._lock = threading.Lock()
-        self._staying = 0.0
 
     @property
     def devices(self) -> int:
@@ -55,7 +52,7 @@ class MarkovEstimator:
     def staying(self) -> float:
         """Share of the requests that are for what the device looked at already."""
         with self._lock:
-            return self._staying
+            return self._model.staying
 
     def observe(self, device_id: str, object_id: str) -> NextObjects | None:
         """A device looks at an object: learn from it, and say what may follow.
@@ -68,15 +65,11 @@ class MarkovEstimator:
         """
         now_s = self._clock.monotonic()
         with self._lock:
-            if object_id not in self._model:
-                return None
             if not device_id:
-                return self._model.next_objects(object_id, now_s, self._top)
-            last = self._model.last_object_of(device_id)
-            if last is not None:
-                self._staying += _STAYING_WEIGHT * ((last == object_id) - self._staying)
-            self._model.observe(device_id, object_id, now_s)
-            return self._model.next_for_device(device_id, now_s, self._top)
+                known = object_id in self._model
+                return self._model.next_objects(object_id, now_s, self._top) if known else None
+            known = self._model.observe(device_id, object_id, now_s)
+            return self._model.next_for_device(device_id, now_s, self._top) if known else None
 
     def expected_next(self, within_s: float, most: int) -> dict[str, float]:
         """Probability that the next step of one of the present devices leads to an object.
@@ -90,14 +83,13 @@ class MarkovEstimator:
         """
         now_s = self._clock.monotonic()
         with self._lock:
-            present = self._model.present_devices(now_s, within_s, most)
-            histories = Counter(self._model.history_of(device_id, now_s) for device_id in present)
+            histories = Counter(self._model.histories(now_s, within_s, most))
         total: dict[str, float] = {}
         for history, devices in histories.items():
             with self._lock:  # anew for each: requests must not wait for all of them
                 following = self._model.next_objects(history, now_s, self._top)
             for object_id, p in zip(following.object_ids, following.probabilities.tolist(), strict=True):
-                total[object_id] = total.get(object_id, 0.0) + devices * p / len(present)
+                total[object_id] = total.get(object_id, 0.0) + devices * p / histories.total()
         return total
 
     def set_objects(self, object_ids: Iterable[str]) -> None:

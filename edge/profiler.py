@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -78,9 +79,7 @@ class MissLatency:
     @property
     def mean_ms(self) -> float:
         """L_miss in ms."""
-        if not self._last_ms:
-            return self._prior_ms
-        return math.fsum(self._last_ms) / len(self._last_ms)
+        return _mean(self._last_ms, self._prior_ms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,12 +134,8 @@ class Profiler:
         self._surplus_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
         self._correction = LookupCorrection()
         self._curves: ProfileCurves = profile.curves(0)
-        self._profile = profile
-
-    @property
-    def profile(self) -> CacheProfile:
+        self.profile = profile
         """The profile in force."""
-        return self._profile
 
     @property
     def miss_ms(self) -> float:
@@ -152,7 +147,7 @@ class Profiler:
     def extraction_ms(self) -> float:
         """What it takes to get the features out of an image."""
         with self._lock:
-            return self._extraction_of_an_image_ms()
+            return _mean(self._extraction_ms, self.profile.extraction_ms)
 
     @property
     def correction(self) -> float:
@@ -168,10 +163,10 @@ class Profiler:
             return Measured(
                 miss_ms=self._miss_latency.mean_ms,
                 correction=self._correction.factor,
-                image_share=self._image_share(),
-                extraction_ms=self._extraction_of_an_image_ms(),
-                surplus_ms=self._mean_surplus_ms(),
-                profile=self._profile,
+                image_share=_mean(self._brought_image),
+                extraction_ms=_mean(self._extraction_ms, self.profile.extraction_ms),
+                surplus_ms=_mean(self._surplus_ms),
+                profile=self.profile,
             )
 
     def restore(self, measured: Measured, *, keep_profile: bool) -> None:
@@ -185,10 +180,10 @@ class Profiler:
             Stay with the present profile; the correction is taken over only if it is the same.
         """
         with self._lock:
-            same = measured.profile.lookup_ms == self._profile.lookup_ms
+            same = measured.profile.lookup_ms == self.profile.lookup_ms
             if not keep_profile:
-                self._profile = measured.profile
-                self._curves = self._profile.curves(0)
+                self.profile = measured.profile
+                self._curves = self.profile.curves(0)
             if same or not keep_profile:
                 self._correction = LookupCorrection(factor=measured.correction)
             self._miss_latency.refill(measured.miss_ms)
@@ -200,7 +195,7 @@ class Profiler:
     def use(self, profile: CacheProfile) -> None:
         """Replace the profile; the correction starts anew."""
         with self._lock:
-            self._profile = profile
+            self.profile = profile
             self._curves = profile.curves(len(self._curves.lookup_ms) - 1)
             self._correction = LookupCorrection()
 
@@ -243,8 +238,9 @@ class Profiler:
             self._extend(k_max)
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
             # A cache that is asked needs features; an empty one passes images on, or makes what it sends.
-            lookup_ms[1:] += self._mean_extraction_ms()
-            lookup_ms[0] += self._mean_surplus_ms()
+            extraction_ms = _mean(self._extraction_ms, self.profile.extraction_ms)
+            lookup_ms[1:] += _mean(self._brought_image) * extraction_ms
+            lookup_ms[0] += _mean(self._surplus_ms)
             return Costs(
                 lookup_ms,
                 self._curves.recall[: k_max + 1],
@@ -252,23 +248,10 @@ class Profiler:
                 self._correction.indifference,
             )
 
-    def _mean_extraction_ms(self) -> float:
-        """What extraction adds to a lookup, over requests with images and requests with features."""
-        return self._image_share() * self._extraction_of_an_image_ms()
-
-    def _mean_surplus_ms(self) -> float:
-        return math.fsum(self._surplus_ms) / len(self._surplus_ms) if self._surplus_ms else 0.0
-
-    def _image_share(self) -> float:
-        if not self._brought_image:
-            return 0.0
-        return sum(self._brought_image) / len(self._brought_image)
-
-    def _extraction_of_an_image_ms(self) -> float:
-        if not self._extraction_ms:
-            return self._profile.extraction_ms
-        return math.fsum(self._extraction_ms) / len(self._extraction_ms)
-
     def _extend(self, k: int) -> None:
         if k >= len(self._curves.lookup_ms):
-            self._curves = self._profile.curves(2 * k)
+            self._curves = self.profile.curves(2 * k)
+
+
+def _mean(values: Collection[float], default: float = 0.0) -> float:
+    return math.fsum(values) / len(values) if values else default

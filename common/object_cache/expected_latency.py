@@ -113,18 +113,9 @@ class ExpectedLatency:
         if not 0 <= self.miss_ms < np.inf:
             raise InvalidArgument(f"miss_ms must be finite and not negative, got {self.miss_ms}")
 
-    @property
-    def k_max(self) -> int:
-        """The largest cache size that is described."""
-        return len(self.lookup_ms) - 1
-
-    def hit_ratio(self) -> FloatArray:
-        """Probability that the cache answers, for every k: shape (K + 1,)."""
-        return self.recall * self.cached_probability
-
     def evaluate(self) -> FloatArray:
         """E[L](k) = f(k) + (1 - recall(k) · P_cached(k)) · L_miss in ms, for every k: shape (K + 1,)."""
-        latency: FloatArray = self.lookup_ms + (1.0 - self.hit_ratio()) * self.miss_ms
+        latency: FloatArray = self.lookup_ms + (1.0 - self.recall * self.cached_probability) * self.miss_ms
         return latency
 
     def terms(self, k: int, latency_ms: FloatArray, features: int = 0) -> LatencyTerms:

@@ -12,7 +12,6 @@ Time is the edge's: what the clocks of devices say plays no role.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from nearsight.common.object_cache.transitions import (
 )
 
 LARGEST_ORDER = 3
+_STAYING_WEIGHT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,8 @@ class MarkovModel:
         self._removed: dict[str, None] = {}
         self._objects = ObjectSlots()
         self._counts = TransitionCounts(self._settings.half_life_s, self._settings.rows_max, journal=journal)
+        self.staying = 0.0
+        """Share of the observations that are of what the device looked at already; a rolling mean."""
         self.set_objects(object_ids)
 
     def __contains__(self, object_id: object) -> bool:
@@ -178,6 +180,9 @@ class MarkovModel:
         slot = self._objects.by_id.get(object_id)
         if slot is None:
             return False
+        last = self._histories.last(device_id)
+        if last is not None:
+            self.staying += _STAYING_WEIGHT * ((last == slot) - self.staying)
         history = self._histories.saw(device_id, slot, now_s)
         if history[-1:] != (slot,):
             # First the weight of now: reading it may rescale the counts.
@@ -203,19 +208,13 @@ class MarkovModel:
 
     # Predicting
 
-    def history_of(self, device_id: str, now_s: float) -> tuple[str, ...]:
-        """The last objects of a device, the latest last; empty if it is not known."""
-        return self._objects.names(self._histories.of(device_id, now_s))
+    def histories(self, now_s: float, within_s: float, most: int) -> list[tuple[str, ...]]:
+        """The last objects, the latest last, of each device that is present.
 
-    def last_object_of(self, device_id: str) -> str | None:
-        """What a device looked at last, however long ago; None if it is not known."""
-        slot = self._histories.last(device_id)
-        return None if slot is None else self._objects.names((slot,))[0]
-
-    def present_devices(self, now_s: float, within_s: float, most: int) -> list[str]:
-        """Of the ``most`` devices that were heard of last those of the last ``within_s`` seconds."""
-        latest = itertools.islice(self._histories.latest(), most)
-        return [device_id for device_id, heard_s in latest if now_s - heard_s <= within_s]
+        Those are, of the ``most`` devices that were heard of last, the ones of the last ``within_s`` seconds.
+        """
+        present = self._histories.present(now_s, within_s, most)
+        return [self._objects.names(self._histories.of(device_id, now_s)) for device_id in present]
 
     def next_objects(self, history: str | Sequence[str], now_s: float, top: int | None = None) -> NextObjects:
         """The PDF over what comes after a history (section 4.3.1.3).
@@ -234,18 +233,30 @@ class MarkovModel:
         for name in (history,) if isinstance(history, str) else history:
             slot = self._objects.by_id.get(name)
             past = (*past, slot) if slot is not None else ()
-        probabilities, listed = self._distribution(past, self._counts.weight_at(now_s))
-        return self._listing(probabilities, listed, top)
+        return self._following(past, now_s, top)
 
     def next_for_device(self, device_id: str, now_s: float, top: int | None = None) -> NextObjects:
         """The PDF after what this device saw last; for an unknown device what is popular."""
-        return self.next_objects(self.history_of(device_id, now_s), now_s, top)
+        return self._following(self._histories.of(device_id, now_s), now_s, top)
+
+    def _following(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
+        """P(next) of the slots that have counts, the most probable first."""
+        probabilities, listed = self._distribution(past, now_s)
+        slots = np.flatnonzero(listed)
+        if top is not None and 0 < top < len(slots):
+            # Everything as probable as the last one stays, so that the stable sort decides between equals.
+            least = np.partition(probabilities[slots], len(slots) - top)[len(slots) - top]
+            slots = slots[probabilities[slots] >= least]
+        slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
+        chosen = probabilities[slots]
+        names = self._objects.names(slots.tolist())
+        return NextObjects(names, chosen, max(0.0, 1.0 - float(chosen.sum())))
 
     def _distribution(
-        self, past: tuple[int, ...], weight_now: float
+        self, past: tuple[int, ...], now_s: float
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """P(next) of every slot, and which slots have counts behind them."""
-        prior = self._settings.prior * weight_now
+        prior = self._settings.prior * self._counts.weight_at(now_s)
         support = self._objects.present.copy()
         if past:
             support[past[-1]] = False  # the next object is another one
@@ -266,19 +277,6 @@ class MarkovModel:
             probabilities[slots] += weights / total
             listed[slots] = True
         return probabilities, listed
-
-    def _listing(
-        self, probabilities: NDArray[np.float64], listed: NDArray[np.bool_], top: int | None
-    ) -> NextObjects:
-        slots = np.flatnonzero(listed)
-        if top is not None and 0 < top < len(slots):
-            # Everything as probable as the last one stays, so that the stable sort decides between equals.
-            least = np.partition(probabilities[slots], len(slots) - top)[len(slots) - top]
-            slots = slots[probabilities[slots] >= least]
-        slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
-        chosen = probabilities[slots]
-        names = self._objects.names(slots.tolist())
-        return NextObjects(names, chosen, max(0.0, 1.0 - float(chosen.sum())))
 
     # Keeping
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,27 +29,16 @@ class ObjectSlots:
     """The objects of a changing catalogue and their slots. Slots of removed objects are used again."""
 
     def __init__(self) -> None:
-        self._slots: dict[str, int] = {}
+        self.by_id: dict[str, int] = {}
+        """The slot of each object."""
+        self.present = np.zeros(0, dtype=np.bool_)
+        """Which slots stand for an object: (S,) bool; S never shrinks."""
         self._ids: list[str | None] = []
         self._free: list[int] = []
-        self._present = np.zeros(0, dtype=np.bool_)
-
-    def __len__(self) -> int:
-        return len(self._slots)
-
-    @property
-    def by_id(self) -> Mapping[str, int]:
-        """The slot of each object."""
-        return self._slots
-
-    @property
-    def present(self) -> NDArray[np.bool_]:
-        """Which slots stand for an object: (S,) bool; S never shrinks."""
-        return self._present
 
     def of(self, object_ids: Iterable[str]) -> tuple[int, ...] | None:
         """Slots of these objects; None if one of them is not in the catalogue."""
-        slots = [self._slots.get(object_id) for object_id in object_ids]
+        slots = [self.by_id.get(object_id) for object_id in object_ids]
         known = tuple(slot for slot in slots if slot is not None)
         return known if len(known) == len(slots) else None
 
@@ -58,10 +48,10 @@ class ObjectSlots:
 
     def remove(self, object_ids: Sequence[str]) -> tuple[int, ...]:
         """Objects left; returns their slots, which no longer stand for anything."""
-        gone = tuple(self._slots.pop(object_id) for object_id in object_ids)
+        gone = tuple(self.by_id.pop(object_id) for object_id in object_ids)
         for slot in gone:
             self._ids[slot] = None
-            self._present[slot] = False
+            self.present[slot] = False
         self._free.extend(reversed(gone))
         return gone
 
@@ -71,12 +61,12 @@ class ObjectSlots:
         self._ids.extend([None] * more)
         # New slots are taken before used ones, in order: ties between objects then keep the catalogue's.
         self._free.extend(range(old + more - 1, old - 1, -1))
-        self._present = np.concatenate([self._present, np.zeros(more, dtype=np.bool_)])
+        self.present = np.concatenate([self.present, np.zeros(more, dtype=np.bool_)])
         for object_id in object_ids:
             slot = self._free.pop()
-            self._slots[object_id] = slot
+            self.by_id[object_id] = slot
             self._ids[slot] = object_id
-            self._present[slot] = True
+            self.present[slot] = True
 
 
 class DeviceHistories:
@@ -110,9 +100,10 @@ class DeviceHistories:
     def __len__(self) -> int:
         return len(self._last)
 
-    def latest(self) -> Iterator[tuple[str, float]]:
-        """Devices and when each was heard of last, the latest first."""
-        return ((device_id, heard_s) for device_id, (_, heard_s) in reversed(self._last.items()))
+    def present(self, now_s: float, within_s: float, most: int) -> list[str]:
+        """Of the ``most`` devices that were heard of last those of the last ``within_s`` seconds."""
+        latest = itertools.islice(reversed(self._last.items()), most)
+        return [device_id for device_id, (_, heard_s) in latest if now_s - heard_s <= within_s]
 
     def last(self, device_id: str) -> int | None:
         """What a device looked at last, however long ago."""
@@ -219,18 +210,14 @@ class TransitionCounts:
         self._half_life_s = half_life_s
         self._rows_max = rows_max
         self._origin_s = 0.0
-        self._popularity = np.zeros(0)
+        self.popularity = np.zeros(0)
+        """Weight of each object whatever came before it: (S,) float64."""
         self._rows: OrderedDict[tuple[int, ...], TransitionRow] = OrderedDict()
         # A dictionary serves as an ordered set: what is written is the same in every run.
         self._touched: dict[Transition, None] | None = {} if journal else None
 
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))
-
-    @property
-    def popularity(self) -> NDArray[np.float64]:
-        """Weight of each object whatever came before it: (S,) float64."""
-        return self._popularity
 
     def row(self, history: tuple[int, ...]) -> TransitionRow | None:
         """What followed a history that is not empty; None if nothing ever did."""
@@ -240,7 +227,7 @@ class TransitionCounts:
         """The weight of one transition."""
         history, slot = transition
         if not history:
-            return float(self._popularity[slot])
+            return float(self.popularity[slot])
         row = self._rows.get(history)
         return row.weight_of(slot) if row is not None else 0.0
 
@@ -258,14 +245,14 @@ class TransitionCounts:
 
     def resize(self, slots: int) -> None:
         """Make room for slots below this number."""
-        more = max(0, slots - len(self._popularity))
-        self._popularity = np.concatenate([self._popularity, np.zeros(more)])
+        more = max(0, slots - len(self.popularity))
+        self.popularity = np.concatenate([self.popularity, np.zeros(more)])
 
     def add(self, transition: Transition, weight: float) -> None:
         """Count a transition; notes what was forgotten to make room, not the transition itself."""
         history, slot = transition
         if not history:
-            self._popularity[slot] += weight
+            self.popularity[slot] += weight
             return
         row = self._rows.get(history)
         if row is None:
@@ -279,7 +266,7 @@ class TransitionCounts:
 
     def remove(self, gone: Sequence[int], present: NDArray[np.bool_]) -> None:
         """Slots stand for nothing any more; ``present``, (S,) bool, tells which still do."""
-        self._popularity[list(gone)] = 0.0
+        self.popularity[list(gone)] = 0.0
         left = frozenset(gone)
         if self._touched:
             self._touched = {
@@ -309,9 +296,9 @@ class TransitionCounts:
         return 1.0
 
     def _rescale(self, factor: float) -> None:
-        self._popularity *= factor
-        unpopular = (self._popularity > 0) & (self._popularity < NEGLIGIBLE)
-        self._popularity[unpopular] = 0.0
+        self.popularity *= factor
+        unpopular = (self.popularity > 0) & (self.popularity < NEGLIGIBLE)
+        self.popularity[unpopular] = 0.0
         self.touch(((), slot) for slot in np.flatnonzero(unpopular).tolist())
         for history, row in self._rows.items():
             row.scale(factor)
