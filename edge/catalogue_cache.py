@@ -36,7 +36,7 @@ from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, Optimizer, Situation
 from nearsight.edge.profiler import MissLatency, Profiler
 from nearsight.edge.quick_profile import ProfileMeasurement
-from nearsight.edge.regret import RegretMeter
+from nearsight.edge.regret import Regret
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
@@ -110,7 +110,7 @@ class CatalogueCache:
             MissLatency(cache.miss_prior_ms, cache.miss_window),
         )
         self.optimizer = Optimizer(cache)
-        self.regret = RegretMeter(min(cache.k_max, len(listing.versions)), cache.regret_window)
+        self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
         self.supply = ModelSupply(
             name,

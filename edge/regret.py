@@ -32,15 +32,17 @@ class RegretReport:
         The fixed size that would have cost least; of equally good ones the smallest.
     best_ms : float
         What it would have cost per request.
-    regret_ms : float
-        ``mean_ms - best_ms``. Negative where changing the size beat every fixed one.
     """
 
     requests: int
     mean_ms: float
     best_k: int
     best_ms: float
-    regret_ms: float
+
+    @property
+    def regret_ms(self) -> float:
+        """What the chosen sizes cost more; negative where changing the size beat every fixed one."""
+        return self.mean_ms - self.best_ms
 
     @property
     def why(self) -> str:
@@ -55,7 +57,10 @@ class RegretReport:
 
 
 class Regret:
-    """Costs of the last requests under every size.
+    """Costs of the last requests under every size, for all threads.
+
+    Ranks and costs are those of the last decision, a few requests old: ranking the whole catalogue for each
+    request would cost more than the lookup.
 
     Parameters
     ----------
@@ -77,74 +82,11 @@ class Regret:
             raise InvalidArgument(
                 f"regret needs k_max >= 0, a window >= 1 and >= 2 sizes, got {k_max}, {window}, {resolution}"
             )
-        self._sizes = _sizes(k_max, resolution)
-        self._costs_ms = np.zeros((window, len(self._sizes)))
+        self.sizes = _sizes(k_max, resolution)
+        """The sizes that are compared, rising: (G,) intp."""
+        self._costs_ms = np.zeros((window, len(self.sizes)))
         self._chosen_ms = np.zeros(window)
         self._seen = 0
-
-    @property
-    def sizes(self) -> NDArray[np.intp]:
-        """The sizes that are compared, rising: (G,) intp."""
-        return self._sizes
-
-    def observe(self, rank: int | None, k: int, *, held: bool, costs: Costs) -> None:
-        """Add a request, and forget the oldest.
-
-        Parameters
-        ----------
-        rank : int, optional
-            Rank of the object that it was for, 0 the most popular, in the estimate *before* the request;
-            None: an object that no cache would have had, or none at all.
-        k : int
-            Size of the cache that was asked.
-        held : bool
-            Whether it held the object.
-        costs : Costs
-            As of then; a larger size counts as the largest described.
-        """
-        lookup_ms, recall, miss_ms = costs.lookup_ms, costs.recall, costs.miss_ms
-        sizes = np.minimum(self._sizes, len(lookup_ms) - 1)
-        missed = np.ones(len(sizes))
-        if rank is not None:
-            missed -= np.where(rank < sizes, recall[sizes], 0.0)
-        place = self._seen % len(self._chosen_ms)
-        self._costs_ms[place] = lookup_ms[sizes] + missed * miss_ms
-        k = min(k, len(lookup_ms) - 1)
-        found = float(recall[k]) if held else 0.0
-        self._chosen_ms[place] = float(lookup_ms[k]) + (1.0 - found) * miss_ms
-        self._seen += 1
-
-    def costs_ms(self) -> FloatArray:
-        """Mean cost of each size over the window: (G,) float64, beside `sizes`; zeros before the first."""
-        count = min(self._seen, len(self._chosen_ms))
-        return np.asarray(self._costs_ms[:count].sum(axis=0) / max(1, count))
-
-    def report(self) -> RegretReport:
-        """Look back."""
-        count = min(self._seen, len(self._chosen_ms))
-        costs_ms = self.costs_ms()
-        best = int(np.argmin(costs_ms))
-        mean_ms = float(self._chosen_ms[:count].sum() / max(1, count))
-        best_ms = float(costs_ms[best])
-        return RegretReport(count, mean_ms, int(self._sizes[best]), best_ms, mean_ms - best_ms)
-
-
-class RegretMeter:
-    """Regret of the running edge, for all threads.
-
-    Ranks and costs are those of the last decision, a few requests old: ranking the whole catalogue for each
-    request would cost more than the lookup.
-
-    Parameters
-    ----------
-    k_max : int
-        Largest size that is compared.
-    window : int
-        Requests that are remembered.
-    """
-
-    def __init__(self, k_max: int, window: int) -> None:
-        self._regret = Regret(k_max, window)
         self._lock = threading.Lock()
         self._estimate: tuple[Ranking, NDArray[np.intp], Costs] | None = None
 
@@ -156,21 +98,47 @@ class RegretMeter:
             self._estimate = (ranking, ranks, costs)
 
     def observe(self, object_id: str | None, k: int, *, held: bool) -> None:
-        """A request was answered: for which object, with how large a cache, and whether it held that."""
+        """Add a request, and forget the oldest.
+
+        Parameters
+        ----------
+        object_id : str, optional
+            The object that it was for, if it was for any.
+        k : int
+            Size of the cache that was asked; more than the costs describe counts as the largest described.
+        held : bool
+            Whether it held the object.
+        """
         with self._lock:
             if self._estimate is None:
                 return
             ranking, ranks, costs = self._estimate
+            sizes = np.minimum(self.sizes, len(costs.lookup_ms) - 1)
+            missed = np.ones(len(sizes))
             position = None if object_id is None else ranking.positions.get(object_id)
-            rank = None if position is None else int(ranks[position])
-            if rank is not None and rank >= ranking.seen:
-                rank = None  # nobody had asked for it: no cache would have had it
-            self._regret.observe(rank, k, held=held, costs=costs)
+            # No cache would have had what nobody had asked for.
+            if position is not None and ranks[position] < ranking.seen:
+                missed -= np.where(ranks[position] < sizes, costs.recall[sizes], 0.0)
+            place = self._seen % len(self._chosen_ms)
+            self._costs_ms[place] = costs.lookup_ms[sizes] + missed * costs.miss_ms
+            k = min(k, len(costs.lookup_ms) - 1)
+            found = float(costs.recall[k]) if held else 0.0
+            self._chosen_ms[place] = float(costs.lookup_ms[k]) + (1.0 - found) * costs.miss_ms
+            self._seen += 1
+
+    def costs_ms(self) -> FloatArray:
+        """Mean cost of each size over the window: (G,) float64, beside `sizes`; zeros before the first."""
+        count = min(self._seen, len(self._chosen_ms))
+        return np.asarray(self._costs_ms[:count].sum(axis=0) / max(1, count))
 
     def report(self) -> RegretReport:
         """Look back."""
         with self._lock:
-            return self._regret.report()
+            count = min(self._seen, len(self._chosen_ms))
+            costs_ms = self.costs_ms()
+            best = int(np.argmin(costs_ms))
+            mean_ms = float(self._chosen_ms[:count].sum() / max(1, count))
+            return RegretReport(count, mean_ms, int(self.sizes[best]), float(costs_ms[best]))
 
 
 def _sizes(k_max: int, resolution: int) -> NDArray[np.intp]:

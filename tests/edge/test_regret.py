@@ -7,11 +7,18 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.edge.profiler import Costs
-from nearsight.edge.regret import Regret, RegretMeter
+from nearsight.edge.regret import Regret
 from support.caching import profile_of_table_3_2, ranking_of
 
 LOOKUP_MS = np.array([0.0, 10.0, 12.0, 15.0, 30.0])
 RECALL = np.array([0.0, 0.9, 0.9, 0.8, 0.8])
+RANKING = ranking_of(np.full(7, 1 / 7))
+
+
+def costing(miss_ms: float, regret: Regret) -> Regret:
+    """After a decision with this miss latency; ``str(rank)`` is the object of a rank."""
+    regret.decided(RANKING, Costs(LOOKUP_MS, RECALL, miss_ms))
+    return regret
 
 
 @given(
@@ -26,7 +33,7 @@ def test_every_size_costs_what_playing_it_back_costs(
     regret = Regret(4, window)
     for rank, k, miss_ms in requests:
         held = rank is not None and rank < k
-        regret.observe(rank, k, held=held, costs=Costs(LOOKUP_MS, RECALL, miss_ms))
+        costing(miss_ms, regret).observe(None if rank is None else str(rank), k, held=held)
     last = requests[-window:]
 
     def cost_ms(k: int, rank: int | None, miss_ms: float) -> float:
@@ -45,26 +52,35 @@ def test_every_size_costs_what_playing_it_back_costs(
 
 
 def test_always_choosing_the_best_size_leaves_no_regret() -> None:
-    regret = Regret(4)
-    for rank in (0, 1, 0, 1):
-        regret.observe(rank, 2, held=True, costs=Costs(LOOKUP_MS, RECALL, 200.0))
+    regret = costing(200.0, Regret(4))
+    for name in "0101":
+        regret.observe(name, 2, held=True)
     report = regret.report()
     assert (report.best_k, report.regret_ms) == (2, 0.0)
     assert "always k=2" in report.why
 
 
 def test_an_object_that_belongs_into_the_cache_but_is_not_there_yet_is_regretted() -> None:
-    regret = Regret(4)
-    regret.observe(0, 1, held=False, costs=Costs(LOOKUP_MS, RECALL, 200.0))
+    regret = costing(200.0, Regret(4))
+    regret.observe("0", 1, held=False)
     assert regret.report().regret_ms == pytest.approx(0.9 * 200)
     assert "+600.0%" in regret.report().why
 
 
 def test_changing_the_size_at_the_right_time_can_beat_every_fixed_one() -> None:
-    regret = Regret(4)
-    for rank, k in [(None, 0)] * 5 + [(2, 3)] * 5:
-        regret.observe(rank, k, held=k > 0, costs=Costs(LOOKUP_MS, RECALL, 200.0))
+    regret = costing(200.0, Regret(4))
+    for name, k in [(None, 0)] * 5 + [("2", 3)] * 5:
+        regret.observe(name, k, held=k > 0)
     assert regret.report().regret_ms < 0
+
+
+def test_an_object_that_nobody_had_asked_for_would_have_been_in_no_cache() -> None:
+    """The prior alone ranks it; models are fetched lazily."""
+    regret = Regret(3)
+    regret.decided(ranking_of(np.array([0.6, 0.3, 0.1]), seen=2), Costs(LOOKUP_MS, RECALL, 100.0))
+    for name in ("2", "unheard of", None):
+        regret.observe(name, 0, held=False)
+    assert (regret.report().best_k, regret.report().best_ms) == (0, 100.0)
 
 
 def test_memory_does_not_grow_with_the_catalogue() -> None:
@@ -73,49 +89,20 @@ def test_memory_does_not_grow_with_the_catalogue() -> None:
     assert regret.sizes[-1] == 10_000
     assert 40 <= len(regret.sizes) <= 64
     curves = profile_of_table_3_2().curves(10_000)
+    regret.decided(ranking_of(np.full(300, 1 / 300)), Costs(curves.lookup_ms, curves.recall, 300.0))
     for rank in range(300):
-        regret.observe(rank, 50, held=rank < 50, costs=Costs(curves.lookup_ms, curves.recall, 300.0))
+        regret.observe(str(rank), 50, held=rank < 50)
     assert regret.report().requests == 100
 
 
-def test_before_the_first_request_there_is_nothing_to_regret() -> None:
-    report = Regret(10).report()
-    assert (report.requests, report.regret_ms) == (0, 0.0)
-    assert report.why == "no request yet"
+def test_before_the_first_decision_there_is_nothing_to_regret() -> None:
+    regret = Regret(10)
+    regret.observe("0", 1, held=True)
+    report = regret.report()
+    assert (report.requests, report.regret_ms, report.why) == (0, 0.0, "no request yet")
 
 
 @pytest.mark.parametrize("wrong", [(-1, 10, 10), (10, 0, 10), (10, 10, 1)])
 def test_sizes_that_cannot_work_are_refused(wrong: tuple[int, int, int]) -> None:
     with pytest.raises(InvalidArgument):
         Regret(*wrong)
-
-
-# Of the running edge: ranks and costs as of the last decision
-
-COSTS = Costs(np.arange(4.0), np.ones(4), 100.0)
-RANKING = ranking_of(np.array([0.6, 0.3, 0.1]))
-
-
-def test_before_the_first_decision_there_is_nothing_to_compare() -> None:
-    meter = RegretMeter(3, 10)
-    meter.observe("0", 1, held=True)
-    assert meter.report().requests == 0
-
-
-def test_each_size_would_have_had_the_objects_above_it_in_the_ranking() -> None:
-    meter = RegretMeter(3, 10)
-    meter.decided(RANKING, COSTS)
-    meter.observe("1", 1, held=False)
-    report = meter.report()
-    assert (report.best_k, report.best_ms) == (2, 2.0)
-    assert report.mean_ms == pytest.approx(101.0), "a cache of one did not hold the second"
-
-
-def test_an_object_that_nobody_had_asked_for_would_have_been_in_no_cache() -> None:
-    """The prior alone ranks it; models are fetched lazily."""
-    meter = RegretMeter(3, 10)
-    seen_two = ranking_of(np.array([0.6, 0.3, 0.1]), seen=2)
-    meter.decided(seen_two, COSTS)
-    for name in ("2", "unheard of", None):
-        meter.observe(name, 0, held=False)
-    assert (meter.report().best_k, meter.report().best_ms) == (0, 100.0)
