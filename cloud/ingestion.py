@@ -166,8 +166,8 @@ class _Batches:
         return [batch.result() for batch in self.all if batch.done() and not batch.cancelled()]
 
 
-def _in_batches(objects: Sequence[ReferenceImages]) -> Iterator[list[ReferenceImages]]:
-    batch: list[ReferenceImages] = []
+def _in_batches(objects: Sequence[Reference]) -> Iterator[list[Reference]]:
+    batch: list[Reference] = []
     size_bytes = 0
     for item in objects:
         batch.append(item)
@@ -187,7 +187,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def _ingest_batch(
-    batch: Sequence[ReferenceImages], target: CatalogueAccess, stored: Mapping[str, str]
+    batch: Sequence[Reference], target: CatalogueAccess, stored: Mapping[str, str]
 ) -> IngestionReport:
     report = IngestionReport(0)
     new: list[NewObject] = []
@@ -222,7 +222,7 @@ def _ingest_batch(
     return report
 
 
-def _read_images(item: ReferenceImages) -> tuple[dict[Path, bytes], list[Problem]]:
+def _read_images(item: Reference) -> tuple[dict[Path, bytes], list[Problem]]:
     images: dict[Path, bytes] = {}
     failed: dict[Path, str] = {}
     for path in item.paths:
@@ -257,8 +257,20 @@ def read_image(path: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceImages:
-    """One object as found on disk."""
+class Reference:
+    """One object of the catalogue with the images to learn it from.
+
+    Attributes
+    ----------
+    object_id : str
+        Unique within the folder.
+    label : str
+        What a person calls the object; the id if nothing better is known.
+    paths : tuple of Path
+        One image per view; at least one.
+    metadata : mapping of str to str
+        Further columns of ``objects.csv``, such as artist and year.
+    """
 
     object_id: str
     label: str
@@ -266,7 +278,7 @@ class ReferenceImages:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_reference_folder(folder: Path) -> tuple[tuple[ReferenceImages, ...], tuple[str, ...]]:
+def read_reference_folder(folder: Path) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
     """List the objects of a folder without opening an image.
 
     Returns
@@ -317,10 +329,10 @@ def _object_paths(images: Path) -> dict[str, tuple[Path, ...]]:
 
 def _reference(
     object_id: str, paths: tuple[Path, ...], details: Mapping[str, Mapping[str, str]]
-) -> ReferenceImages:
+) -> Reference:
     row = details.get(object_id, {})
     metadata = {name: value for name, value in row.items() if name not in {"object_id", "label"} and value}
-    return ReferenceImages(object_id, row.get("label") or object_id, paths, metadata)
+    return Reference(object_id, row.get("label") or object_id, paths, metadata)
 
 
 def _child(folder: Path, name: str) -> Path | None:

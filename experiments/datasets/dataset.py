@@ -6,33 +6,12 @@ Loaders of every layout produce these values; nothing downstream knows how a dat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nearsight.cloud.ingestion import Reference
 from nearsight.common.errors import InvalidArgument
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One object of the catalogue with the images to learn it from.
-
-    Attributes
-    ----------
-    object_id : str
-        Unique within the data set.
-    label : str
-        What a person calls the object; the id if nothing better is known.
-    paths : tuple of Path
-        One image per view; at least one.
-    metadata : mapping of str to str
-        Further columns of ``objects.csv``, such as artist and year.
-    """
-
-    object_id: str
-    label: str
-    paths: tuple[Path, ...]
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nearsight.cloud.ingestion import Reference
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads, recognize_image
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
+from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.datasets.loading import load_datasets
 from nearsight.experiments.datasets.training import train_references
 

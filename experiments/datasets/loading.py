@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
+from nearsight.cloud.ingestion import Reference, read_reference_folder
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.experiments.datasets.dataset import Dataset, Query, Reference, listed
+from nearsight.experiments.datasets.dataset import Dataset, Query, listed
 from nearsight.experiments.datasets.tables import read_rows
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -32,7 +32,6 @@ _PLAIN = "references/*.jpg, queries/*.jpg and labels.csv with the columns query,
 _STANFORD = "Reference/001.jpg and photos of the same number in Query/, Canon/, Droid/, E63/, Palm/, …"
 _EXPECTED = f"expected {_PLAIN}; or {_STANFORD}"
 _STANFORD_PHOTOS = frozenset({"query", "queries", "canon", "droid", "e63", "palm", "5800", "iphone", "nexus"})
-_VIEW = re.compile(r"^(?P<object_id>.+)__(?P<view>\d+)$")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -98,42 +97,9 @@ def _load_plain(folder: Path) -> Dataset:
         parts[name] = part
     return Dataset(
         folder.resolve().name,
-        _references(parts["references"], _child(folder, "objects.csv")),
+        read_reference_folder(folder)[0],
         _queries(parts["queries"], parts["labels.csv"]),
     )
-
-
-def _references(folder: Path, objects_csv: Path | None) -> tuple[Reference, ...]:
-    views: dict[str, list[tuple[int, Path]]] = {}
-    for path in _images(folder):
-        match = _VIEW.match(path.stem)
-        object_id, view = (match["object_id"], int(match["view"])) if match else (path.stem, 1)
-        views.setdefault(object_id, []).append((view, path))
-    if not views:
-        raise NotFound(f"{folder} holds no images", advice=f"expected {_PLAIN}")
-    for object_id, numbered in views.items():
-        if len({view for view, _ in numbered}) < len(numbered):
-            raise InvalidArgument(
-                f"{folder} has two images of the same view of {object_id!r}",
-                advice="further views of one object are named ID__2.jpg, ID__3.jpg, …",
-            )
-    details = _object_details(objects_csv) if objects_csv else {}
-    return tuple(
-        _reference(object_id, tuple(path for _, path in sorted(numbered)), details.get(object_id, {}))
-        for object_id, numbered in sorted(views.items())
-    )
-
-
-def _reference(object_id: str, paths: tuple[Path, ...], details: Mapping[str, str]) -> Reference:
-    metadata = {name: value for name, value in details.items() if name not in {"object_id", "label"}}
-    return Reference(object_id, details.get("label") or object_id, paths, metadata)
-
-
-def _object_details(path: Path) -> dict[str, Mapping[str, str]]:
-    return {
-        row.values["object_id"].strip(): {name: value.strip() for name, value in row.values.items()}
-        for row in read_rows(path, (("object_id", "label"),))
-    }
 
 
 def _queries(folder: Path, labels_csv: Path) -> tuple[Query, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from nearsight.cloud.ingestion import Reference
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor, train_object
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.datasets.dataset import Reference
 
 
 def train_references(

@@ -8,10 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
+from nearsight.cloud.ingestion import Reference
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
-from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
+from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.profiling.measuring import (
     PreparedData,

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearsight.cloud.ingestion import Reference
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
+from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.traces.plan import (
     PlannedPhoto,
     is_request_trace,

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
+from nearsight.cloud.ingestion import Reference
+from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.rig.edge_bench import policy_settings

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearsight.cloud.ingestion import Reference
 from nearsight.common.errors import CorruptStore
-from nearsight.experiments.datasets.dataset import Dataset, Query, Reference
+from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE
 from nearsight.experiments.studies.cachier.scale.photos import (
