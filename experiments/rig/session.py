@@ -33,9 +33,9 @@ _TIMEOUT_S = 5.0
 class Tiers:
     """One configuration."""
 
-    edge: Mapping[str, str] | None
+    edge: Mapping[str, object] | None
     """Settings of the edge, as after ``--set``; None: devices ask the cloud themselves."""
-    device: Mapping[str, str] = field(default_factory=dict)
+    device: Mapping[str, object] = field(default_factory=dict)
     """Settings of the devices."""
     taught: bool = True
     """Whether the edge has heard of earlier visitors."""

@@ -37,7 +37,7 @@ from nearsight.experiments.studies.cachier.scale.configurations import NAMES
 from nearsight.experiments.studies.cachier.scale.machines import machines_of
 from nearsight.experiments.studies.cachier.scale.operating_point import NETWORKS, TESTBED, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.scale_figure import with_machines, world_of
-from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
+from nearsight.experiments.studies.cachier.scale.sessions import play_on_twin
 from nearsight.experiments.studies.map.losses import METRICS, SIMPLER, Loss, Metric, digits, losses_of
 from nearsight.experiments.studies.map.places import MACHINES, Grid, Place
 from nearsight.experiments.studies.map.regions import regions_of

@@ -43,7 +43,7 @@ from nearsight.experiments.studies.cachier.scale.operating_point import (
     points_of,
 )
 from nearsight.experiments.studies.cachier.scale.picture import draw
-from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
+from nearsight.experiments.studies.cachier.scale.sessions import play_on_testbed, play_on_twin
 
 LATENCY = ("p50_ms", "p95_ms", "mean_ms", "device_ms", "edge_ms", "cloud_ms", "queue_ms", "link_ms")
 BANDWIDTH = ("up_kbps", "down_kbps")
@@ -91,10 +91,6 @@ class OnMachines(Experiment):
         point, run = OperatingPoint.of(cell.parameters), int(cell.parameters["run"])
         unknown_share, amount = float(cell.parameters["unknown_share"]), amount_of(options)
         if options.on == TESTBED:
-            from nearsight.experiments.studies.cachier.scale.testbed_runs import (  # noqa: PLC0415
-                play_on_testbed,
-            )
-
             return play_on_testbed(point, ORDER, run, options, amount, unknown_share)
         configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
         return play_on_twin(point, ORDER, run, machines_of(options), options.seed, amount, unknown_share)

@@ -19,7 +19,7 @@ from nearsight.experiments.studies.cachier.scale.machines import (
 )
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount
 from nearsight.experiments.studies.cachier.scale.photos import PhotoKind, mark_of
-from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
+from nearsight.experiments.studies.cachier.scale.sessions import play_on_twin
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.session import LOAD_BALANCED
 

@@ -22,7 +22,7 @@ from nearsight.experiments.studies.cachier.scale.photos import (
     measure_kind,
     weights_of,
 )
-from nearsight.experiments.studies.cachier.scale.twin_runs import twin_session
+from nearsight.experiments.studies.cachier.scale.sessions import twin_session
 from nearsight.experiments.twin.cost_model import slowed
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, NEVER, Effort, TwinPhoto
 from support.pictures import photo_jpeg, picture_jpeg

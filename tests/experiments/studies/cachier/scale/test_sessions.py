@@ -8,7 +8,7 @@ import pytest
 
 from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount, OperatingPoint
-from nearsight.experiments.studies.cachier.scale.twin_runs import play_on_twin
+from nearsight.experiments.studies.cachier.scale.sessions import play_on_twin
 from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
 from support.scale_rows import MACHINES
 

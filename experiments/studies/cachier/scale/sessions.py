@@ -1,0 +1,174 @@
+"""Sessions at an operating point, in the twin and on the testbed: one row of numbers per configuration.
+
+Visitors walk as in section 6.2.5: four fifths of them taught the edge before, and some of the others are
+followed. The same run number gives the same visitors and photos to all configurations.
+
+On the testbed all processes share this machine, so that devices are as fast as the edge, unlike in table 6.1:
+compare configurations there, and times with the twin where it shares a machine, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from nearsight.experiments.framework.experiment import Row, RunOptions
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.rig.peer_group import free_udp_port
+from nearsight.experiments.rig.session import Tiers
+from nearsight.experiments.rig.tiers import CATALOGUE
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.studies.cachier.scale.machines import Machines, machines_of
+from nearsight.experiments.studies.cachier.scale.operating_point import MEASURED, Amount, OperatingPoint
+from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, link_errors, session_row
+from nearsight.experiments.studies.museums import TaughtMuseum
+from nearsight.experiments.testbed.configurations import BUILT_IN
+from nearsight.experiments.testbed.material import cut_catalogue
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.twin.session import (
+    CONFIGURATIONS,
+    COOPERATIVE,
+    ONLY_CLOUD,
+    Hardware,
+    TwinSession,
+    TwinTiers,
+)
+from nearsight.experiments.twin.visitors import generated
+
+_MUSEUM = MuseumSettings(objects=1000, photos_per_object=2, unknown_photos=100)
+_SMOKE_MUSEUM = MuseumSettings(objects=50, photos_per_object=2, unknown_photos=2)
+_PERIOD_S, _DEPARTURE_S = 1.0, 5.0
+"""Devices that share know each other when the walk begins."""
+
+
+def play_on_twin(
+    point: OperatingPoint,
+    configurations: Sequence[str],
+    run: int,
+    machines: Machines,
+    seed: int,
+    amount: Amount,
+    unknown_share: float = 0.0,
+) -> list[Row]:
+    """Play some configurations of section 6.2.3 on the same traces.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        Where.
+    configurations : sequence of str
+        Names in `twin.session.CONFIGURATIONS`.
+    run : int
+        Which traces.
+    machines : Machines
+        The tiers' machines, what everything costs there, and the photos.
+    seed : int
+        Everything random follows from it and the run.
+    amount : Amount
+        How long visitors are followed, and how many there are walks of; four fifths of them teach the edge.
+    unknown_share : float
+        Share of the photos that show what is in no catalogue.
+
+    Returns
+    -------
+    list of Row
+        One per configuration; see `session_numbers.session_row`.
+    """
+    following = Following(point.visitors, amount.seconds, unknown_share)
+    session = twin_session(point, run, machines, seed, following, amount.crowd)
+    hardware, rows = machines.hardware, []
+    cores = {"edge": hardware.shared or hardware.edge, "cloud": hardware.shared or hardware.cloud}
+    for name in configurations:
+        played = session.play(name, _on(hardware, CONFIGURATIONS[name]))
+        used = Usage(amount.seconds, played.cpu, cores, played.up_bytes, played.down_bytes)
+        rows.append(session_row(point, name, run, played.rows, used, unknown_share))
+    return rows
+
+
+def twin_session(
+    point: OperatingPoint, run: int, machines: Machines, seed: int, following: Following, crowd: int
+) -> TwinSession:
+    """What is the same for all configurations of a run."""
+    rng = np.random.default_rng([seed, xxhash.xxh32_intdigest(b"scale"), run])
+    object_ids = [f"{number + 1:04d}" for number in range(point.classes)]
+    visitors, transitions = generated(
+        machines.photos.source(rng), object_ids, following, sections=point.sections, crowd_size=crowd, rng=rng
+    )
+    return TwinSession(
+        object_ids,
+        visitors,
+        machines.costs,
+        point.link,
+        transitions,
+        hardware=machines.hardware,
+        seed=seed * 1000 + run,
+    )
+
+
+def _on(hardware: Hardware, tiers: TwinTiers) -> TwinTiers:
+    """An edge whose workers are as many as its cores, as the cloud's are."""
+    if tiers.edge is None:
+        return tiers
+    server = tiers.edge.server.model_copy(update={"workers": hardware.edge})
+    return replace(tiers, edge=tiers.edge.model_copy(update={"server": server}))
+
+
+def play_on_testbed(
+    point: OperatingPoint,
+    configurations: Sequence[str],
+    run: int,
+    options: RunOptions,
+    amount: Amount,
+    unknown_share: float,
+) -> list[Row]:
+    """Play configurations on the same traces with real daemons and devices, one after the other.
+
+    As `play_on_twin`; the configurations are names in `testbed.configurations.BUILT_IN`, and ``options`` say
+    where museums are kept.
+    """
+    museum = TaughtMuseum(options, replace(_SMOKE_MUSEUM if options.smoke else _MUSEUM, seed=options.seed))
+    folder = museum.testbed("scale-smoke" if options.smoke else "scale")
+    rng = options.rng("scale", run)
+    visits = generate_visits(rng, sections=point.sections, visitors=amount.crowd)
+    following = Following(point.visitors, amount.seconds, unknown_share)
+    walks = museum.session(folder, visits, following, point.link, rng, f"traces/{point.key}-run{run}")
+    database = folder / f"cloud-{point.classes}.db"
+    cut_catalogue(museum.database, database, catalogue=CATALOGUE, keep=set(), classes=point.classes)
+    session = replace(walks, database=database, counts_bytes=True)
+    tiers = _tiers(machines_of(replace(options, costs=MEASURED)), folder)
+    cores = dict.fromkeys(("edge", "cloud"), os.cpu_count() or 1)
+    rows: list[Row] = []
+    for name in configurations:
+        played = session.play({name: tiers[name]})[name]
+        used = Usage(amount.seconds, played.cpu_s, cores, played.up_bytes, played.down_bytes)
+        row = session_row(point, name, run, played.rows, used, unknown_share)
+        rows.append({**row, **link_errors(played.link)})
+    return rows
+
+
+def _tiers(machines: Machines, folder: Path) -> dict[str, Tiers]:
+    """The testbed's built-in configurations, with the profiles of this machine."""
+    edge_profile, device_profile = folder / "profile-edge.json", folder / "profile-device.json"
+    machines.costs.edge.save(edge_profile)
+    machines.costs.device.save(device_profile)
+    peers = {
+        "recognizer.peers.beacon_port": free_udp_port(),
+        "recognizer.peers.period_s": _PERIOD_S,
+        "recognizer.peers.departure_s": _DEPARTURE_S,
+    }
+    return {
+        name: Tiers(
+            None if name == ONLY_CLOUD else {"cache.profile": edge_profile, **spec.edge},
+            {
+                **spec.device,
+                "recognizer.prefetch.profile": device_profile,
+                **(peers if name == COOPERATIVE else {}),
+            },
+        )
+        for name, spec in BUILT_IN.items()
+    }
