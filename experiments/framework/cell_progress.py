@@ -114,17 +114,7 @@ class _Left(ProgressColumn):
 
 @contextmanager
 def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
-    """Show the progress of a run on standard error.
-
-    Parameters
-    ----------
-    name : str
-        Of the experiment.
-    total : int
-        Parts of the whole run.
-    before : int
-        Those that an earlier run finished.
-    """
+    """Show the progress of a run on standard error; the parameters are those of `CellProgress`."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield CellProgress(name, total, before, console)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -32,14 +32,6 @@ from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumS
 REFERENCE_QUALITY = 92
 Progress = Callable[[int, int], None]
 """Called with the number of exhibits done and the number of all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Museum:
-    """A museum on disk."""
-
-    folder: Path
-    settings: MuseumSettings
 
 
 def object_id(index: int) -> str:
@@ -79,7 +71,7 @@ def generate_museum(
     *,
     workers: int = 1,
     progress: Progress | None = None,
-) -> Museum:
+) -> None:
     """Write a museum to the folder ``out``; files of the same museum that are there already are kept.
 
     Parameters
@@ -110,7 +102,6 @@ def generate_museum(
     _write_tables(folder, settings)
     _put(folder / "museum.json", _to_text(settings))
     (folder / "museum.partial.json").unlink(missing_ok=True)
-    return Museum(folder, settings)
 
 
 def _run(task: Callable[[int], int], indices: list[int], workers: int) -> Iterator[int]:

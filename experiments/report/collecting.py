@@ -197,11 +197,11 @@ def reached_in_words(results: Iterable[Result]) -> str:
 def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
     stored = ResultFolder(folder)
     if not stored.summary_path.exists():
-        return _unfinished(stored, entries)
+        return _without_result(stored, entries, damaged=False)
     try:
         result = Result.model_validate({**stored.summary(), "folder": folder})
     except (CorruptStore, ValidationError, TypeError, OSError):
-        return _damaged(stored, entries)
+        return _without_result(stored, entries, damaged=True)
     if result.experiment not in entries:
         return Unusable(folder, "", f"this version knows no experiment {result.experiment!r}")
     return _with_picture(result)
@@ -222,34 +222,27 @@ def _with_picture(result: Result) -> Result:
     return result.model_copy(update={"picture": picture, "problems": tuple(problems)})
 
 
-def _damaged(stored: ResultFolder, entries: Mapping[str, Entry]) -> Unusable:
-    """A summary that cannot be read; run.json may still tell whose it is."""
-    run = _run_of(stored, entries)
-    if run is None:
-        return Unusable(stored.path, "", "summary.json is damaged, and run.json does not say what was run")
-    if stored.rows_path.is_file():
-        mend = command(run.experiment, run.configuration, stored.path, verb="plot")
-        return Unusable(stored.path, run.experiment, "summary.json is damaged; its rows are there", mend)
-    mend = command(run.experiment, run.configuration, stored.path) + " --fresh"
-    return Unusable(stored.path, run.experiment, "summary.json is damaged, and its rows are missing", mend)
-
-
-def _unfinished(stored: ResultFolder, entries: Mapping[str, Entry]) -> Unusable:
-    run = _run_of(stored, entries)
-    if run is None:
-        return Unusable(stored.path, "", "run.json is missing, damaged or of an experiment unknown here")
-    if stored.rows_path.is_file():
-        mend = command(run.experiment, run.configuration, stored.path, verb="plot")
-        return Unusable(stored.path, run.experiment, "measured, but its numbers were not computed", mend)
-    mend = command(run.experiment, run.configuration, stored.path)
-    parts = len(list((stored.path / "cells").glob("*.json")))
-    begun = f"stopped; finished parts: {parts}" if parts else "begun; no part is finished"
-    return Unusable(stored.path, run.experiment, f"{begun}; the same command goes on", mend)
-
-
-def _run_of(stored: ResultFolder, entries: Mapping[str, Entry]) -> _Run | None:
+def _without_result(stored: ResultFolder, entries: Mapping[str, Entry], *, damaged: bool) -> Unusable:
+    """A folder whose summary is damaged, or that has none; run.json may still tell whose it is."""
     try:
         run = _Run.model_validate(stored.run_information())
     except (CorruptStore, NotFound, ValidationError, OSError):
-        return None
-    return run if run.experiment in entries else None
+        run = None
+    if run is None or run.experiment not in entries:
+        why = "run.json is missing, damaged or of an experiment unknown here"
+        if damaged:
+            why = "summary.json is damaged, and run.json does not say what was run"
+        return Unusable(stored.path, "", why)
+    again = command(run.experiment, run.configuration, stored.path)
+    if stored.rows_path.is_file():
+        why = "summary.json is damaged; its rows are there"
+        if not damaged:
+            why = "measured, but its numbers were not computed"
+        mend = command(run.experiment, run.configuration, stored.path, verb="plot")
+        return Unusable(stored.path, run.experiment, why, mend)
+    if damaged:
+        why = "summary.json is damaged, and its rows are missing"
+        return Unusable(stored.path, run.experiment, why, f"{again} --fresh")
+    parts = len(list((stored.path / "cells").glob("*.json")))
+    begun = f"stopped; finished parts: {parts}" if parts else "begun; no part is finished"
+    return Unusable(stored.path, run.experiment, f"{begun}; the same command goes on", again)

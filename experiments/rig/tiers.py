@@ -251,7 +251,9 @@ def deployed(
         yield Deployment(group, cloud, link, started)
 
 
-def _start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]) -> ManagedProcess:
+def _start_daemon(
+    group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]
+) -> ManagedProcess:
     given = {"server.listen": "tcp://127.0.0.1:0", "metrics_listen": "", **settings}
     return group.start(name, ["-m", "nearsight", tier, "--config", empty_config(group), *assignments(given)])
 
