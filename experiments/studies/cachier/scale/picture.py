@@ -99,7 +99,7 @@ def draw(found: Mapping[str, Any], shown: Sequence[str]) -> drawing.Picture:
 
 
 def world_in_words(found: Mapping[str, Any]) -> str:
-    """Where it was measured, for a drawing.caption."""
+    """Where it was measured, for a caption."""
     if found["on"] == TESTBED:
         world = f"Testbed: real daemons, all on one machine{_quality(found.get('worst', {}))}"
     elif found.get("smoke") and found["costs"] != PAPER:

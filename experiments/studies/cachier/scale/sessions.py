@@ -27,8 +27,8 @@ from nearsight.experiments.studies.cachier.scale.machines import Machines, machi
 from nearsight.experiments.studies.cachier.scale.operating_point import MEASURED, Amount, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, link_errors, session_row
 from nearsight.experiments.studies.museums import TaughtMuseum
-from nearsight.experiments.testbed.configurations import BUILT_IN
-from nearsight.experiments.testbed.material import cut_catalogue
+from nearsight.experiments.testbed.campaign import BUILT_IN
+from nearsight.experiments.testbed.running import cut_catalogue
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.twin.session import (
     CONFIGURATIONS,
@@ -128,7 +128,7 @@ def play_on_testbed(
 ) -> list[Row]:
     """Play configurations on the same traces with real daemons and devices, one after the other.
 
-    As `play_on_twin`; the configurations are names in `testbed.configurations.BUILT_IN`, and ``options`` say
+    As `play_on_twin`; the configurations are names in `testbed.campaign.BUILT_IN`, and ``options`` say
     where museums are kept.
     """
     museum = TaughtMuseum(options, replace(_SMOKE_MUSEUM if options.smoke else _MUSEUM, seed=options.seed))
