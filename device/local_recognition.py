@@ -70,7 +70,7 @@ class DeviceObjectCache:
             spent_ms = (self._clock.monotonic() - query.began_s) * 1e3
             self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)
         if found is not None:
-            self._prefetcher.note_local(found, query.looked_at)
+            self._prefetcher.note(found, query.looked_at)
         return found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -86,7 +86,7 @@ class DeviceObjectCache:
         self._profiler.observe_answer(lesson.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         if found is not None:
             by_edge = lesson.tier == EDGE
-            self._prefetcher.note_answer(found, query.prediction, query.looked_at, seen_by_edge=by_edge)
+            self._prefetcher.note(found, query.looked_at, query.prediction, seen_by_edge=by_edge)
 
 
 class LocalRecognition:

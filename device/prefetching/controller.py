@@ -1,7 +1,7 @@
 """The Optimizer of figure 4.5: after each answer it decides what to hold ready, fetches that and swaps it in.
 
-Requests call `note_local`, `note_answer` and `note_unknown`, from any thread; none of these waits for
-anything. What they note leads to jobs in one background thread::
+Requests call `note`, from any thread; it waits for nothing. What it notes leads to jobs in one background
+thread::
 
     an object was recognised ──> follow: take up its snapshot (LRU) and what was predicted for it
             │                        │
@@ -23,7 +23,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nearsight.common.background.worker import BackgroundWorker, Job
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.catalogue.model_fetcher import ModelFetcher, ModelSource, ReadModelSource
 from nearsight.common.clock import Clock
@@ -122,9 +122,9 @@ class _Note:
     """An object was recognised, by the device itself or by a tier."""
 
     found: RecognizedObject
+    features: Features | None
     prediction: Prediction | None
     seen_by_edge: bool
-    features: Features | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,30 +220,35 @@ class PrefetchController:
         self._k_max = settings.k_max
         self._background.start()
         if sources.neighbourhood is not None:
-            self._submit(self._sync.sync)
+            self._background.submit(self._sync.sync)
         if not self._has_edge:
             self._sync.keep_watch(settings.watch_s)
 
     # On the request path
 
-    def note_local(self, found: RecognizedObject, features: Features) -> None:
-        """The device recognised an object by itself, from these features."""
-        self._note(_Note(found, None, seen_by_edge=False, features=features))
-
-    def note_answer(
+    def note(
         self,
         found: RecognizedObject,
-        prediction: Prediction | None,
         features: Features | None,
+        prediction: Prediction | None = None,
         *,
-        seen_by_edge: bool,
+        seen_by_edge: bool = False,
     ) -> None:
-        """A tier recognised an object; an edge may have said what could follow."""
-        self._note(_Note(found, prediction, seen_by_edge, features))
+        """An object was recognised, by the device or by a tier.
 
-    def _note(self, note: _Note) -> None:
-        self._notes.append(note)
-        self._submit(self._take_notes, "notes")
+        Parameters
+        ----------
+        found : RecognizedObject
+            The answer.
+        features : Features or None
+            Of the photo, if they are known.
+        prediction : Prediction, optional
+            What the edge said could follow.
+        seen_by_edge : bool
+            Whether the edge answered; it need not be told.
+        """
+        self._notes.append(_Note(found, features, prediction, seen_by_edge))
+        self._background.submit(self._take_notes, name="notes")
 
     # What others see
 
@@ -397,9 +402,9 @@ class PrefetchController:
         self._snapshots.forget(gone)
         if fetched.missing and len(self._absent) < _MOST_ABSENT:
             self._absent.update(fetched.missing)
-            self._submit(self._decide, "decide")
+            self._background.submit(self._decide, name="decide")
         self._sync.see(fetched.revision)
-        self._submit(self._assemble, "assemble", after_s=_GATHER_S if self._fetcher.in_flight > 1 else 0.0)
+        self._assemble_soon(_GATHER_S if self._fetcher.in_flight > 1 else 0.0)
         return [model.object_id for model in fetched.models if model.object_id in gone]
 
     def _assemble(self) -> None:
@@ -410,9 +415,12 @@ class PrefetchController:
         models = [model for name in self._names(decision) if (model := self._held.get(name)) is not None]
         wait_s = self._snapshots.serve(self._current, models, decision.query_features)
         if wait_s > 0:
-            self._submit(self._assemble, "assemble", after_s=wait_s)
+            self._assemble_soon(wait_s)
         elif self._neighbourhood is not None:
             self._neighbourhood.serving(models)
+
+    def _assemble_soon(self, after_s: float) -> None:
+        self._background.submit(self._assemble, name="assemble", after_s=after_s)
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
         """What should answer; while the edge is away, everything that is here."""
@@ -434,8 +442,3 @@ class PrefetchController:
         self._snapshots.banish(outdated)
         self._basis = None
         self._decide()
-
-    # Jobs
-
-    def _submit(self, job: Job, name: str = "", after_s: float = 0.0) -> None:
-        self._background.submit(job, name=name, after_s=after_s)
