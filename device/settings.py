@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 from nearsight.common.config.base import DaemonSettings, SettingsGroup
-from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.device.recognizer import RecognizerSecurity
 from nearsight.device.recognizer_settings import RecognizerSettings
@@ -52,17 +50,6 @@ class DeviceSettings(DaemonSettings):
             If a tier has a key but this device has none.
         """
         return RecognizerSecurity(
-            edge=self._towards("edge", self.edge), cloud=self._towards("cloud", self.cloud)
+            edge=self.security.towards(self.edge.public_key, setting="edge.public_key"),
+            cloud=self.security.towards(self.cloud.public_key, setting="cloud.public_key"),
         )
-
-    def _towards(self, name: str, tier: TierSettings) -> ClientSecurity | None:
-        if not tier.public_key:
-            return None
-        own = self.security.secret_key_file
-        if own is None:
-            raise ConfigurationError(
-                f"{name}.public_key is set, but this device has no key of its own",
-                advice="make one with `nearsight keys generate NAME --dir keys` and set "
-                "security.secret_key_file",
-            )
-        return ClientSecurity(own, tier.public_key)

@@ -16,7 +16,6 @@ from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.client import Channel
-from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.catalogue_service import EdgeCatalogueService
@@ -61,7 +60,7 @@ class EdgeDaemon:
             )
         profile = _load_profile(settings)
         SnapshotHolder(settings.recognition)  # a wrong backend fails here, before anything runs
-        client_security = _client_security(settings)
+        client_security = settings.security.towards(settings.cloud_public_key, setting="cloud_public_key")
         self._store = StateStore(settings.state, clock) if settings.state is not None else None
         self._cloud = CloudClient(
             *(
@@ -173,14 +172,3 @@ def _load_profile(settings: EdgeSettings) -> CacheProfile | None:
             "the profile was measured with other settings", measured=measured, in_use=ours
         )
     return profile
-
-
-def _client_security(settings: EdgeSettings) -> ClientSecurity | None:
-    if not settings.cloud_public_key:
-        return None
-    if settings.security.secret_key_file is None:
-        raise ConfigurationError(
-            "cloud_public_key is set, but this edge has no key of its own",
-            advice="make one with `nearsight keys` and set security.secret_key_file",
-        )
-    return ClientSecurity(settings.security.secret_key_file, settings.cloud_public_key)

@@ -25,7 +25,7 @@ from pydantic_settings import (
 from nearsight.common.config.file import find_config, read_config
 from nearsight.common.config.schema import Setting, check_key, flatten, nest, setting_keys
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.security import ServerSecurity
+from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
 from nearsight.common.rpc.settings import ServerSettings
 
 SECTIONS = ("cloud", "edge", "device")
@@ -67,6 +67,23 @@ class SecuritySettings(SettingsGroup):
         if self.secret_key_file is None or self.allowed_clients is None:
             return None
         return ServerSecurity(self.secret_key_file, self.allowed_clients)
+
+    def towards(self, public_key: str, *, setting: str) -> ClientSecurity | None:
+        """What this daemon needs to ask a tier; None if that has no key.
+
+        Raises
+        ------
+        ConfigurationError
+            If the tier has a key, in ``setting``, but this daemon has none.
+        """
+        if not public_key:
+            return None
+        if self.secret_key_file is None:
+            raise ConfigurationError(
+                f"{setting} is set, but this daemon has no key of its own",
+                advice="make one with `nearsight keys generate NAME` and set security.secret_key_file",
+            )
+        return ClientSecurity(self.secret_key_file, public_key)
 
 
 class DaemonSettings(BaseSettings):

@@ -85,9 +85,7 @@ def list_keys(
 
     entries = list_key_files(folder)
     if as_json:
-        print_json(
-            [{"name": e.name, "public_key": e.public_key, "secret_here": e.secret_here} for e in entries]
-        )
+        print_json([entry._asdict() for entry in entries])
     elif not entries:
         typer.echo(
             f"no keys in {folder}; make one with: nearsight keys generate NAME --dir {folder}", err=True

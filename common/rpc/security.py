@@ -11,8 +11,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import zmq
 import zmq.auth
@@ -38,13 +40,20 @@ class KeyPair:
         return f"KeyPair(public={self.public!r}, secret=...)"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFiles:
+class KeyFiles(NamedTuple):
     """Where `generate_keys` wrote an identity."""
 
     public_file: Path
     secret_file: Path
     public_key: str
+
+
+class KeyEntry(NamedTuple):
+    """One name in a folder of keys."""
+
+    name: str
+    public_key: str
+    secret_here: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +173,8 @@ def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFil
                 f"{path} exists", advice="choose another name, or --force to replace the identity for good"
             )
     public, secret = (key.decode() for key in zmq.curve_keypair())
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(secret_file, _certificate(public, secret), mode=0o600)
-        _write(public_file, _certificate(public), mode=0o644)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write keys to {folder}: {error.strerror}") from error
+    _write(secret_file, _certificate(public, secret), mode=0o600)
+    _write(public_file, _certificate(public), mode=0o644)
     return KeyFiles(public_file, secret_file, public)
 
 
@@ -202,26 +207,13 @@ def allow_client(public_key: str | Path, folder: Path, *, name: str = "", overwr
             f"another client called {name} is allowed already",
             advice="give this one another --name, or --force",
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(target, _certificate(key), mode=0o644)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write to {folder}: {error.strerror}") from error
+    _write(target, _certificate(key), mode=0o644)
     return target
 
 
 def _is_key(source: str | Path) -> bool:
     # A path may well have 40 characters, all of them of Z85; but it ends as our files do.
     return isinstance(source, str) and not source.endswith(".key") and _Z85_KEY.fullmatch(source) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyEntry:
-    """One name in a folder of keys."""
-
-    name: str
-    public_key: str
-    secret_here: bool
 
 
 def list_key_files(folder: Path) -> list[KeyEntry]:
@@ -284,11 +276,15 @@ def _certificate(public: str, secret: str | None = None) -> str:
 def _write(path: Path, text: str, *, mode: int) -> None:
     # Created aside with its final mode: never readable by others, never half a file under its name.
     aside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    aside.unlink(missing_ok=True)
-    aside.touch(mode=mode, exist_ok=False)
-    aside.write_text(text, encoding="ascii")
-    aside.chmod(mode)  # touch() obeys the umask
-    aside.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)
+        aside.touch(mode=mode, exist_ok=False)
+        aside.write_text(text, encoding="ascii")
+        aside.chmod(mode)  # touch() obeys the umask
+        aside.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
 
 
 class AllowList:
@@ -317,17 +313,13 @@ class AllowList:
         self._folder = folder
         self._log = get_logger("rpc.allow_list")
         self._signature: frozenset[tuple[str, int, int]] = frozenset()
-        self._names: dict[str, str] = {}
+        self.names: Mapping[str, str] = {}
+        """Names by public key, as of the last `refresh`."""
         self.refresh()
 
     def name_of(self, public_key: str) -> str | None:
         """The name of the client with this key, None if it is not allowed. As of the last `refresh`."""
-        return self._names.get(public_key)
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        """Names by public key. As of the last `refresh`."""
-        return self._names
+        return self.names.get(public_key)
 
     def refresh(self) -> None:
         """Read the folder again if a file in it changed."""
@@ -340,15 +332,13 @@ class AllowList:
                 names[read_public_key(self._folder / file_name)] = file_name.removesuffix(".key")
             except ConfigurationError as error:
                 self._log.warning("skipped a key file", file=file_name, reason=error.message)
-        self._names, self._signature = names, signature
+        self.names, self._signature = names, signature
         self._log.info("allowed clients read", folder=str(self._folder), clients=len(names))
 
     def _look(self) -> frozenset[tuple[str, int, int]]:
         found = set()
         for path in self._folder.glob("*.key"):
-            try:
+            with suppress(OSError):  # removed since it was listed
                 status = path.stat()
-            except OSError:  # removed since it was listed
-                continue
-            found.add((path.name, status.st_mtime_ns, status.st_size))
+                found.add((path.name, status.st_mtime_ns, status.st_size))
         return frozenset(found)
