@@ -20,6 +20,13 @@ def pending() -> Future[A]:
     return future
 
 
+def completed(value: A) -> Future[A]:
+    """A future that has its result already."""
+    future: Future[A] = pending()
+    future.set_result(value)
+    return future
+
+
 def failed(error: NearsightError) -> Future[A]:
     """A future that has failed already."""
     future: Future[A] = pending()

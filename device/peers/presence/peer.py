@@ -90,28 +90,16 @@ MOST_ALIASES = 4
 
 @dataclass(slots=True)
 class TrackedPeer:
-    """One node.
+    """What `Membership` remembers of one node: the fields of `Peer`, and why it may be gone.
 
     Attributes
     ----------
-    node_id : NodeId
-        Who it is.
-    endpoint : str
-        Where it is reached.
-    heard_s, since_s, answered_s : float
-        Time of the last sign of life, of joining, and of the last answer to a ping.
-    state : PeerState
-        How sure it is that it is there.
-    reply : PingReply or None
-        What it said last; None before it joined.
-    round_trip_s : float
-        Of the last ping that it answered.
+    answered_s : float
+        Time of the last answer to a ping.
     doubt : str
         Why it is suspect; empty if it is not.
-    doubted_s : float
-        When it last became so.
-    due_s : float
-        When to ping it because of that.
+    doubted_s, due_s : float
+        When it last became suspect, and when to ping it because of that.
     aliases : dict of str to None
         Other addresses of the same process, in the order in which it answered there.
     elsewhere : tuple of (str, PingReply) or None
@@ -119,7 +107,7 @@ class TrackedPeer:
     endpoint_failed : bool
         The last ping to ``endpoint`` was not answered.
     unanswered : int
-        So many pings in a row to ``endpoint`` were not.
+        Pings in a row to ``endpoint`` that were not answered.
     """
 
     node_id: NodeId
@@ -153,13 +141,13 @@ class TrackedPeer:
         return self.joined and (endpoint == self.endpoint or endpoint in self.aliases)
 
     def alive(self, at_s: float) -> None:
-        """There was a sign of life; enough for one that was only silent."""
+        """A sign of life came. A peer that was only silent is live again."""
         self.heard_s = max(self.heard_s, at_s)
         if self.state is PeerState.SUSPECT and self.doubt == "silent":
             self.sure()
 
     def sure(self) -> None:
-        """It is there."""
+        """It is live: a ping, or a call, was answered."""
         self.state, self.doubt, self.due_s, self.unanswered = PeerState.LIVE, "", NOT_DUE, 0
 
     def suspect(self, why: str) -> None:
@@ -167,7 +155,7 @@ class TrackedPeer:
         self.state, self.doubt, self.endpoint_failed = PeerState.SUSPECT, why, False
 
     def add_alias(self, endpoint: str) -> None:
-        """It answers there, too."""
+        """The same process answers at this address, too."""
         self.aliases[endpoint] = None
         if len(self.aliases) > MOST_ALIASES:
             del self.aliases[next(iter(self.aliases))]
@@ -180,13 +168,6 @@ class TrackedPeer:
         self.sure()
 
     def peer(self) -> Peer:
-        """As others may see it."""
-        return Peer(
-            self.node_id,
-            self.endpoint,
-            self.state,
-            self.heard_s,
-            self.since_s,
-            self.reply,
-            self.round_trip_s,
-        )
+        """A snapshot."""
+        seen_s = (self.heard_s, self.since_s)
+        return Peer(self.node_id, self.endpoint, self.state, *seen_s, self.reply, self.round_trip_s)

@@ -103,11 +103,6 @@ class HandoverPlan:
         part = [key for key in keys if (xxhash.xxh3_64_intdigest(key.encode()) - turn) % turns == 0]
         return cls(own, part, (), after)
 
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left to offer."""
-        return not self._offers
-
     def receivers(self) -> tuple[NodeId, ...]:
         """Those that something is left to offer to."""
         return tuple(self._offers)
@@ -143,10 +138,6 @@ class HandoverPlan:
     def droppable(self) -> frozenset[str]:
         """What this device is no replica of, and all replicas have."""
         return frozenset(self._droppable)
-
-    def dropped(self, keys: Iterable[str]) -> None:
-        """These were dropped."""
-        self._droppable.difference_update(keys)
 
     def _having(self, key: str) -> set[NodeId]:
         """Who was to hold the key all the time."""

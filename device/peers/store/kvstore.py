@@ -12,8 +12,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from nearsight.common.background.futures import failed, flat, pending, then
+from nearsight.common.background.futures import completed, failed, flat, then
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
 from nearsight.device.peers.routing.cluster_view import View
 from nearsight.device.peers.store.pending_increments import PendingIncrements
@@ -36,6 +37,9 @@ MOST_REPETITIONS = 3
 """How often a write is repeated above later stamps that it met. Once is enough to be later than all writes
 before it began; what it meets then was written at the same time, and may as well be the later one."""
 _REMEMBERED_KEYS = 4096
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,7 @@ class KVStore:
             # Reading has moved this device's clock past everything that is to be deleted.
             return self._write_entry(Entry(key, cleared=self._shared.stamp()))
 
-        return then(flat(then(self._read(key), clear)), lambda _: None)
+        return then(_and_then(self._read(key), clear), lambda _: None)
 
     def resend(self) -> None:
         """Send counts again that nobody acknowledged; the node calls this now and then."""
@@ -201,9 +205,7 @@ class KVStore:
         self._counts.reads += 1
         known = self._known_here(key, claim=claim)
         if known is not None:
-            at_once: Future[NodeAnswer] = Future()
-            at_once.set_result(known)
-            return at_once
+            return completed(known)
         read = QuorumRead(self._calls, key, claim=claim)
         read.begin()
         return read.future
@@ -249,52 +251,37 @@ class KVStore:
                 )
         except InvalidArgument as error:
             return failed(error)
-        done: Future[None] = pending()
 
-        def attempt(repetitions: int) -> None:
+        def attempt(repetitions: int) -> Future[None]:
             entry = make()
             stamp = _stamp_of(entry)
 
-            def written(future: Future[Sequence[Entry]]) -> None:
-                error = future.exception()
-                if error is not None:
-                    done.set_exception(error)
-                elif repetitions == 0 or all(stands(newer, stamp) for newer in future.result()):
-                    done.set_result(None)
-                else:
-                    attempt(repetitions - 1)
+            def written(known: Sequence[Entry]) -> Future[None]:
+                if repetitions == 0 or all(stands(newer, stamp) for newer in known):
+                    return completed(None)
+                return attempt(repetitions - 1)
 
-            self._write_entry(entry).add_done_callback(written)
+            return _and_then(self._write_entry(entry), written)
 
-        attempt(MOST_REPETITIONS)
-        return done
+        return attempt(MOST_REPETITIONS)
 
     def _contribute(self, entry: Entry) -> Future[None]:
         """Write counts until no deletion that its writer did not know swallows them."""
-        done: Future[None] = pending()
 
-        def attempt(entry: Entry) -> None:
-            def written(future: Future[Sequence[Entry]]) -> None:
-                error = future.exception()
-                if error is not None:
-                    done.set_exception(error)
-                    return
-                cleared = max((newer.cleared for newer in future.result()), default=NEVER)
-                with self._shared.lock:
-                    again = None
-                    if cleared >= _stamp_of(entry):
-                        again = self._increments.cleared(entry.key, cleared)
-                    else:
-                        self._increments.acknowledged(entry.key, entry)
-                if again is None:
-                    done.set_result(None)
-                else:
-                    attempt(again)
+        def written(known: Sequence[Entry]) -> Future[None]:
+            cleared = max((newer.cleared for newer in known), default=NEVER)
+            with self._shared.lock:
+                if cleared < _stamp_of(entry):
+                    self._increments.acknowledged(entry.key, entry)
+                    return completed(None)
+                left = self._increments.cleared(entry.key, cleared)
+            return self._contribute(left) if left is not None else completed(None)
 
-            self._write_entry(entry).add_done_callback(written)
+        return _and_then(self._write_entry(entry), written)
 
-        attempt(entry)
-        return done
+
+def _and_then(first: Future[A], go_on: Callable[[A], Future[B]]) -> Future[B]:
+    return flat(then(first, go_on))
 
 
 def _stamp_of(entry: Entry) -> Stamp:

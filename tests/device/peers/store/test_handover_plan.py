@@ -28,7 +28,7 @@ def held_by(node: NodeId, placement: Placement) -> list[str]:
 def following(plan: HandoverPlan, own: NodeId, keys: Iterable[str], after: Placement) -> HandoverPlan:
     """The plan for the next change of nodes, done or not: as `HandoverWorker` makes it."""
     before: tuple[Placement, ...] = ()
-    if plan.done:
+    if not plan.receivers():
         before = (plan._after,)
     elif plan._before:
         before = (*plan._before, plan._after)
@@ -63,9 +63,7 @@ def test_an_entry_is_dropped_only_when_all_replicas_have_it() -> None:
         assert not plan.droppable()
         plan.confirmed(node, [key])
     assert plan.droppable() == {key}
-    plan.dropped([key])
-    assert plan.done
-    assert not plan.droppable()
+    assert not plan.receivers()
 
 
 def test_what_a_replica_refuses_is_neither_offered_again_nor_dropped() -> None:
@@ -75,7 +73,7 @@ def test_what_a_replica_refuses_is_neither_offered_again_nor_dropped() -> None:
     first, second = after.replicas(key)
     plan.refused(first, [key])
     plan.confirmed(second, [key])
-    assert plan.done
+    assert not plan.receivers()
     assert not plan.droppable()
 
 
@@ -95,7 +93,7 @@ def test_a_node_that_leaves_offers_first_what_would_be_lost() -> None:
 def test_the_last_node_has_nobody_to_hand_over_to_and_drops_nothing() -> None:
     for after in (among(), among(1)):
         plan = HandoverPlan(OWN, KEYS, (among(1, 2),), after)
-        assert plan.done
+        assert not plan.receivers()
         assert not plan.droppable()
 
 
@@ -118,13 +116,13 @@ def test_a_change_before_a_plan_is_done_offers_again_what_was_open() -> None:
     for node in plan.receivers():
         plan.confirmed(node, plan.offers(node))
     after_all = following(plan, OWN, held_by(OWN, second), second)
-    assert after_all.done
+    assert not after_all.receivers()
 
 
 def test_what_came_in_the_meantime_is_offered_to_all_replicas() -> None:
     after = among(1, 2, 3)
     plan = HandoverPlan(OWN, (), (after,), after)
-    assert plan.done
+    assert not plan.receivers()
     mine = next(key for key in KEYS if OWN in after.replicas(key))
     spare = next(key for key in KEYS if OWN not in after.replicas(key))
     plan.add(mine)
@@ -188,7 +186,7 @@ class Group:
             plan.confirmed(receiver, keys)
         droppable = plan.droppable()
         self.held[giver] -= droppable
-        plan.dropped(droppable)
+        plan._droppable -= droppable
 
     def finish(self) -> None:
         for giver in self.plans:
@@ -287,6 +285,6 @@ def test_devices_that_see_different_nodes_never_drop_the_last_copies(
             plan.confirmed(receiver, offers)
         if rng.random() < 0.5:
             held[node] -= plan.droppable()
-            plan.dropped(plan.droppable())
+            plan._droppable.clear()
         for key in keys:
             assert sum(key in mine for mine in held.values()) >= enough[key]
