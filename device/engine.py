@@ -11,9 +11,8 @@ import heapq
 import itertools
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -27,7 +26,7 @@ from nearsight.common.request.breaker import BreakerState
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, RequestFlow, Stage
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.device.handle import RequestHandle
-from nearsight.device.query import DeviceQuery, QueryMaker, QuerySource
+from nearsight.device.query import DeviceQuery, QuerySource
 from nearsight.device.recognition import Recognition, recognition_of
 from nearsight.device.recognizer_settings import RecognizerSettings
 
@@ -81,8 +80,8 @@ class RequestEngine:
     ----------
     tiers : mapping of name to Tier
         In the order in which they should be asked.
-    maker : QueryMaker
-        Turns what the application gave into a query.
+    make_query : callable
+        Turns what the application gave into a query; runs on the pool; raises NearsightError.
     stages : sequence of Stage
         What may answer on the device itself.
     settings : RecognizerSettings
@@ -98,7 +97,7 @@ class RequestEngine:
     def __init__(
         self,
         tiers: Mapping[str, Tier],
-        maker: QueryMaker,
+        make_query: Callable[[QuerySource], DeviceQuery],
         stages: Sequence[Stage[DeviceQuery]],
         settings: RecognizerSettings,
         clock: Clock,
@@ -106,7 +105,7 @@ class RequestEngine:
         observer: RecognizerObserver | None = None,
     ) -> None:
         self._tiers = tiers
-        self._maker = maker
+        self._make_query = make_query
         self._stages = stages
         self._settings = settings
         self._clock = clock
@@ -130,7 +129,13 @@ class RequestEngine:
 
     def submit(self, source: QuerySource, deliver: Deliver, timeout_s: float) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block."""
-        request = self._new_request(source, deliver, timeout_s)
+        now_s = self._clock.monotonic()
+        deadline_s = now_s + timeout_s - reserve_s(timeout_s)
+        flow = RequestFlow(self._stages, self._next_tiers, DEVICE, now_s, deadline_s)
+        handle = RequestHandle(
+            uuid.uuid4().hex[:16], lambda: self._end(request, Cancelled("the request was cancelled"))
+        )
+        request = _Request(next(self._numbers), flow, deliver, handle, source)
         refusal = None
         with self._lock:
             refusal = self._refusal(timeout_s)
@@ -138,7 +143,7 @@ class RequestEngine:
                 self._pending[request.number] = request
                 heapq.heappush(self._deadlines, (request.flow.deadline_s, request.number))
                 self._deadlines_changed.notify()
-                self._pool.submit(self._begin, request)
+                self._pool.submit(self._work, request)
         if refusal is not None:
             self._end(request, refusal)
         return request.handle
@@ -159,21 +164,6 @@ class RequestEngine:
         if threading.current_thread() is not self._timer:
             self._timer.join()
 
-    def _new_request(self, source: QuerySource, deliver: Deliver, timeout_s: float) -> _Request:
-        now_s = self._clock.monotonic()
-        flow = RequestFlow(
-            self._stages,
-            self._next_tiers,
-            tier=DEVICE,
-            started_at_s=now_s,
-            deadline_s=now_s + timeout_s - reserve_s(timeout_s),
-        )
-        handle = RequestHandle(
-            uuid.uuid4().hex[:16], lambda: self._end(request, Cancelled("the request was cancelled"))
-        )
-        request = _Request(next(self._numbers), flow, deliver, handle, source)
-        return request
-
     def _refusal(self, timeout_s: float) -> NearsightError | None:
         if self._closed:
             return Cancelled("the recognizer is closed", advice="create a new Recognizer")
@@ -186,95 +176,69 @@ class RequestEngine:
             )
         return None
 
-    # Events in
-
-    def _begin(self, request: _Request) -> None:
-        """Take the request up, on the pool."""
-        source = request.source
-        if source is None:
-            return
-        with self._working(request):
-            started_s = self._clock.monotonic()
-            query = self._maker.make(source)
-            request.query = query
-            self._apply(request, lambda _now_s: request.flow.begin(query, started_s))
-
     def _end(self, request: _Request, error: NearsightError) -> bool:
-        return self._apply(request, lambda _now_s: request.flow.end(error))
+        return self._apply(request, lambda _now_s: request.flow.end(error)) is not None
+
+    def _work(self, request: _Request, effect: Effect[DeviceQuery] | None = None) -> None:
+        """Take the request up, or go on with it, on the pool, until a tier is asked or it ends."""
+        flow, source, query = request.flow, request.source, request.query
+        if source is None:  # it ended meanwhile
+            return
+        try:
+            if query is None:
+                begun_s = self._clock.monotonic()
+                query = request.query = self._make_query(source)
+                effect = self._apply(request, partial(flow.begin, query, begun_s))
+            while True:
+                if isinstance(effect, Look):
+                    found = effect.stage.look(query)
+                    effect = self._apply(request, partial(flow.looked, effect.stage, found))
+                elif isinstance(effect, (Extract, Encode)):
+                    query.do(effect)
+                    effect = self._apply(request, flow.made)
+                else:
+                    return
+        except NearsightError as error:
+            self._end(request, error)
+        except Exception as error:  # noqa: BLE001  a bug here must not leave a request without an outcome
+            _log.exception("working on an image failed", trace_id=request.handle.trace_id)
+            self._end(request, _internal(error))
 
     def _replied(self, request: _Request, attempt: int, question: Future[Answer]) -> None:
         error = question.exception()
         if error is None:
-            answer = question.result()
-            self._apply(request, lambda now_s: request.flow.replied(attempt, answer, now_s), on_pool=False)
-            return
-        if not isinstance(error, NearsightError):
-            _log.error("asking a tier failed", trace_id=request.handle.trace_id, exc_info=error)
-            error = _internal(error)
-        failure = error
-        self._apply(request, lambda now_s: request.flow.failed(attempt, failure, now_s), on_pool=False)
+            effect = self._apply(request, partial(request.flow.replied, attempt, question.result()))
+        else:
+            if not isinstance(error, NearsightError):
+                _log.error("asking a tier failed", trace_id=request.handle.trace_id, exc_info=error)
+                error = _internal(error)
+            effect = self._apply(request, partial(request.flow.failed, attempt, error))
+        self._tell_breakers(request.flow.last_error)
+        if isinstance(effect, (Extract, Encode)):
+            self._pool.submit(self._work, request, effect)
 
     def _apply(
-        self,
-        request: _Request,
-        event: Callable[[float], Effect[DeviceQuery] | None],
-        *,
-        on_pool: bool = True,
-    ) -> bool:
-        """Give the request's flow an event and carry out the effect; whether there was one."""
+        self, request: _Request, event: Callable[[float], Effect[DeviceQuery] | None]
+    ) -> Effect[DeviceQuery] | None:
+        """Give the request's flow an event; ask or finish if that is the effect."""
         with self._lock:
             now_s = self._clock.monotonic()
             effect = event(now_s)
             outcome: Outcome | None = None
             if isinstance(effect, Finish):
-                outcome = self._outcome(request, effect.outcome, now_s)
+                ended = effect.outcome
+                if isinstance(ended, NearsightError):
+                    outcome = ended
+                else:
+                    outcome = recognition_of(request.flow, ended, now_s, request.handle.trace_id)
                 self._pending.pop(request.number, None)
                 request.handle.settle(outcome)
                 request.deliver(outcome)
-            changes = self._breaker_changes()
-        for tier, state in changes:
-            _log_breaker(tier, state, request.flow.last_error)
         if isinstance(effect, Finish) and outcome is not None:
             self._finished(request, effect, outcome, now_s)
         elif isinstance(effect, Ask):
             self._ask(request, effect)
-        elif isinstance(effect, (Extract, Encode, Look)):
-            if on_pool:
-                self._work(request, effect)
-            else:
-                self._pool.submit(self._work, request, effect)
-        return effect is not None
-
-    def _outcome(self, request: _Request, outcome: Answer | NearsightError, now_s: float) -> Outcome:
-        if isinstance(outcome, NearsightError):
-            return outcome
-        return recognition_of(request.flow, outcome, now_s, request.handle.trace_id)
-
-    # Effects out
-
-    def _work(self, request: _Request, effect: Extract | Encode | Look[DeviceQuery]) -> None:
-        """Work on the image, on the pool."""
-        query, flow = request.query, request.flow
-        if query is None:  # it ended between the decision and now
-            return
-        with self._working(request):
-            if isinstance(effect, Look):
-                stage, found = effect.stage, effect.stage.look(query)
-                self._apply(request, lambda now_s: flow.looked(stage, found, now_s))
-            else:
-                query.do(effect)
-                self._apply(request, flow.made)
-
-    @contextmanager
-    def _working(self, request: _Request) -> Iterator[None]:
-        """What goes wrong in here ends the request; a bug must not leave it without an outcome."""
-        try:
-            yield
-        except NearsightError as error:
-            self._end(request, error)
-        except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
-            _log.exception("working on an image failed", trace_id=request.handle.trace_id)
-            self._end(request, _internal(error))
+        return effect
 
     def _ask(self, request: _Request, step: Ask) -> None:
         query = request.query
@@ -297,21 +261,31 @@ class RequestEngine:
             latency_ms = (now_s - request.flow.started_at_s) * 1000
             self._observer.on_outcome(outcome, request.flow.attempts, latency_ms)
 
-    def _breaker_changes(self) -> list[tuple[str, BreakerState]]:
-        """Tiers that began to cool down, or came back, since the last call."""
-        changes: list[tuple[str, BreakerState]] = []
-        for tier, state in self._next_tiers.states().items():
-            if state is not BreakerState.PROBING and state is not self._states_told[tier]:
-                changes.append((tier, state))
-                self._states_told[tier] = state
-        return changes
+    def _tell_breakers(self, error: NearsightError | None) -> None:
+        """Log tiers that began to cool down, or came back, since the last call."""
+        with self._lock:
+            states = self._next_tiers.states()
+            changed = {
+                tier: state
+                for tier, state in states.items()
+                if state is not BreakerState.PROBING and state is not self._states_told[tier]
+            }
+            self._states_told.update(changed)
+        for tier, state in changed.items():
+            if state is BreakerState.COOLING:
+                _log.warning(
+                    "a tier keeps failing and is asked last for a while", tier=tier, reason=str(error)
+                )
+            else:
+                _log.info("a tier is back", tier=tier)
 
     # Deadlines
 
     def _watch_deadlines(self) -> None:
         while (expired := self._next_expired()) is not None:
             for request in expired:
-                self._apply(request, request.flow.expired, on_pool=False)
+                self._apply(request, request.flow.expired)
+                self._tell_breakers(request.flow.last_error)
 
     def _next_expired(self) -> list[_Request] | None:
         """Wait for deadlines to pass; None when closed."""
@@ -327,13 +301,6 @@ class RequestEngine:
                     return expired
                 self._deadlines_changed.wait(self._deadlines[0][0] - now_s if self._deadlines else None)
         return None
-
-
-def _log_breaker(tier: str, state: BreakerState, error: NearsightError | None) -> None:
-    if state is BreakerState.COOLING:
-        _log.warning("a tier keeps failing and is asked last for a while", tier=tier, reason=str(error))
-    else:
-        _log.info("a tier is back", tier=tier)
 
 
 def _internal(error: BaseException) -> InternalError:

@@ -52,10 +52,9 @@ class DeviceObjectCache:
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
         """As many as the snapshot expects, which the query keeps to its end; None if that is empty."""
-        snapshot = self._cache.snapshot
-        if not snapshot:
+        snapshot = query.snapshot = self._cache.snapshot
+        if not snapshot.recognizer.models:
             return None
-        query.snapshot, query.looked_for = snapshot, snapshot.names
         query.began_s = self._clock.monotonic()
         return snapshot.query_features
 
@@ -68,7 +67,8 @@ class DeviceObjectCache:
         found = self._cache.lookup(snapshot, query.looked_at)
         if query.has_image:
             spent_ms = (self._clock.monotonic() - query.began_s) * 1e3
-            self._profiler.observe_lookup(len(snapshot), snapshot.query_features, spent_ms)
+            k = len(snapshot.recognizer.models)
+            self._profiler.observe_lookup(k, snapshot.query_features, spent_ms)
         if found is not None:
             self._prefetcher.note(found, query.looked_at)
         return found
@@ -78,7 +78,8 @@ class DeviceObjectCache:
         if lesson is None or not lesson.complete:
             return
         found = answer.found
-        avoidable = not lesson.unknown and found is not None and found.object_id not in query.looked_for
+        looked_for = query.snapshot.recognizer.models if query.snapshot is not None else ()
+        avoidable = not lesson.unknown and found is not None and found.object_id not in looked_for
         tier_ms = lesson.round_trip_ms - lesson.behind_ms
         transfer_ms = None
         if lesson.hop is not None and lesson.tier == EDGE:

@@ -10,8 +10,8 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
+from typing import TypeGuard
 
 import cv2
 import numpy as np
@@ -55,65 +55,6 @@ def snapshot(image: ImageSource | Features) -> QuerySource:
     if isinstance(image, (str, os.PathLike)):
         return Path(image)
     raise TypeError(f"an image is bytes, a path or an array (H, W[, 3]) uint8, not {type(image).__name__}")
-
-
-class Photo:
-    """An image of the application on its way to a lookup or to the network. For one thread at a time.
-
-    Parameters
-    ----------
-    source : bytes, path or ndarray
-        What `snapshot` made.
-    settings : UploadSettings
-        How it is made ready for the network.
-
-    Raises
-    ------
-    NotFound, ImageTooLarge
-        If it is a path that cannot be read, or a file that is too large.
-    """
-
-    def __init__(self, source: bytes | Path | NDArray[np.uint8], settings: UploadSettings) -> None:
-        self._source = _read(source, settings) if isinstance(source, Path) else source
-        self._settings = settings
-        self._decoded: dict[int, GrayImage] = {}
-
-    @cached_property
-    def file(self) -> bytes | None:
-        """The image file, if it may travel as it is; None if one must be encoded.
-
-        Raises
-        ------
-        InvalidImage
-            If this is no image, or an incomplete one.
-        """
-        source = self._source
-        return source if isinstance(source, bytes) and _may_pass(source, self._settings) else None
-
-    def gray(self, longest_side: int) -> GrayImage:
-        """The pixels; decoded once.
-
-        Raises
-        ------
-        InvalidImage, ImageTooLarge
-            As `load_image`.
-        """
-        if longest_side not in self._decoded:
-            limits = ImageLimits(self._settings.max_bytes, self._settings.max_pixels, longest_side)
-            self._decoded[longest_side] = load_image(self._source, limits)
-        return self._decoded[longest_side]
-
-    def encoded(self) -> EncodedImage:
-        """An image file of it that may travel.
-
-        Raises
-        ------
-        InvalidImage, ImageTooLarge
-            As `load_image`.
-        """
-        image = self.gray(self._settings.longest_side)
-        scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
-        return EncodedImage(_encode(image, self._settings.jpeg_quality), scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +120,8 @@ class FormCosts:
             return image, Payload(FEATURES, features_bytes, 0.0 if extracted else self.extract_ms)
 
 
-class QueryMaker:
-    """Makes queries of what applications give.
+class QueryContext:
+    """What all queries of a device share.
 
     Parameters
     ----------
@@ -201,80 +142,78 @@ class QueryMaker:
         self.extractor = OrbExtractor(recognition.fast_threshold) if recognition is not None else None
         self.costs = FormCosts()
 
-    def make(self, source: QuerySource) -> DeviceQuery:
-        """A query.
-
-        Raises
-        ------
-        InvalidImage, ImageTooLarge, NotFound
-            If this is no image that can be used.
-        """
-        return DeviceQuery(source, self)
-
 
 class DeviceQuery:
     """A photo on its way through the device: a `Query` of the request flow. For one thread at a time.
 
+    Parameters
+    ----------
+    source : bytes, path, ndarray or Features
+        What `snapshot` made.
+    context : QueryContext
+        Settings and measurements.
+
     Attributes
     ----------
+    has_image : bool
+        Whether there is an image, not only features that somebody else extracted.
     snapshot : LocalSnapshot, optional
         What answers this query on the device.
     began_s : float
         When work for a look began.
     looked_at : Features, optional
         In which the device looked itself; a tier's answer says what they are of.
-    looked_for : frozenset of str
-        Objects that the device knew then.
     prediction : Prediction, optional
         What an edge that was asked expects to be asked next.
+
+    Raises
+    ------
+    NotFound, ImageTooLarge
+        If it is a path that cannot be read, or a file that is too large.
+    InvalidImage
+        If this is no image, or an incomplete one.
     """
 
     asked_again = False
 
-    def __init__(self, source: QuerySource, maker: QueryMaker) -> None:
-        self._maker = maker
-        self._given = source if isinstance(source, Features) else None
-        self._photo = None if isinstance(source, Features) else Photo(source, maker.upload)
-        file = self._photo.file if self._photo is not None else None
-        self._file_bytes = len(file) if file is not None else None
-        self._image = EncodedImage(file) if file is not None else None
+    def __init__(self, source: QuerySource, context: QueryContext) -> None:
+        self._context = context
+        self._source = _read(source, context.upload) if isinstance(source, Path) else source
+        self.has_image = not isinstance(source, Features)
+        self._image = EncodedImage(self._source) if _may_pass(self._source, context.upload) else None
+        self._file_bytes = len(self._image.data) if self._image is not None else None
+        self._decoded: dict[int, GrayImage] = {}
         self._features: Features | None = None
         self._asked_for = 0  # a blank wall has fewer features
         self._to_send = False
         self.snapshot: LocalSnapshot | None = None
         self.began_s = 0.0
         self.looked_at: Features | None = None
-        self.looked_for: frozenset[str] = frozenset()
         self.prediction: Prediction | None = None
-
-    @property
-    def has_image(self) -> bool:
-        """Whether there is an image, not only features that somebody else extracted."""
-        return self._photo is not None
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could be sent; features that are not there yet have the given size."""
-        if self._given is not None:
-            return (Payload(FEATURES, len(self._given) * BYTES_PER_FEATURE),)
+        if isinstance(self._source, Features):
+            return (Payload(FEATURES, len(self._source) * BYTES_PER_FEATURE),)
         ready = self._complete_features()
         if ready is not None:
             features_bytes = len(ready) * BYTES_PER_FEATURE
-        both = self._maker.costs.payloads(self._file_bytes, features_bytes, extracted=ready is not None)
-        return both if self._maker.extractor is not None else both[:1]
+        both = self._context.costs.payloads(self._file_bytes, features_bytes, extracted=ready is not None)
+        return both if self._context.extractor is not None else both[:1]
 
     def missing(self, form: str) -> Work | None:
         """What must be done before it can be sent in this form."""
         if form == IMAGE:
             return Encode() if self._image is None else None
-        recognition = self._maker.recognition
-        if recognition is None or self._given is not None or self._complete_features() is not None:
+        recognition = self._context.recognition
+        if recognition is None or not self.has_image or self._complete_features() is not None:
             return None
         self._to_send = True
         return Extract(recognition.query_features)
 
     def missing_features(self, count: int) -> Work | None:
         """What must be done before the device can look at so many features."""
-        return None if self._given is not None or self._asked_for >= count else Extract(count)
+        return Extract(count) if self.has_image and self._asked_for < count else None
 
     def do(self, work: Work) -> None:
         """Extract features, or encode the image.
@@ -284,24 +223,22 @@ class DeviceQuery:
         InvalidImage, ImageTooLarge
             As `load_image`.
         """
-        maker, photo, started_s = self._maker, self._photo, self._maker.clock.monotonic()
-        if photo is None:
-            raise InternalError("features that somebody else extracted cannot be changed")
+        context, started_s = self._context, self._context.clock.monotonic()
         if isinstance(work, Encode):
-            self._image = photo.encoded()
-            maker.costs.encoded(len(self._image.data), (maker.clock.monotonic() - started_s) * 1e3)
+            self._image = self._encoded()
+            context.costs.encoded(len(self._image.data), (context.clock.monotonic() - started_s) * 1e3)
             return
-        if maker.recognition is None or maker.extractor is None:
+        if context.recognition is None or context.extractor is None:
             raise InternalError("this device does not extract features")
-        pixels = photo.gray(maker.recognition.side_px_for(work.features))
-        self._features, self._asked_for = maker.extractor.extract(pixels, work.features), work.features
+        pixels = self._gray(context.recognition.side_px_for(work.features))
+        self._features, self._asked_for = context.extractor.extract(pixels, work.features), work.features
         if self._to_send:
-            maker.costs.extracted((maker.clock.monotonic() - started_s) * 1e3)
+            context.costs.extracted((context.clock.monotonic() - started_s) * 1e3)
 
     def features(self, count: int) -> Features:
         """At most so many features, to look at."""
-        if self._given is not None:
-            return self._given.strongest(count)
+        if isinstance(self._source, Features):
+            return self._source.strongest(count)
         if self._features is None:
             raise InternalError("features were not extracted")
         return self._features
@@ -310,7 +247,7 @@ class DeviceQuery:
         """What travels."""
         if form == IMAGE and self._image is not None:
             return self._image.data
-        features = self._given or self._features
+        features = self._source if isinstance(self._source, Features) else self._features
         if form != FEATURES or features is None:
             raise InternalError(f"a query is not ready to be sent as {form}")
         return features
@@ -319,9 +256,26 @@ class DeviceQuery:
         """An answer to this form, with its corners in pixels of the application's image."""
         return self._image.in_source(found) if form == IMAGE and self._image is not None else found
 
+    def _gray(self, longest_side: int) -> GrayImage:
+        """The pixels; decoded once per size."""
+        if isinstance(self._source, Features):
+            raise InternalError("features that somebody else extracted have no pixels")
+        if longest_side not in self._decoded:
+            upload = self._context.upload
+            limits = ImageLimits(upload.max_bytes, upload.max_pixels, longest_side)
+            self._decoded[longest_side] = load_image(self._source, limits)
+        return self._decoded[longest_side]
+
+    def _encoded(self) -> EncodedImage:
+        """An image file of it that may travel."""
+        upload = self._context.upload
+        image = self._gray(upload.longest_side)
+        scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
+        return EncodedImage(_encode(image, upload.jpeg_quality), scale)
+
     def _complete_features(self) -> Features | None:
         """Features as tiers expect them: those of a look with fewer would cost recall there."""
-        recognition = self._maker.recognition
+        recognition = self._context.recognition
         if recognition is None or self._asked_for < recognition.query_features:
             return None
         return self._features
@@ -344,10 +298,11 @@ def _read(path: Path, settings: UploadSettings) -> bytes:
         ) from error
 
 
-def _may_pass(data: bytes, settings: UploadSettings) -> bool:
-    if not data or len(data) > settings.pass_through_bytes:
+def _may_pass(source: bytes | NDArray[np.uint8] | Features, settings: UploadSettings) -> TypeGuard[bytes]:
+    """Whether an image file may travel as it is."""
+    if not isinstance(source, bytes) or not 0 < len(source) <= settings.pass_through_bytes:
         return False  # `load_image` judges what is empty or large
-    return max(declared_size(data)) <= settings.longest_side
+    return max(declared_size(source)) <= settings.longest_side
 
 
 def _encode(image: GrayImage, quality: int) -> bytes:

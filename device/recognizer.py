@@ -41,7 +41,7 @@ from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient
-from nearsight.device.query import QueryMaker, snapshot
+from nearsight.device.query import DeviceQuery, QueryContext, snapshot
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
@@ -142,14 +142,20 @@ class Recognizer:
                 undo.callback(providers.close)
                 self._local = LocalRecognition(catalogue, self._next_tiers, providers, self.settings, clock)
                 undo.callback(self._local.close)
-            maker = QueryMaker(self.settings.upload, clock, recognition if self._local else None)
+            context = QueryContext(self.settings.upload, clock, recognition if self._local else None)
             tiers: dict[str, Tier] = {}
             for name in used:
                 tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tiers[name].close)
             stages = [self._local.stage] if self._local else []
             self._engine = RequestEngine(
-                tiers, maker, stages, self.settings, clock, self._next_tiers, observer
+                tiers,
+                partial(DeviceQuery, context=context),
+                stages,
+                self.settings,
+                clock,
+                self._next_tiers,
+                observer,
             )
             undo.pop_all()
         self._callbacks = CallbackThread()

@@ -183,23 +183,18 @@ class EdgeRecognitionService(Service):
         query = self._reader.read(request, context)
         cache = self._caches.get(context.catalogue)
         now_s = self._clock.monotonic()
-        stages = []
+        stages: list[EdgeObjectCache] = []
         if not query.asked_again:
             query.may_work = self._load.may_work()
         if cache is not None:
             stages.append(EdgeObjectCache(cache, self._load, self._next_tiers, self._forward))
         else:
             query.extraction_ms = _EXTRACTION_MS
-        flow: RequestFlow[EdgeQuery] = RequestFlow(
-            stages,
-            self._next_tiers,
-            tier=EDGE,
-            started_at_s=now_s,
-            deadline_s=now_s + context.deadline.remaining_s(),
-        )
+        deadline_s = now_s + context.deadline.remaining_s()
+        flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, deadline_s)
         call = _Call(query, flow, cache, context)
         try:
-            finish = self._carry_out(call, flow.begin(query, now_s))
+            finish = self._carry_out(call, flow.begin(query, now_s, now_s))
         except NearsightError as error:
             flow.end(error)
             raise

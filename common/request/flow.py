@@ -201,7 +201,6 @@ class RequestFlow(Generic[Q]):
         self,
         stages: Sequence[Stage[Q]],
         tiers: NextTiers,
-        *,
         tier: str,
         started_at_s: float,
         deadline_s: float,
@@ -218,7 +217,7 @@ class RequestFlow(Generic[Q]):
         self._attempts: list[Attempt] = []
         self._errors: list[NearsightError] = []
         self._begun_s = self._working_since_s = started_at_s
-        self._computed_ms = 0.0
+        self._computed_ms = self._asked_ms = 0.0
         self.started_at_s = started_at_s
         self.deadline_s = deadline_s
         self.phase = Phase.WAITING
@@ -239,19 +238,19 @@ class RequestFlow(Generic[Q]):
             tier=self._tier,
             queue_ms=(self._begun_s - self.started_at_s) * 1000,
             compute_ms=self._computed_ms,
-            next_tier_ms=sum(attempt.elapsed_ms for attempt in self._attempts),
+            next_tier_ms=self._asked_ms,
             received_bytes=answer.received_bytes,
             sent_bytes=answer.sent_bytes,
         )
 
     # Events
 
-    def begin(self, query: Q, now_s: float) -> Effect[Q] | None:
-        """A worker took up the photo: what passed until now was waiting."""
+    def begin(self, query: Q, begun_s: float, now_s: float) -> Effect[Q] | None:
+        """A worker took up the photo at ``begun_s``: what passed until then was waiting."""
         if self.phase is not Phase.WAITING:
             return None
         self._query = query
-        self._begun_s = self._working_since_s = now_s
+        self._begun_s = self._working_since_s = begun_s
         self.phase = Phase.LOOKING
         return self._look_next(now_s)
 
@@ -260,7 +259,7 @@ class RequestFlow(Generic[Q]):
         work, self._work = self._work, None
         if work is None or self.phase is Phase.DONE:
             return None
-        return self._look() if self.phase is Phase.LOOKING else self._ask(now_s)
+        return Look(self._looking) if self._looking is not None else self._ask(now_s)
 
     def looked(self, stage: Stage[Q], found: RecognizedObject | None, now_s: float) -> Effect[Q] | None:
         """A stage looked at the query; None if it knows nothing of it."""
@@ -269,8 +268,9 @@ class RequestFlow(Generic[Q]):
         self._looking = None
         if found is None:
             return self._look_next(now_s)
-        self._worked(now_s)
-        learners = tuple(other for other in self._stages if other is not stage)
+        self._computed_ms += (now_s - self._working_since_s) * 1000
+        number = self._stages.index(stage)
+        learners = self._stages[:number] + self._stages[number + 1 :]
         return self._finish(Answer(found, self._tier, stage.grain), learners=learners)
 
     def replied(self, attempt: int, answer: Answer, now_s: float) -> Effect[Q] | None:
@@ -335,17 +335,13 @@ class RequestFlow(Generic[Q]):
     def _look_next(self, now_s: float) -> Effect[Q]:
         """Let the next stage look that may, or ask a tier."""
         while self._to_look:
-            stage = self._to_look[0]
+            stage = self._to_look.pop(0)
             wanted = stage.features_wanted(self._query)
             if wanted is not None:
+                self._looking = stage
                 self._work = self._query.missing_features(wanted)
-                return self._work or self._look()
-            self._to_look.pop(0)
+                return self._work or Look(stage)
         return self._ask_next(now_s)
-
-    def _look(self) -> Look[Q]:
-        self._looking = self._to_look.pop(0)
-        return Look(self._looking)
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
         """Choose a tier and a form; both at once, and once per question."""
@@ -367,7 +363,7 @@ class RequestFlow(Generic[Q]):
             raise RuntimeError("there is no question to put")
         again = question.first is not None
         if not again:
-            self._worked(now_s)
+            self._computed_ms += (now_s - self._working_since_s) * 1000
             remaining_s = self.deadline_s - now_s
             if remaining_s < SMALLEST_TRY_S:
                 self._tiers.abandoned(question.choice)
@@ -384,6 +380,7 @@ class RequestFlow(Generic[Q]):
         self._tiers.succeeded(choice)
         waited_ms = (now_s - question.asked_s) * 1e3
         self._attempts.append(Attempt(choice.tier, StatusCode.OK, waited_ms))
+        self._asked_ms += waited_ms
         lesson = Lesson(
             tier=choice.tier,
             unknown=question.first is not None or answer.found is None,
@@ -400,13 +397,10 @@ class RequestFlow(Generic[Q]):
     def _blame(self, question: _Question, error: NearsightError, now_s: float) -> None:
         elapsed_ms = (now_s - question.asked_s) * 1000
         self._attempts.append(Attempt(question.choice.tier, error.code, elapsed_ms))
+        self._asked_ms += elapsed_ms
         self._errors.append(error)
         self._tiers.failed(question.choice, error, question.timeout_s, now_s)
         self._question = None
-        self._working_since_s = now_s
-
-    def _worked(self, now_s: float) -> None:
-        self._computed_ms += (now_s - self._working_since_s) * 1000
         self._working_since_s = now_s
 
     def _no_tier_left(self, now_s: float) -> NearsightError:

@@ -85,6 +85,11 @@ class NextTiers:
         What a tier is assumed to compute on each form, until it says so itself.
     query_features : int
         Features of a query, for the size that is assumed at first.
+
+    Attributes
+    ----------
+    names : tuple of str
+        In the order in which they should be asked.
     """
 
     def __init__(
@@ -94,17 +99,13 @@ class NextTiers:
         computing_ms: Mapping[str, float],
         query_features: int,
     ) -> None:
+        self.names = tuple(names)
         self._rules = rules
-        self._breakers = {name: CircuitBreaker(rules.breaker) for name in names}
+        self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
         self._forms = {name: OffloadChoice(LinkEstimate(), computing_ms) for name in self._breakers}
         self._last: dict[str, OffloadDecision] = {}
         self._features_bytes = float(query_features * BYTES_PER_FEATURE)
         self._lock = threading.Lock()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """In the order in which they should be asked."""
-        return tuple(self._breakers)
 
     @property
     def features_bytes(self) -> int:

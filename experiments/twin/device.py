@@ -175,13 +175,8 @@ class TwinDevice:
         if self._pending >= self._settings.max_pending:
             self.ledger.completed(number, Overloaded("too many requests are in flight"), now_s)
             return
-        flow: RequestFlow[DeviceQuery] = RequestFlow(
-            self._stages,
-            self._next_tiers,
-            tier=DEVICE,
-            started_at_s=now_s,
-            deadline_s=now_s + timeout_s - reserve_s(timeout_s),
-        )
+        deadline_s = now_s + timeout_s - reserve_s(timeout_s)
+        flow = RequestFlow(self._stages, self._next_tiers, DEVICE, now_s, deadline_s)
         request = _Request(number, TwinQuery(photo, self), flow)
         self._pending += 1
         self._queue.append(request)
@@ -194,7 +189,7 @@ class TwinDevice:
             if request.flow.phase is Phase.DONE:
                 continue
             self._workers -= 1
-            self._carry_out(request, request.flow.begin(request.query, self._clock.now_s))
+            self._carry_out(request, request.flow.begin(request.query, self._clock.now_s, self._clock.now_s))
 
     def _carry_out(self, request: _Request, effect: Effect[DeviceQuery] | None) -> None:
         query = request.query
@@ -271,18 +266,13 @@ class TwinQuery(DeviceQuery):
     def __init__(self, photo: TwinPhoto, device: TwinDevice) -> None:  # no super().__init__: no file
         self._seen = photo
         self._device = device
+        self.has_image = True
         self._looks_with = 0
         self._prepared = False
         self.snapshot = None
         self.began_s = 0.0
         self.looked_at = None
-        self.looked_for = frozenset()
         self.prediction = None
-
-    @property
-    def has_image(self) -> bool:
-        """There is an image."""
-        return True
 
     @property
     def _complete(self) -> bool:

@@ -213,18 +213,12 @@ class TwinEdge:
         query = TwinEdgeQuery(question)
         if not query.asked_again:
             query.may_work = self.load.may_work()
-        flow: RequestFlow[EdgeQuery] = RequestFlow(
-            [self._stage],
-            self._next_tiers,
-            tier=EDGE,
-            started_at_s=self._clock.now_s,
-            deadline_s=call.deadline_s,
-        )
+        flow = RequestFlow([self._stage], self._next_tiers, EDGE, self._clock.now_s, call.deadline_s)
         request = _EdgeRequest(query, flow, device_id, call, answered)
         if not (query.may_work and self.cache.size):  # passed on: there is little to do
-            begin = partial(flow.begin, query)
+            begin = partial(flow.begin, query, self._clock.now_s)
             return self._costs.small_s, lambda: self._carry_out(request, begin(self._clock.now_s))
-        effect = flow.begin(query, self._clock.now_s)
+        effect = flow.begin(query, self._clock.now_s, self._clock.now_s)
         if isinstance(effect, Extract):
             query.extraction_s = self._costs.edge_extraction_s(question.photo.tier_effort)
             effect = flow.made(self._clock.now_s)

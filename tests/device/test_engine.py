@@ -88,14 +88,15 @@ class Scene:
         self.go_on.set()
         both = {"edge": self.edge, "cloud": self.cloud}
         rules = AskRules(settings.tier_share, settings.breaker)
-        self.engine = RequestEngine(both, self, [], settings, SYSTEM_CLOCK, tiers(*both, rules=rules), self)
+        self.engine = RequestEngine(
+            both, self.make, [], settings, SYSTEM_CLOCK, tiers(*both, rules=rules), self
+        )
 
     def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
         assert latency_ms >= 0
         self.observed.append((outcome, attempts))
 
     def make(self, source: QuerySource) -> PlainQuery:
-        """Stands for the `QueryMaker`."""
         self.preparing.set()
         self.go_on.wait(10.0)
         if source == b"bad":

@@ -12,7 +12,7 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.flow import Encode, Extract
 from nearsight.common.request.forms import FEATURES, IMAGE
-from nearsight.device.query import EncodedImage, QueryMaker, QuerySource, snapshot
+from nearsight.device.query import DeviceQuery, EncodedImage, QueryContext, QuerySource, snapshot
 from nearsight.device.recognizer_settings import UploadSettings
 from support.pictures import bomb_png, broken_images, jpeg, picture
 
@@ -21,7 +21,7 @@ SETTINGS = UploadSettings(longest_side=320, pass_through_bytes=100_000)
 
 def encoded(image: QuerySource, settings: UploadSettings = SETTINGS) -> EncodedImage:
     """The image as a device sends it that does not recognise by itself."""
-    query = QueryMaker(settings, SYSTEM_CLOCK).make(image)
+    query = DeviceQuery(image, QueryContext(settings, SYSTEM_CLOCK))
     (payload,) = query.payloads(1)
     assert payload.form == IMAGE
     work = query.missing(IMAGE)
@@ -135,12 +135,12 @@ RECOGNITION = RecognitionSettings(query_features=400)
 SMALL = jpeg(picture(1))
 
 
-def maker() -> QueryMaker:
-    return QueryMaker(UploadSettings(), ManualClock(), RECOGNITION)
+def context() -> QueryContext:
+    return QueryContext(UploadSettings(), ManualClock(), RECOGNITION)
 
 
 def test_features_of_a_look_are_sent_if_they_are_as_many_as_tiers_expect() -> None:
-    query = maker().make(SMALL)
+    query = DeviceQuery(SMALL, context())
     work = query.missing_features(400)
     assert work == Extract(400)
     query.do(work)
@@ -153,7 +153,7 @@ def test_features_of_a_look_are_sent_if_they_are_as_many_as_tiers_expect() -> No
 
 
 def test_features_of_a_hasty_look_are_never_sent_for_want_of_recall() -> None:
-    query = maker().make(SMALL)
+    query = DeviceQuery(SMALL, context())
     query.do(Extract(200))
     assert {payload.form: payload.size_bytes for payload in query.payloads(15_000)}[FEATURES] == 15_000
     work = query.missing(FEATURES)
@@ -163,9 +163,9 @@ def test_features_of_a_hasty_look_are_never_sent_for_want_of_recall() -> None:
 
 
 def test_features_that_an_application_extracted_have_no_other_form() -> None:
-    features = maker().make(SMALL)
+    features = DeviceQuery(SMALL, context())
     features.do(Extract(400))
-    query = maker().make(features.features(400))
+    query = DeviceQuery(features.features(400), context())
     assert not query.has_image
     assert [payload.form for payload in query.payloads(1)] == [FEATURES]
     assert query.missing_features(200) is query.missing(FEATURES) is None
@@ -173,7 +173,7 @@ def test_features_that_an_application_extracted_have_no_other_form() -> None:
 
 
 def test_a_blank_wall_has_no_features_and_may_travel_in_any_form() -> None:
-    query = maker().make(jpeg(np.full((240, 240, 3), 90, np.uint8)))
+    query = DeviceQuery(jpeg(np.full((240, 240, 3), 90, np.uint8)), context())
     query.do(Extract(400))
     assert query.missing(FEATURES) is query.missing(IMAGE) is None
     assert len(query.content(FEATURES)) == 0
@@ -181,9 +181,9 @@ def test_a_blank_wall_has_no_features_and_may_travel_in_any_form() -> None:
 
 def test_what_encoding_and_extraction_take_is_measured() -> None:
     clock = ManualClock()
-    queries = QueryMaker(UploadSettings(), clock, RECOGNITION)
+    queries = QueryContext(UploadSettings(), clock, RECOGNITION)
     before = queries.costs.encode_ms, queries.costs.extract_ms
-    query = queries.make(picture(1, side=1200))
+    query = DeviceQuery(picture(1, side=1200), queries)
     assert query.missing(IMAGE) == Encode()
     query.do(Encode())
     work = query.missing(FEATURES)

@@ -13,7 +13,7 @@ from nearsight.common.recognition.codec import features_from_proto
 from nearsight.common.request.flow import Ask
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.rpc.client import Channel
-from nearsight.device.query import QueryMaker
+from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import UploadSettings
 from nearsight.device.tiers import RemoteTier
 from nearsight.protos.recognition_pb2 import RecognizeResponse
@@ -22,7 +22,7 @@ from support.pictures import photo_jpeg
 from support.recognition_server import EXHIBIT, ScriptedRecognition, response, serve
 
 PHOTO = photo_jpeg(1)
-QUERIES = QueryMaker(UploadSettings(), SYSTEM_CLOCK)
+CONTEXT = QueryContext(UploadSettings(), SYSTEM_CLOCK)
 
 
 class Scene:
@@ -44,7 +44,7 @@ def scene() -> Iterator[Scene]:
 
 
 def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown(scene: Scene) -> None:
-    query = QUERIES.make(PHOTO)
+    query = DeviceQuery(PHOTO, CONTEXT)
     for again in (False, True):
         answer = scene.tier.ask(query, Ask("edge", IMAGE, 5.0, 0, again), "t").result(5)
         assert (answer.found, answer.answered_by, answer.grain) == (EXHIBIT, "edge", "object")
@@ -58,14 +58,14 @@ def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown
 def test_features_travel_as_three_blobs(scene: Scene) -> None:
     features = photo_features(1)
     scene.answer = RecognizeResponse(answered_by="cloud", grain="network")
-    answer = scene.tier.ask(QUERIES.make(features), Ask("edge", FEATURES, 5.0, 0), "t").result(5)
+    answer = scene.tier.ask(DeviceQuery(features, CONTEXT), Ask("edge", FEATURES, 5.0, 0), "t").result(5)
     assert (answer.found, answer.answered_by, answer.grain) == (None, "cloud", "network")
     (context,) = scene.service.contexts
     assert len(features_from_proto(scene.service.requests[0].features, context.blobs)) == len(features)
 
 
 def test_what_an_edge_predicts_is_kept_with_the_query_unless_it_makes_no_sense(scene: Scene) -> None:
-    query = QUERIES.make(PHOTO)
+    query = DeviceQuery(PHOTO, CONTEXT)
     following = scene.answer.next_objects
     following.object_ids.append("0001")
     following.probabilities.append(0.75)
@@ -81,4 +81,4 @@ def test_what_an_edge_predicts_is_kept_with_the_query_unless_it_makes_no_sense(s
 def test_a_broken_answer_is_the_tier_s_fault(scene: Scene) -> None:
     scene.answer.object.confidence = 7.0
     with pytest.raises(InternalError, match="the edge sent a broken answer"):
-        scene.tier.ask(QUERIES.make(PHOTO), Ask("edge", IMAGE, 5.0, 0), "t").result(5)
+        scene.tier.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0), "t").result(5)

@@ -14,7 +14,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.request.flow import Ask
 from nearsight.common.request.forms import FEATURES, IMAGE, ExpectedAnswer
 from nearsight.common.rpc.client import Channel
-from nearsight.device.query import QueryMaker
+from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import PrefetchSettings, UploadSettings
 from nearsight.device.tiers import RemoteTier
 from nearsight.edge.daemon import EdgeDaemon
@@ -50,12 +50,12 @@ def device_at(edge: EdgeDaemon) -> Iterator[RemoteTier]:
 
 def ask(device: RemoteTier, number: int) -> str | None:
     """Ask with features first, as a device does that has looked the photo up itself."""
-    queries, image = QueryMaker(UploadSettings(), SYSTEM_CLOCK), photo(number)
-    features = queries.make(features_of(image))
+    context, image = QueryContext(UploadSettings(), SYSTEM_CLOCK), photo(number)
+    features = DeviceQuery(features_of(image), context)
     found = device.ask(features, Ask("edge", FEATURES, 10.0, 0), "t").result(10).found
     if found is None:
         again = Ask("edge", IMAGE, 10.0, 0, again=True)
-        found = device.ask(queries.make(image), again, "t").result(10).found
+        found = device.ask(DeviceQuery(image, context), again, "t").result(10).found
     return found.object_id if found is not None else None
 
 

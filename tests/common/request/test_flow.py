@@ -43,15 +43,15 @@ def new_flow(
     return RequestFlow(
         stages,
         next_tiers or tiers(),
-        tier="device",
-        started_at_s=start_s,
-        deadline_s=start_s + timeout_s,
+        "device",
+        start_s,
+        start_s + timeout_s,
     )
 
 
 def asked(flow: Flow, now_s: float, query: PlainQuery | None = None) -> Effect[PlainQuery] | None:
     """Begin with a photo that can be sent at once."""
-    return flow.begin(query or PlainQuery(), now_s)
+    return flow.begin(query or PlainQuery(), now_s, now_s)
 
 
 def cool_down(next_tiers: NextTiers, tier: str, now_s: float = 0.0) -> None:
@@ -99,7 +99,7 @@ def test_an_image_that_one_tier_refuses_is_not_put_to_the_next() -> None:
 
 def test_an_answer_says_where_the_time_went() -> None:
     flow = new_flow()
-    assert flow.begin(PlainQuery(unmade=[IMAGE]), 0.010) == Encode()
+    assert flow.begin(PlainQuery(unmade=[IMAGE]), 0.010, 0.010) == Encode()
     flow.made(0.015)
     flow.failed(0, Unavailable("gone"), 0.115)
     answer = outcome(flow.replied(1, FOUND, 0.215))
@@ -149,7 +149,7 @@ def test_a_cancelled_probe_is_repeated_by_the_next_request(unmade: list[str]) ->
     next_tiers = tiers()
     cool_down(next_tiers, "edge")
     first = new_flow(next_tiers, start_s=2.0)
-    first.begin(PlainQuery(unmade=unmade), 2.0)
+    first.begin(PlainQuery(unmade=unmade), 2.0, 2.0)
     first.end(Cancelled("enough"))
     assert asked(new_flow(next_tiers, start_s=2.1), 2.1) == Ask("edge", IMAGE, 1.0, 0)
 
@@ -212,7 +212,7 @@ def test_the_deadline_ends_a_request_whose_image_is_not_ready() -> None:
 @pytest.mark.parametrize("unmade", [[], [IMAGE]])
 def test_no_tier_is_asked_when_the_image_took_all_the_time(unmade: list[str]) -> None:
     flow = new_flow()
-    effect = flow.begin(PlainQuery(unmade=unmade), 4.999 if not unmade else 0.0)
+    effect = flow.begin(PlainQuery(unmade=unmade), 4.999 if not unmade else 0.0, 4.999 if not unmade else 0.0)
     assert isinstance(outcome(flow.made(4.999) if unmade else effect), DeadlineExceeded)
 
 
@@ -232,21 +232,21 @@ def test_tier_and_form_are_chosen_together_so_that_each_tier_gets_what_it_answer
     for _ in range(50):
         next_tiers.observe("cloud", IMAGE, 1000, 500.0, (Hop("cloud", 0.0, 480.0, 0.0),))
     flow = new_flow(next_tiers)
-    effect = flow.begin(PlainQuery([IMAGE, FEATURES], unmade=[FEATURES]), 0.0)
+    effect = flow.begin(PlainQuery([IMAGE, FEATURES], unmade=[FEATURES]), 0.0, 0.0)
     assert effect == Extract(800)
     assert flow.made(0.1) == Ask("edge", FEATURES, pytest.approx(0.6 * 4.9), 0)
     next_tiers = tiers()
     for _ in range(50):
         next_tiers.observe("cloud", FEATURES, 1000, 500.0, (Hop("cloud", 0.0, 480.0, 0.0),))
     flow = new_flow(next_tiers)
-    flow.begin(PlainQuery([IMAGE, FEATURES]), 0.0)
+    flow.begin(PlainQuery([IMAGE, FEATURES]), 0.0, 0.0)
     assert flow.failed(0, Unavailable("gone"), 1.0) == Ask("cloud", IMAGE, 4.0, 1)
 
 
 def features_asked(query: PlainQuery | None = None, timeout_s: float = 5.0) -> tuple[NextTiers, Flow]:
     next_tiers = tiers("edge")
     flow = new_flow(next_tiers, timeout_s=timeout_s)
-    effect = flow.begin(query or PlainQuery([FEATURES]), 0.0)
+    effect = flow.begin(query or PlainQuery([FEATURES]), 0.0, 0.0)
     assert effect == Ask("edge", FEATURES, timeout_s, 0)
     return next_tiers, flow
 
@@ -288,7 +288,7 @@ def test_an_image_that_must_be_encoded_is_encoded_only_for_the_second_trip() -> 
 @pytest.mark.parametrize("query", [PlainQuery([IMAGE]), PlainQuery([FEATURES], has_image=False)])
 def test_what_has_no_other_form_is_not_asked_about_twice(query: PlainQuery) -> None:
     flow = new_flow(tiers("edge"))
-    flow.begin(query, 0.0)
+    flow.begin(query, 0.0, 0.0)
     assert outcome(flow.replied(0, UNKNOWN, 0.2)) == UNKNOWN
 
 
@@ -322,7 +322,7 @@ def test_each_message_is_a_measurement_and_each_photo_counts_once_among_the_unkn
     flow.replied(0, FOUND, 0.5)
     assert (forms, unknown) == ([FEATURES, IMAGE], [True])
     again = new_flow(tiers("edge"))
-    again.begin(PlainQuery(asked_again=True), 0.0)
+    again.begin(PlainQuery(asked_again=True), 0.0, 0.0)
     again.replied(0, UNKNOWN, 0.2)
     assert unknown == [True], "the photo was counted with its first question"
 
@@ -333,7 +333,7 @@ def test_each_message_is_a_measurement_and_each_photo_counts_once_among_the_unkn
 def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_wants() -> None:
     stage = PlainStage(400)
     flow = new_flow(None, stage)
-    assert flow.begin(PlainQuery(unmade=[FEATURES]), 0.1) == Extract(400)
+    assert flow.begin(PlainQuery(unmade=[FEATURES]), 0.1, 0.1) == Extract(400)
     assert flow.made(0.2) == Look(stage)
     finish = flow.looked(stage, EXHIBIT, 0.3)
     assert isinstance(finish, Finish)
@@ -348,7 +348,7 @@ def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_want
 def test_what_one_stage_does_not_know_the_next_one_may_and_the_first_learns_it() -> None:
     first, closed, second = PlainStage(0), PlainStage(None), PlainStage(400)
     flow = new_flow(None, first, closed, second)
-    assert flow.begin(PlainQuery(), 0.0) == Look(first)
+    assert flow.begin(PlainQuery(), 0.0, 0.0) == Look(first)
     assert flow.looked(first, None, 0.1) == Look(second)
     finish = flow.looked(second, EXHIBIT, 0.2)
     assert isinstance(finish, Finish)
@@ -358,7 +358,7 @@ def test_what_one_stage_does_not_know_the_next_one_may_and_the_first_learns_it()
 def test_all_stages_learn_what_a_tier_answers() -> None:
     stage, closed = PlainStage(), PlainStage(None)
     flow = new_flow(tiers("edge"), stage, closed)
-    flow.begin(PlainQuery(), 0.0)
+    flow.begin(PlainQuery(), 0.0, 0.0)
     assert isinstance(flow.looked(stage, None, 0.1), Ask)
     finish = flow.replied(0, FOUND, 0.2)
     assert isinstance(finish, Finish)
@@ -370,7 +370,7 @@ def test_all_stages_learn_what_a_tier_answers() -> None:
 def test_a_look_that_ends_too_late_changes_nothing() -> None:
     stage = PlainStage()
     flow = new_flow(None, stage)
-    flow.begin(PlainQuery(), 0.0)
+    flow.begin(PlainQuery(), 0.0, 0.0)
     assert isinstance(outcome(flow.expired(5.0)), DeadlineExceeded)
     assert flow.looked(stage, EXHIBIT, 5.1) is None
 
@@ -410,7 +410,7 @@ def test_every_order_of_events_gives_one_outcome_and_the_deadline_forces_it(
     for event, attempt, passed_s in events:
         now_s += passed_s
         effect = {
-            "begin": lambda now_s=now_s: flow.begin(query, now_s),
+            "begin": lambda now_s=now_s: flow.begin(query, now_s, now_s),
             "made": lambda now_s=now_s: flow.made(now_s),
             "missed": lambda now_s=now_s: flow.looked(stage, None, now_s),
             "hit": lambda now_s=now_s: flow.looked(stage, EXHIBIT, now_s),
