@@ -15,7 +15,7 @@ from support.edge import (
     cached,
     exhibit,
     photo,
-    running_edge,
+    serving,
     warm,
 )
 from support.waiting import wait_until
@@ -70,10 +70,7 @@ def test_a_replaced_object_is_fetched_anew(
 def test_a_newer_version_in_an_answer_is_noticed_before_the_next_poll(
     cloud: ScriptedCloud, models: list[ObjectModel], cache_settings: CacheSettings
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, poll_s=3600.0) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, poll_s=3600.0) as (edge, device):
         warm(edge, device, [1])
         cloud.set_models([*models, exhibit(30)])
         warm(edge, device, [30])
@@ -81,10 +78,7 @@ def test_a_newer_version_in_an_answer_is_noticed_before_the_next_poll(
 
 
 def test_made_up_catalogues_cost_no_cache(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, catalogues_max=1) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, catalogues_max=1) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         for name in ("x", "y", "z"):
@@ -118,7 +112,7 @@ def test_an_empty_catalogue_is_unknown_photos_and_one_object_is_a_cache_of_one(
     settings = cache_settings.model_copy(update={"policy": policy})
     cloud = ScriptedCloud([])
     try:
-        with running_edge(cloud.endpoint, cache=settings) as edge, EdgeClient(edge.endpoint) as device:
+        with serving(cloud, cache=settings) as (edge, device):
             for _ in range(12):
                 assert device.ask(photo(0)) == (None, "cloud")
             cache = cache_of(edge)

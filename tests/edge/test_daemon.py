@@ -27,6 +27,7 @@ from support.edge import (
     edge_settings,
     photo,
     running_edge,
+    serving,
     warm,
 )
 from support.waiting import wait_until
@@ -53,10 +54,7 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_that_is_there(
 def test_an_edge_without_a_profile_says_so_and_measures_one_with_the_catalogues_own_models(
     cloud: ScriptedCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=CacheSettings(build_share=1.0)) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=CacheSettings(build_share=1.0)) as (edge, device):
         device.ask(photo(0))
         profiler = cache_of(edge).profiler
         wait_until(lambda: "models of the catalogue" in profiler.profile.dataset, what="a quick profile")
@@ -70,10 +68,7 @@ def test_an_edge_whose_quick_profile_never_gets_its_models_serves_with_the_defau
 ) -> None:
     cloud.silent = {f"{number:02d}" for number in range(EXHIBITS)}
     quick = FetchSettings(timeout_s=0.2)
-    with (
-        running_edge(cloud.endpoint, cache=CacheSettings(build_share=1.0), fetch=quick) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=CacheSettings(build_share=1.0), fetch=quick) as (edge, device):
         device.ask(photo(0))
         wait_until(lambda: len(cloud.fetched) >= 1, what="models asked for")
         assert [device.ask(photo(number)) for number in (0, 1)] == [("00", "cloud"), ("01", "cloud")]

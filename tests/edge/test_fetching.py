@@ -16,7 +16,7 @@ from support.edge import (
     cached,
     make_misses_costly,
     photo,
-    running_edge,
+    serving,
     warm,
 )
 from support.waiting import wait_until
@@ -56,10 +56,7 @@ def test_a_model_that_cannot_be_fetched_does_not_hold_up_the_others(
 def test_a_fetch_that_failed_is_tried_again_soon(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
     cloud.fetch_errors = {"00": Unavailable("no")}
     patient = FetchSettings(timeout_s=600.0)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, fetch=patient) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, fetch=patient) as (edge, device):
         device.ask(photo(0))
         make_misses_costly(edge)
         device.ask(photo(0))
@@ -68,22 +65,12 @@ def test_a_fetch_that_failed_is_tried_again_soon(cloud: ScriptedCloud, cache_set
         wait_until(lambda: cached(edge) == {"00"}, what="exhibit 0 in the cache", timeout_s=5)
 
 
-def test_without_room_everything_is_forwarded_and_nothing_fetched(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
-    none = cache_settings.model_copy(update={"k_max": 0})
-    with running_edge(cloud.endpoint, cache=none) as edge, EdgeClient(edge.endpoint) as device:
-        assert {device.ask(photo(0)) for _ in range(12)} == {("00", "cloud")}
-        assert cloud.fetched == []
-        assert cache_of(edge).size == 0
-
-
 def test_a_cache_that_does_not_pay_stays_empty(cloud: ScriptedCloud, tmp_path: Path) -> None:
     """Lookups of five seconds and a cloud on loopback, however busy this machine: forwarding is faster."""
     path = tmp_path / "slow.json"
     profile_of_table_3_2().model_copy(update={"lookup_ms": (5000.0, 1.87)}).save(path)
     slow = CacheSettings(profile=path, miss_prior_ms=10.0)
-    with running_edge(cloud.endpoint, cache=slow) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=slow) as (edge, device):
         for _ in range(25):
             assert device.ask(photo(0)) == ("00", "cloud")
         decision = cache_of(edge).optimizer.decision
@@ -94,10 +81,7 @@ def test_a_cache_that_does_not_pay_stays_empty(cloud: ScriptedCloud, tmp_path: P
 
 def test_slow_fetches_end_by_their_timeout(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
     cloud.silent = {"00"}
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, fetch=FetchSettings(timeout_s=0.2)) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, fetch=FetchSettings(timeout_s=0.2)) as (edge, device):
         device.ask(photo(0))
         make_misses_costly(edge)
         device.ask(photo(0))

@@ -14,7 +14,7 @@ from support.edge import (
     cache_of,
     features_of,
     photo,
-    running_edge,
+    serving,
     warm,
 )
 
@@ -23,10 +23,7 @@ from support.edge import (
 def test_the_cloud_gets_what_the_setting_says(
     cloud: ScriptedCloud, cache_settings: CacheSettings, forward: str, kind: str
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, forward=forward) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, forward=forward) as (edge, device):
         warm(edge, device, [0])
         assert device.ask(photo(1)) == ("01", "cloud")
         assert set(cloud.received) == {kind}
@@ -37,10 +34,7 @@ def test_the_cloud_gets_what_the_setting_says(
 def test_the_cloud_gets_the_photo_whose_features_it_does_not_know(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
         warm(edge, device, [0])
         cloud.received.clear()
         assert device.ask(photo(77)) == (None, "cloud")
@@ -55,10 +49,7 @@ def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     """The cloud is asked twice per unknown photo, not with the same features once more."""
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
         warm(edge, device, [0])
         cloud.received.clear()
         cloud.told_unknown.clear()
@@ -79,10 +70,7 @@ def test_an_unknown_photo_counts_once_however_many_messages_it_took(
 ) -> None:
     outcomes: list[bool] = []
     monkeypatch.setattr(NextTiers, "observe_outcome", lambda *_, **seen: outcomes.append(seen["unknown"]))
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
         warm(edge, device, [0])
         outcomes.clear()
         device.ask(photo(77))

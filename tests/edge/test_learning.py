@@ -30,6 +30,7 @@ from support.edge import (
     edge_settings,
     photo,
     running_edge,
+    serving,
     warm,
 )
 from support.objects import random_model
@@ -132,16 +133,10 @@ def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
     cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
 ) -> None:
     state = tmp_path / "edge.db"
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
         warm(edge, device, [0, 1, 2])
     asked = len(cloud.received)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
         wait_until(lambda: cached(edge) == {"00", "01", "02"}, what="the cache of before")
         assert len(cloud.received) == asked
         assert device.ask(photo(1)) == ("01", "edge")
@@ -150,10 +145,7 @@ def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
 
 def test_a_quick_profile_is_measured_once_not_at_every_start(cloud: ScriptedCloud, tmp_path: Path) -> None:
     state = tmp_path / "edge.db"
-    with (
-        running_edge(cloud.endpoint, cache=CacheSettings(), state=state) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=CacheSettings(), state=state) as (edge, device):
         device.ask(photo(0))
         profiler = cache_of(edge).profiler
         wait_until(lambda: "quick" in profiler.profile.dataset, what="a quick profile")
@@ -169,16 +161,10 @@ def test_objects_that_left_the_catalogue_meanwhile_are_forgotten(
     cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path, models: list[ObjectModel]
 ) -> None:
     state = tmp_path / "edge.db"
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
         warm(edge, device, [0, 1])
     cloud.set_models(models[1:])
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, state=state) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
         wait_until(lambda: cached(edge) == {"01"}, what="what is left of the cache")
         assert device.ask(photo(0)) == (None, "cloud")
         assert "00" not in device.report("01").object_ids
@@ -219,10 +205,7 @@ def test_what_cannot_be_written_is_reported_and_written_later(
     cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
 ) -> None:
     state = tmp_path / "edge.db"
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, state=state, state_every_s=0.05) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, state=state, state_every_s=0.05) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         store = edge.caches.services.store
@@ -241,10 +224,7 @@ def test_what_cannot_be_written_is_reported_and_written_later(
 def test_an_edge_that_learns_nothing_new_writes_nothing(
     cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, state=tmp_path / "edge.db") as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, state=tmp_path / "edge.db") as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         store = edge.caches.services.store

@@ -21,7 +21,7 @@ from support.edge import (
     cache_of,
     cached,
     exhibit,
-    running_edge,
+    serving,
     warm,
 )
 from support.objects import same_model
@@ -92,10 +92,7 @@ def test_a_model_that_never_comes_does_not_keep_back_the_others(
 ) -> None:
     cloud.silent = {"03"}
     quick = FetchSettings(batch=1, parallel=2, timeout_s=600.0, patience_s=0.1)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, fetch=quick) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, fetch=quick) as (_, device):
         fetched = models_for(device, ["03", "00", "01"])
         assert "00" in ids_of(fetched)
         assert "03" in fetched.left_out
@@ -108,10 +105,7 @@ def test_models_that_never_come_take_the_place_of_no_other_for_long(
     """Two silent requests fill both places, and a third shares its request with two other models."""
     cloud.silent = {"03", "04", "05"}
     patient = FetchSettings(batch=3, parallel=2, timeout_s=60.0, patience_s=0.1)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, fetch=patient) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, fetch=patient) as (_, device):
         assert ids_of(models_for(device, ["02"])) == ["02"]  # how long it takes where all is well
         for silent in ("03", "04"):
             assert ids_of(models_for(device, [silent], timeout_s=0.3)) == []
@@ -127,10 +121,7 @@ def test_an_answer_that_is_overdue_is_used_when_it_comes(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     cloud.slow_s = 2.5
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, fetch=FetchSettings(timeout_s=4.0)) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, fetch=FetchSettings(timeout_s=4.0)) as (edge, device):
         assert ids_of(models_for(device, ["00"], timeout_s=20.0)) in ([], ["00"])
         wait_until(lambda: cache_of(edge).supply.held("00") is not None, what="the late model", timeout_s=20)
         assert cache_of(edge).supply.fetcher.in_flight <= 1
@@ -190,10 +181,7 @@ def test_an_answer_that_would_be_too_large_names_what_it_left_out(
     cloud: ScriptedCloud, cache_settings: CacheSettings, models: list[ObjectModel]
 ) -> None:
     room = ServerSettings(listen="tcp://127.0.0.1:0", workers=2, max_message_bytes=5 * models[0].size_bytes)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, server=room) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, server=room) as (_, device):
         fetched = models_for(device, ALL)
         assert 1 <= len(fetched.models) < EXHIBITS
         assert ids_of(fetched) + list(fetched.left_out) == ALL
@@ -247,10 +235,7 @@ def test_an_empty_catalogue_and_one_of_one_object(
     for held in (models[:0], models[:1]):
         cloud = ScriptedCloud(held)
         try:
-            with (
-                running_edge(cloud.endpoint, cache=cache_settings) as edge,
-                EdgeClient(edge.endpoint) as device,
-            ):
+            with serving(cloud, cache=cache_settings) as (edge, device):
                 fetched = models_for(device, ["00"])
                 assert ids_of(fetched) == [model.object_id for model in held]
                 if held:

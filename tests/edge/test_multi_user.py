@@ -13,7 +13,16 @@ from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
-from support.edge import EdgeClient, ScriptedCloud, ask_until, cache_of, cached, photo, running_edge, warm
+from support.edge import (
+    ScriptedCloud,
+    ask_until,
+    cache_of,
+    cached,
+    make_misses_costly,
+    photo,
+    serving,
+    warm,
+)
 from support.waiting import wait_until
 
 SHARE_1 = LoadSettings(share=1.0)
@@ -104,10 +113,7 @@ def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_
 ) -> None:
     one = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=5)
     few = LoadSettings(window=20, interarrival_seed_ms=10_000.0)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, server=one, load=few) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, server=one, load=few) as (edge, device):
         warm(edge, device, [0])
         cache, free = cache_of(edge), threading.Event()
         lookup = cache.lookup
@@ -133,10 +139,7 @@ def test_a_busy_running_edge_passes_requests_on_without_a_lookup(
 ) -> None:
     # Assumed work of 10 s per request: the edge seems hopelessly slow from the start.
     slow = LoadSettings(window=10_000, compute_seed_ms=10_000.0)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, multi_user="load-balanced", load=slow) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, multi_user="load-balanced", load=slow) as (edge, device):
         device.ask(photo(0))
         warm(edge, device, [0])
         tiers = [device.ask(photo(0))[1] for _ in range(30)]
@@ -149,10 +152,7 @@ def test_a_bounded_cache_shrinks_when_a_crowd_comes(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     bounded = LoadSettings(window=5)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, multi_user="bounded", load=bounded) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, multi_user="bounded", load=bounded) as (edge, device):
         warm(edge, device, [0, 1])
         load = edge.caches.services.load
         for _ in range(10):
@@ -166,26 +166,18 @@ def test_a_bounded_running_edge_holds_no_more_than_keeps_up(
 ) -> None:
     # f(k) is about 1 + 0.05 k ms in these tests: with 0.01 ms between requests nothing keeps up.
     crowded = LoadSettings(window=10_000, interarrival_seed_ms=0.01)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, multi_user="bounded", load=crowded) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, multi_user="bounded", load=crowded) as (edge, device):
         device.ask(photo(0))
         cache = cache_of(edge)
-        for _ in range(50):
-            cache.profiler.observe_miss(2000.0)
+        make_misses_costly(edge)
         assert {device.ask(photo(0)) for _ in range(12)} == {("00", "cloud")}
         assert cached(edge) == set()
         cache.improve()
         assert cache.optimizer.decision is not None
         assert cache.optimizer.decision.k_max == 0
         assert "load" not in cache.details()
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, multi_user="bounded") as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, multi_user="bounded") as (edge, device):
         device.ask(photo(0))
         cache = cache_of(edge)
-        for _ in range(50):
-            cache.profiler.observe_miss(2000.0)
+        make_misses_costly(edge)
         ask_until(lambda: cached(edge) == {"00"}, lambda: device.ask(photo(0)), "a cache that keeps up")

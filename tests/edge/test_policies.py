@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from nearsight.common.config.base import load_settings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.explain import ask_explanations
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.settings import CacheSettings
+from nearsight.edge.settings import CacheSettings, EdgeSettings
 from support.edge import (
     EXHIBITS,
     EdgeClient,
@@ -18,8 +19,9 @@ from support.edge import (
     cache_of,
     cached,
     edge_settings,
+    make_misses_costly,
     photo,
-    running_edge,
+    serving,
     warm,
 )
 from support.waiting import wait_until
@@ -35,11 +37,11 @@ def visit(device: EdgeClient, numbers: list[int]) -> None:
         assert device.ask(photo(number))[0] == f"{number:02d}"
 
 
-def test_without_a_cache_everything_goes_to_the_cloud(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
+@pytest.mark.parametrize("change", [{"policy": "none"}, {"k_max": 0}])
+def test_without_a_cache_everything_goes_to_the_cloud_and_nothing_is_fetched(
+    cloud: ScriptedCloud, cache_settings: CacheSettings, change: dict[str, object]
 ) -> None:
-    none = with_policy(cache_settings, "none")
-    with running_edge(cloud.endpoint, cache=none) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=cache_settings.model_copy(update=change)) as (edge, device):
         assert {device.ask(photo(0)) for _ in range(12)} == {("00", "cloud")}
         assert cached(edge) == set()
         assert cloud.fetched == []
@@ -49,7 +51,7 @@ def test_lru_holds_the_objects_that_were_asked_for_last(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     lru = with_policy(cache_settings, "lru")
-    with running_edge(cloud.endpoint, cache=lru) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=lru) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         visit(device, [0, 0, 1])
@@ -62,7 +64,7 @@ def test_lfu_holds_the_objects_that_were_asked_for_most_often(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     lfu = with_policy(cache_settings, "lfu")
-    with running_edge(cloud.endpoint, cache=lfu) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=lfu) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         visit(device, [0, 0, 0, 1, 1, 1, 2])
@@ -77,17 +79,12 @@ def test_everything_is_fetched_without_being_asked_for(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     everything = with_policy(cache_settings, "everything")
-    with running_edge(cloud.endpoint, cache=everything) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=everything) as (edge, device):
         device.ask(photo(0))
         wait_until(lambda: len(cached(edge)) == EXHIBITS, what="the whole catalogue")
         assert device.ask(photo(5)) == ("05", "edge")
         (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
         assert answer.decisions[0].why.startswith("everything")
-
-
-def test_a_policy_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="policy"):
-        CacheSettings(policy="fifo")  # type: ignore[arg-type]
 
 
 def test_regret_is_reported_in_details_explanations_and_metrics(
@@ -117,11 +114,10 @@ def test_a_cache_held_too_small_has_a_regret_and_says_which_size_was_better(
 ) -> None:
     del profile
     small = with_policy(cache_settings, "lfu", size=1)
-    with running_edge(cloud.endpoint, cache=small) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=small) as (edge, device):
         device.ask(photo(0))
         cache = cache_of(edge)
-        for _ in range(50):
-            cache.profiler.observe_miss(2000.0)
+        make_misses_costly(edge)
         visit(device, [0, 1, 2] * 4)
         cache.improve()
         for _ in range(30):
@@ -132,9 +128,7 @@ def test_a_cache_held_too_small_has_a_regret_and_says_which_size_was_better(
         assert report.regret_ms > 500
 
 
-def test_a_wrong_setting_is_one_line() -> None:
-    from nearsight.common.config.base import load_settings
-    from nearsight.edge.settings import EdgeSettings
-
-    with pytest.raises(ConfigurationError, match="multi_user"):
-        load_settings(EdgeSettings, "edge", None, {"multi_user": "perhaps"})
+@pytest.mark.parametrize("name", ["multi_user", "cache.policy"])
+def test_a_method_that_does_not_exist_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        load_settings(EdgeSettings, "edge", None, {name: "perhaps"})

@@ -12,7 +12,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, TransitionSettings
-from support.edge import EdgeClient, ScriptedCloud, cache_of, photo, running_edge, warm
+from support.edge import EdgeClient, ScriptedCloud, cache_of, photo, serving, warm
 from support.waiting import wait_until
 
 TOUR = ["00", "03", "01", "05"]
@@ -115,7 +115,7 @@ def test_thousands_of_devices_that_ask_once_leave_no_more_than_the_setting_allow
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     few = cache_settings.model_copy(update={"markov": TransitionSettings(devices_max=100)})
-    with running_edge(cloud.endpoint, cache=few) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=few) as (edge, device):
         device.ask(photo(0))
         cache = cache_of(edge)
         for number in range(5000):
@@ -130,7 +130,7 @@ def test_the_prediction_is_as_long_as_the_setting_says(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     short = cache_settings.model_copy(update={"markov": TransitionSettings(top=2)})
-    with running_edge(cloud.endpoint, cache=short) as edge, EdgeClient(edge.endpoint) as device:
+    with serving(cloud, cache=short) as (edge, device):
         device.ask(photo(0))
         walk(edge)
         following = device.report("00")

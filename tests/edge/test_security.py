@@ -12,7 +12,7 @@ from nearsight.common.rpc.security import KeyFiles, ServerSecurity, generate_key
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
 from support.caching import profile_of_table_3_2
-from support.edge import EdgeClient, ScriptedCloud, edge_settings, exhibit, photo, running_edge
+from support.edge import ScriptedCloud, edge_settings, exhibit, photo, serving
 
 
 @pytest.fixture
@@ -42,10 +42,7 @@ def test_an_edge_with_an_allowed_key_reaches_its_cloud(
 ) -> None:
     own = SecuritySettings(secret_key_file=keys["edge"].secret_file)
     public = keys["cloud"].public_key
-    with (
-        running_edge(cloud.endpoint, cache=cache, security=own, cloud_public_key=public) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache, security=own, cloud_public_key=public) as (_, device):
         assert device.ask(photo(0)) == ("00", "cloud")
 
 
@@ -54,10 +51,7 @@ def test_a_cloud_that_refuses_the_edge_is_unavailable_to_devices_whose_own_keys_
 ) -> None:
     own = SecuritySettings(secret_key_file=keys["stranger"].secret_file)
     public = keys["cloud"].public_key
-    with (
-        running_edge(cloud.endpoint, cache=cache, security=own, cloud_public_key=public) as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache, security=own, cloud_public_key=public) as (edge, device):
         with pytest.raises(Unavailable, match="cloud"):
             device.send(photo(0), timeout_s=5.0).result(10)
         assert not edge.ready()

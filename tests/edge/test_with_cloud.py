@@ -1,7 +1,6 @@
 """The edge in front of the real cloud daemon, with objects replaced and removed meanwhile."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from nearsight.edge.settings import CacheSettings
 from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
 from support.cloud import CloudClient, running_cloud
-from support.edge import EdgeClient, ask_until, cache_of, cached, photo, running_edge
+from support.edge import EdgeClient, cache_of, is_cached, photo, running_edge, warm
 from support.objects import same_model
 from support.pictures import picture_jpeg
 from support.waiting import wait_until
@@ -40,23 +39,10 @@ def edge(cloud: CloudDaemon, cache_settings: CacheSettings) -> Iterator[EdgeDaem
         yield daemon
 
 
-def is_cached(edge: EdgeDaemon, name: str) -> bool:
-    return name in cached(edge)
-
-
-def warm(edge: EdgeDaemon, device: EdgeClient, number: int) -> None:
-    device.ask(photo(number))
-    for _ in range(50):
-        cache_of(edge).profiler.observe_miss(2000.0)
-    ask_until(
-        partial(is_cached, edge, f"{number:02d}"), partial(device.ask, photo(number)), f"{number} cached"
-    )
-
-
 def test_the_edge_answers_as_the_cloud_does(edge: EdgeDaemon, cloud: CloudDaemon) -> None:
     with EdgeClient(edge.endpoint) as device, EdgeClient(cloud.endpoint) as direct:
         for number in range(4):
-            warm(edge, device, number)
+            warm(edge, device, [number])
         for number in range(4):
             ours = device.send(photo(number)).result(10).message
             theirs = direct.send(photo(number)).result(10).message
@@ -72,8 +58,8 @@ def test_objects_replaced_and_removed_in_the_cloud_follow_at_the_edge(
     edge: EdgeDaemon, cloud: CloudDaemon
 ) -> None:
     with EdgeClient(edge.endpoint) as device, CloudClient(cloud.endpoint) as curator:
-        warm(edge, device, 0)
-        warm(edge, device, 1)
+        warm(edge, device, [0])
+        warm(edge, device, [1])
         curator.remove("01")
         wait_until(lambda: not is_cached(edge, "01"), what="the removed object gone")
         assert device.ask(photo(1)) == (None, "cloud")
@@ -112,7 +98,7 @@ def test_devices_get_the_models_of_the_cloud_through_the_edge_until_they_are_rem
 
 def test_catalogues_are_kept_apart(edge: EdgeDaemon) -> None:
     with EdgeClient(edge.endpoint) as device, EdgeClient(edge.endpoint, "library") as reader:
-        warm(edge, device, 0)
+        warm(edge, device, [0])
         assert reader.ask(photo(50)) == ("00", "cloud")
         assert reader.ask(photo(0)) == (None, "cloud")
         wait_until(lambda: len(edge.caches.all()) == 2, what="a second cache")
@@ -127,7 +113,7 @@ def test_the_catalogue_unused_for_longest_makes_room(
         EdgeClient(edge.endpoint) as device,
         EdgeClient(edge.endpoint, "library") as reader,
     ):
-        warm(edge, device, 0)
+        warm(edge, device, [0])
         reader.ask(photo(50))
         wait_until(
             lambda: [cache.name for cache in edge.caches.all()] == ["library"], what="the new cache alone"

@@ -23,7 +23,6 @@ from nearsight.edge.settings import CacheSettings
 from support.edge import (
     CATALOGUE,
     RECOGNITION,
-    EdgeClient,
     ScriptedCloud,
     answer_of,
     cache_of,
@@ -32,6 +31,7 @@ from support.edge import (
     make_misses_costly,
     photo,
     running_edge,
+    serving,
     warm,
 )
 from support.waiting import wait_until
@@ -63,10 +63,7 @@ def test_the_miss_latency_is_the_time_to_the_first_answer(
     cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second trip, with the image after unknown features, is spared by no cache."""
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
         device.ask(photo(0))
         measured: list[float] = []
         monkeypatch.setattr(cache_of(edge).profiler, "observe_miss", measured.append)
@@ -87,10 +84,7 @@ def test_the_miss_latency_is_the_time_to_the_first_answer(
 def test_the_overhead_of_an_empty_cache_is_no_part_of_the_miss_latency(
     cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, forward="features") as edge,
-        EdgeClient(edge.endpoint) as device,
-    ):
+    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
         device.ask(photo(0))
         cache, measured = cache_of(edge), list[float]()
         monkeypatch.setattr(EdgeObjectCache, "_forwarding_overhead", lambda *_: ExpectedAnswer(60_000.0, 0.0))

@@ -327,6 +327,13 @@ def running_edge(cloud: str, **changes: Any) -> Iterator[EdgeDaemon]:
         daemon.stop(2.0)
 
 
+@contextmanager
+def serving(cloud: ScriptedCloud, **changes: Any) -> Iterator[tuple[EdgeDaemon, EdgeClient]]:
+    """An edge with these settings in front of the cloud, and a device at it."""
+    with running_edge(cloud.endpoint, **changes) as edge, EdgeClient(edge.endpoint) as device:
+        yield edge, device
+
+
 def cache_of(edge: EdgeDaemon) -> CatalogueCache:
     """The cache of the catalogue; created by the first answered request."""
     wait_until(lambda: edge.caches.get(CATALOGUE) is not None, what="a cache")
