@@ -27,6 +27,9 @@ $(STAMP): setup.cfg pyproject.toml
 demo: $(STAMP)  ## generate a museum, run cloud, edge and devices, compare; results in results/demo/
 	$(BIN)/nearsight demo
 
+# Both workers and every daemon of a test import the same modules: compiled once, also where Docker says otherwise.
+test test-system: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP)  ## run the tests
 	$(BIN)/pytest -m "not system" --numprocesses 2 --dist loadfile $(TEST_ARGS)
 

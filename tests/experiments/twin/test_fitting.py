@@ -31,7 +31,9 @@ _IDS = [f"{number + 1:04d}" for number in range(60)]
 def _rows(costs: CostModel) -> Mapping[str, Sequence[RequestRow]]:
     rng = np.random.default_rng(1)
     maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
-    visitors, transitions = generated(maker, _IDS, Following(6, 15.0, 0.1), sections=1, rng=rng)
+    visitors, transitions = generated(
+        maker, _IDS, Following(6, 15.0, 0.1), sections=1, crowd_size=60, rng=rng
+    )
     session = TwinSession(
         _IDS, visitors, costs, TABLE_6_3["Medium"], transitions, hardware=Hardware(shared=2)
     )

@@ -46,10 +46,14 @@ def _visitor(*photos: tuple[float, TwinPhoto]) -> TwinVisitor:
     return TwinVisitor("v", [(PlannedPhoto(at_s, one.object_id, Path("p")), one) for at_s, one in photos])
 
 
-def _crowd(devices: int, seconds: float = 30.0, hardware: Hardware | None = None) -> TwinSession:
+def _crowd(
+    devices: int, seconds: float = 30.0, hardware: Hardware | None = None, earlier: int = 60
+) -> TwinSession:
     rng = np.random.default_rng(1)
     maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
-    visitors, transitions = generated(maker, _IDS, Following(devices, seconds, 0.05), sections=1, rng=rng)
+    visitors, transitions = generated(
+        maker, _IDS, Following(devices, seconds, 0.05), sections=1, crowd_size=earlier, rng=rng
+    )
     network = TABLE_6_3["Medium"]
     return TwinSession(
         _IDS, visitors, CostModel.assumed(), network, transitions, hardware=hardware or Hardware()
@@ -216,7 +220,7 @@ def test_devices_that_prefetch_answer_most_photos_themselves_and_sooner() -> Non
 
 
 def test_an_edge_with_too_few_cores_gives_work_away() -> None:
-    session = _crowd(80, 15.0, Hardware(cloud=24, edge=1, device=4))
+    session = _crowd(80, 15.0, Hardware(cloud=24, edge=1, device=4), earlier=180)
     plain, balanced, bounded = (
         session.play(name, CONFIGURATIONS[name]) for name in (EDGE_CACHE, LOAD_BALANCED, BOUNDED)
     )
