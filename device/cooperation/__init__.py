@@ -1,1 +1,5 @@
-"""Devices that share what they fetched and what they saw (Cachier dissertation, sections 5.1 and 5.4.4)."""
+"""Devices that share the models that they fetched and the steps that they saw (dissertation, 5.1 and 5.4.4).
+
+May import `peers`, the device's models, adaptation and predictions, and `common`; it is used by
+`ModelProviders`.
+"""

@@ -38,7 +38,7 @@ A = TypeVar("A")
 
 GET_OBJECT_MODELS = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"].methods_by_name["GetObjectModels"]
 _MOST_ITEMS = 64
-"""Of a list, so many items are looked at: anybody can write into it."""
+"""Items of a list that are looked at: anybody can write into it."""
 _SHARE_OF_A_STEP = 0.25
 """Of the time left, at most."""
 
@@ -115,7 +115,7 @@ class CooperativeModelSource:
         return listed is None or listed.digest != digest
 
     def _join_or_begin(self, search: _Search) -> None:
-        """One search per object: a claim would not keep this device from fetching a model twice."""
+        """One search per object: claims do not keep one device from fetching a model twice."""
         open_already = self._open.get(search.object_id)
         if open_already is not None:
             open_already.add_done_callback(lambda done: _pass_on(done, search.result))
@@ -156,7 +156,7 @@ class CooperativeModelSource:
             self._give_up(search)
 
     def _put_off(self, search: _Search, wait_ms: int) -> None:
-        """Somebody else is said to fetch the model."""
+        """The store says that another device fetches the model."""
         if self._is_patient(search) and self._believes(search):
             if not search.waited:
                 search.waited = True
@@ -165,7 +165,7 @@ class CooperativeModelSource:
             self._background.submit(lambda: self._look_up(search), after_s=wait_s)
             return
         self._stop_waiting(search)
-        # The node that says so may hide who has it. Without a claim another one is asked as well.
+        # The node that says so may hide the holders. Without a claim another node is asked as well.
         search.claims = False
         self._look_up(search)
 
@@ -188,7 +188,7 @@ class CooperativeModelSource:
         return self._context.calls.nodes_for(search.key, 1)
 
     def _found(self, search: _Search, items: Sequence[bytes]) -> None:
-        """Take a model that lies in the store, or ask those who have it."""
+        """Take a model that lies in the store itself, or ask a holder."""
         for item in items:
             data = model_in(item)
             if data is not None and self._take_stored(search, data):
@@ -197,7 +197,7 @@ class CooperativeModelSource:
         self._ask_holder(search)
 
     def _ask_holder(self, search: _Search) -> None:
-        """Ask one of those who have the model, a tier if there is no other."""
+        """Ask one of the holders that remain; a tier if there is none."""
         here, now_s = frozenset(self._context.neighbours()), self._clock.monotonic()
         named = search.holders & here - search.asked
         holders = sorted(node for node in named if self._reputation.may_be_asked(node, now_s))

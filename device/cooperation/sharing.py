@@ -134,7 +134,7 @@ MOST_MODELS = 16
 
 
 class PeerModelService(Service):
-    """Hands out models. A peer does not list a catalogue: who asks has that from a tier, which is believed.
+    """Hands out models. It lists no catalogue: peers have the list from a tier, which they believe.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ class PeerReputation:
             self._liars.popitem(last=False)
 
     def forgive(self, was_mistaken: Callable[[str, bytes], bool]) -> None:
-        """Trust those again whom only an outdated digest spoke against."""
+        """Trust peers again that were rejected by an outdated digest only."""
         for node, (object_id, digest) in list(self._liars.items()):
             if was_mistaken(object_id, digest):
                 del self._liars[node]

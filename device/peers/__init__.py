@@ -1,4 +1,5 @@
-"""Devices that share (Cachier dissertation, chapter 5): who is near, and the key-value store that they host.
+"""Devices that share: presence, routing, and the key-value store that they host (dissertation, chapter 5).
 
-Nothing in here imports OpenCV or FAISS, so that a process that only shares stays small.
+May import `common`, without OpenCV or FAISS: a process that only shares stays small. `PeerNode` wires the
+rooms.
 """

@@ -67,7 +67,7 @@ class PeerNode:
     Attributes
     ----------
     node_id : NodeId
-        Who this device is.
+        This device.
     store : KVStore
         What the devices hold together.
     route : KRoute

@@ -49,7 +49,7 @@ class Beacon:
     Parameters
     ----------
     node_id : NodeId
-        Who claims to be there.
+        The sender, by its own account.
     port : int
         Its TCP port; 0 if it goes away.
     """
@@ -69,12 +69,12 @@ def encode_beacon(beacon: Beacon) -> bytes:
 
 
 def decode_beacon(data: bytes) -> Beacon:
-    """The beacon in a datagram from anybody.
+    """Read a datagram, which anybody may have sent.
 
     Raises
     ------
     InvalidMessage
-        If it is none.
+        If it is no beacon.
     """
     if len(data) != BEACON_BYTES:
         raise InvalidMessage(f"a beacon has {BEACON_BYTES} bytes, not {len(data)}")
@@ -240,7 +240,7 @@ class BeaconExchange:
         self._carrier.close()
 
     def receive(self) -> list[tuple[Beacon, str]]:
-        """Beacons of those who may be peers, and of others with this device's id, each with its address."""
+        """Beacons that a peer may have sent, or a device with this one's id, each with its address."""
         try:
             datagrams = self._carrier.receive()
         except OSError as error:

@@ -8,10 +8,10 @@ Beacons prove nothing, so all that they can do is cause a ping, and pings are ra
 address, and less and less often to one that fails. What is kept about strangers is bounded.
 
 One process is told from another under the same id by its *incarnation*. Another one at the same address is a
-restart: it has forgotten what it held, so it is reported as gone and joined. Whoever answers at a new address
-has the old address asked as well. If that fails, the same process has moved, and another one has taken its
-place. If both answer, the same process has an alias, as on two networks; and two processes under one id are a
-conflict: the first one stays, and it is reported.
+restart: it has forgotten what it held, so it is reported as gone and joined. After an answer from a new
+address the old one is asked as well. If that fails, the same process has moved, or another one has taken its
+place. If both answer, the same process has an alias (it is on two networks), and two processes under one id
+are a conflict: the first stays, and the conflict is reported.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Membership:
         return self._done()
 
     def introduced(self, node_id: NodeId, endpoint: str, incarnation: int, now_s: float) -> Actions:
-        """A node, which proved its id, asked who is here and said where it answers itself."""
+        """A node that proved its id pinged this one, and gave its own address."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node_id == self.own:
@@ -228,7 +228,7 @@ class Membership:
         return self._done()
 
     def ping_answered(self, ping: Ping, reply: PingReply, round_trip_s: float, now_s: float) -> Actions:
-        """Somebody answered there."""
+        """A ping was answered."""
         self._wake(now_s)
         if ping.node_id is not None and reply.node_id != ping.node_id:
             self.counts.impostors += 1
@@ -248,7 +248,7 @@ class Membership:
         return self._done()
 
     def ping_failed(self, ping: Ping, now_s: float) -> Actions:
-        """Nobody answered there in time."""
+        """A ping was not answered in time."""
         self._wake(now_s)
         self._failed(ping, now_s)
         return self._done()
@@ -379,7 +379,7 @@ class Membership:
             self._ask(node.node_id, node.endpoint, now_s, force=True)
 
     def _keep_endpoint(self, node: TrackedPeer, now_s: float) -> None:
-        """Its address answers: what answered elsewhere is the same process, or another under its id."""
+        """Its address answers: the answer from elsewhere is an alias, or a conflict."""
         if node.elsewhere is None:
             return
         endpoint, reply = node.elsewhere
@@ -391,7 +391,7 @@ class Membership:
             self._conflict(node.node_id, endpoint, now_s)
 
     def _give_up_endpoint(self, node: TrackedPeer, now_s: float) -> None:
-        """Its address does not answer: whoever answered elsewhere takes over, or it is gone."""
+        """Its address does not answer: a process that answered elsewhere takes over, or the peer is gone."""
         if node.elsewhere is not None:
             endpoint, reply = node.elsewhere
             if reply.incarnation == node.incarnation:
@@ -427,7 +427,7 @@ class Membership:
         if node.joined:
             self.counts.gone += 1
             self._actions.append(Gone(node.peer(), why))
-            self._pings.forgive_node(node.node_id)  # whoever was second may be the only one now
+            self._pings.forgive_node(node.node_id)  # the second device with this id may be the only one now
 
     def _failed(self, ping: Ping, now_s: float) -> None:
         if not self._pings.ended(ping):

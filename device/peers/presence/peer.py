@@ -25,7 +25,7 @@ class PingReply:
     Parameters
     ----------
     node_id : NodeId
-        Who answers. With keys the caller has made sure of it.
+        The node that answers. With keys, the connection has proved it.
     incarnation : int
         Differs from start to start of one node.
     device_id : str
@@ -59,7 +59,7 @@ class Peer:
     heard_s, since_s : float
         Time of the last sign of life, and since when it is a peer, on the clock of this device.
     reply : PingReply or None
-        What it said last; None before it joined.
+        Its last answer; None before it joined.
     round_trip_s : float
         Of the last ping that it answered.
     """

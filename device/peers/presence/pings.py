@@ -24,18 +24,18 @@ from nearsight.device.peers.presence.peer import PingReply
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Ask this address who is there.
+    """Ask an address which node is there.
 
     Parameters
     ----------
     node_id : NodeId or None
-        Who must answer; None where that is not known before: a static peer without keys.
+        The node that must answer; None for a static peer without keys, whose id is not known before.
     endpoint : str
-        Whom to ask.
+        Where to ask.
     number : int
         Tells it from other pings of the same address.
     urgent : bool
-        It is about a peer that may be gone, not about somebody new.
+        It concerns a peer that may be gone, not a new node.
     """
 
     node_id: NodeId | None
@@ -99,7 +99,7 @@ class PingRation:
         return awaited
 
     def back_off(self, node_id: NodeId | None, endpoint: str, now_s: float) -> None:
-        """The address was of no use."""
+        """The ping failed, or brought a conflict: wait before the next one."""
         address = (node_id, endpoint)
         count = self._failures.get(address, (0, 0.0))[0] + 1
         periods = 0.0 if count == 1 else min(2.0 ** (count - 2), LONGEST_BACKOFF_PERIODS)
@@ -113,7 +113,7 @@ class PingRation:
         self._failures.pop((node_id, endpoint), None)
 
     def forgive_node(self, node_id: NodeId) -> None:
-        """All addresses of the node are."""
+        """All addresses of the node are worth a ping again."""
         for address in [address for address in self._failures if address[0] == node_id]:
             del self._failures[address]
 
@@ -135,7 +135,7 @@ class Pinger:
     Parameters
     ----------
     ask : callable
-        Begins a call to a node (None: whoever is there) at an endpoint.
+        Begins a call to a node (None: any) at an endpoint.
     answered : callable
         Told of an answer: ping, answer, seconds that it took.
     failed : callable
@@ -170,7 +170,7 @@ class Pinger:
             self.pump()
 
     def pump(self) -> None:
-        """Begin what has waited, now that others have ended."""
+        """Begin waiting pings, as many as there is room for."""
         while self._waiting:
             with self._lock:
                 if self._strangers >= STRANGERS_AT_A_TIME:

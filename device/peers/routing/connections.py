@@ -265,7 +265,7 @@ class PeerConnections:
         return link
 
     def _probed(self, node: NodeId | None, endpoint: str, channel: Channel, done: Future[Reply]) -> None:
-        """Somebody answered there, or nobody: a connection that works replaces a broken one."""
+        """A ping ended: a new connection that works replaces a broken one, or is kept for later calls."""
         unused: Channel | None = channel
         if done.exception() is None:
             reply = done.result()

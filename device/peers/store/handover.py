@@ -41,7 +41,7 @@ crowd that meets on one wireless channel would have no time left to meet."""
 CALM_AFTER_S = 2.0
 """After so long without a change the next one is not part of a crowd's."""
 MISPLACED_AFTER_S = 0.005
-"""What was written by somebody who sees other nodes is missing where others look for it: make haste."""
+"""An entry from a node that sees other nodes is missing where others look for it: hand it on quickly."""
 RETRY_AFTER_S = 1.0
 ASK_AFTER_S = 2.0
 """A node that has not said by then that it is through is asked again."""
@@ -136,7 +136,7 @@ class HandoverWorker:
         self._soon(MISPLACED_AFTER_S)
 
     def asked(self, node: NodeId) -> None:
-        """A node wants everything offered once more."""
+        """A node asks to be offered everything once more."""
         now_s = self._clock.monotonic()
         with self._lock:
             nodes = self._cluster.view.nodes
@@ -156,7 +156,7 @@ class HandoverWorker:
         self._worker.submit(self._ask_missing, name="ask")
 
     def leave(self, timeout_s: float) -> None:
-        """Give everything to those who are to hold it when this node is gone; waits so long at most."""
+        """Give each entry to its replicas without this node; waits ``timeout_s`` at most."""
         done = threading.Event()
         self._worker.submit(lambda: self._give_away(done))
         done.wait(timeout_s)
@@ -168,7 +168,7 @@ class HandoverWorker:
         return Placement(nodes, self._settings.replicas)
 
     def _run(self) -> None:
-        """Offer what has to be offered now."""
+        """Offer what changes of nodes, misplaced entries and requests made necessary."""
         with self._lock:
             view = self._cluster.view
             passed, self._passed = self._passed, []
@@ -196,7 +196,7 @@ class HandoverWorker:
                 if anew:
                     self._passed = [after, *self._passed]
                     self._everything = self._everything or everything
-                # Those who have heard need not hear it again; if others are there now, all are told anyway.
+                # Nodes that were told need not be told again; after another change all are told anyway.
                 self._askers |= failed & told
             self._before = before
             self._worker.submit(self._run, name="handover", after_s=RETRY_AFTER_S)

@@ -1,11 +1,11 @@
-"""Which entries go to whom when nodes come and go, so that each is held by its replicas (5.4.2).
+"""Which entries go to which nodes when nodes come and go, so that replicas hold each entry (5.4.2).
 
-Whoever holds an entry offers it to the replicas that are new to it. Who is no replica itself offers it to all
-of them, and may drop it once each of them has it. Membership may change again before a plan is done: then
-nobody can be sure to have what was still to be offered, and the next plan offers it again.
+A node that holds an entry offers it to the replicas that are new. A node that is no replica offers it to all
+of them, and may drop it once each of them has it. If membership changes again before a plan is done, the next
+plan offers what was still open again.
 
-Devices may see different nodes for a while. Since all rank alike, whoever drops an entry leaves it with nodes
-that rank above itself, so that no two ever rely on each other's copy.
+Devices may see different nodes for a while. All rank alike, so a node that drops an entry leaves it with
+nodes that rank above itself: no two nodes ever rely on each other's copy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Placement:
     count: int
 
     def replicas(self, key: str) -> tuple[NodeId, ...]:
-        """Who is to hold the key, the first replica first."""
+        """The replicas of the key, the first one first."""
         return _ROUTER.replicas(key, self.nodes, self.count)
 
 
@@ -75,7 +75,7 @@ class HandoverPlan:
             self._offer(key, replicas - having)
             if own not in replicas and replicas:
                 later.append((key, having))
-        # Who should have an entry already is asked last: a device that leaves may not have the time.
+        # Nodes that should have an entry already are asked last: a device that leaves may not have the time.
         for key, having in later:
             self._offer(key, having)
             self._spare[key] = set(after.replicas(key))
@@ -112,7 +112,7 @@ class HandoverPlan:
         return tuple(self._offers.get(node, ()))
 
     def add(self, key: str) -> None:
-        """An entry came or changed in the meantime, and nobody knows who has it."""
+        """An entry came or changed in the meantime: it is not known which nodes have it."""
         replicas = set(self._after.replicas(key))
         self._offer(key, replicas)
         self._droppable.discard(key)
@@ -140,7 +140,7 @@ class HandoverPlan:
         return frozenset(self._droppable)
 
     def _having(self, key: str) -> set[NodeId]:
-        """Who was to hold the key all the time."""
+        """Nodes that were replicas of the key all the time."""
         if not self._before:
             return set()
         return set.intersection(*(set(placement.replicas(key)) for placement in self._before))

@@ -190,7 +190,7 @@ class KVStore:
         return then(_and_then(self._read(key), clear), lambda _: None)
 
     def resend(self) -> None:
-        """Send counts again that nobody acknowledged; the node calls this now and then."""
+        """Send unacknowledged counts again; the node calls this every few seconds."""
         with self._shared.lock:
             entries = [self._increments.current(key) for key in self._increments.unacknowledged()]
         for entry in entries:
@@ -297,7 +297,7 @@ def _stamp_of(entry: Entry) -> Stamp:
 
 
 def _removed(entry: Entry, item: bytes) -> bool:
-    """Whether somebody took the item out of the list, as far as the entry tells."""
+    """Whether the entry tells that the item was removed from the list."""
     value = entry.value
     return isinstance(value, ItemList) and any(each.removed for each in value.items if each.value == item)
 

@@ -214,7 +214,7 @@ class LocalStore:
         return True
 
     def expire(self, now_s: float) -> int:
-        """Let go of what has come to its end; how many entries that were."""
+        """Forget entries whose time to live is over; returns how many."""
         expired = 0
         while self._ends and self._ends[0][0] <= now_s:
             _, key = heapq.heappop(self._ends)

@@ -56,7 +56,7 @@ class PendingIncrements:
             If too many keys wait to be acknowledged.
         """
         account = self._accounts.get(key)
-        # What has ended elsewhere must not come back with the next addition.
+        # Counts that ended elsewhere must not come back with the next addition.
         if account is None or (account.ends_s is not None and account.ends_s <= now_s):
             self._make_room()
             account = self._accounts[key] = self._new()
@@ -66,7 +66,7 @@ class PendingIncrements:
         return _entry(key, account)
 
     def unacknowledged(self) -> tuple[str, ...]:
-        """Keys whose last additions nobody acknowledged."""
+        """Keys whose last additions were not acknowledged."""
         return tuple(key for key, account in self._accounts.items() if account.counts != account.acknowledged)
 
     def current(self, key: str) -> Entry | None:

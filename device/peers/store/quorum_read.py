@@ -235,9 +235,9 @@ class ReadPlan:
         key before the latest came (of many replicas three in all), and some more if none knows the key:
         several may have come at once.
     own : NodeId or None
-        The node that reads; nobody need confirm what it says itself.
+        The node that reads; its own answer needs no confirmation.
     claim : bool
-        Whether it would produce what is missing: then it may be told to wait for who does so already.
+        Whether the reader would produce a missing value: then it may be told to wait for another device.
 
     Attributes
     ----------
@@ -334,7 +334,7 @@ class ReadPlan:
         if answer.entry is not None:
             return True
         before = self._ranking[: self._ranking.index(node)]
-        # Who is no replica need not have it, however complete its own keys are.
+        # A node that is no replica need not have it, however complete its keys are.
         if node not in self._replicas or any(map(self._is_awaited, before)):
             return False
         return node == self._own or (self._claim and answer.wait_ms > 0) or self._is_confirmed(node)

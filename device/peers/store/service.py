@@ -119,7 +119,7 @@ class StoreService(Service):
         newer, refusal = self.shared.write(entry, displace=displace)
         if view_digest != self._cluster.view.digest or self.shared.entries.place(entry.key) is Place.SPARE:
             self._misplaced(entry.key)
-        # What has ended is as good as written: it would be gone by now.
+        # An entry that has ended counts as written: it would be gone by now.
         return newer, str(refusal) if refusal is not None and refusal is not Refusal.EXPIRED else ""
 
     def read(self, request: ReadRequest, context: CallContext) -> ReadResponse:
@@ -183,7 +183,7 @@ class StoreService(Service):
         InvalidArgument
             If there are too many, or no node offers them.
         Unauthenticated
-            If the caller claims to be somebody else.
+            If the caller claims to be another node.
         """
         _check_number(len(request.entries), MOST_ENTRIES, "entries")
         node = proven_id(request.node_id, context)

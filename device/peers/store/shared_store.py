@@ -97,7 +97,7 @@ class Claims:
         return 0.0 if holder == claimant else ends_s - now_s
 
     def delivered(self, key: str) -> None:
-        """The key was written: nobody needs to wait for it."""
+        """The key was written: its claim ends."""
         self._claims.pop(key, None)
 
     def gone(self, claimant: NodeId) -> None:
@@ -191,7 +191,7 @@ class SharedStore:
         return entry_to_proto(entry, self._clock.monotonic())
 
     def claim(self, key: str, claimant: NodeId) -> int:
-        """Claim a key that nobody has: milliseconds to wait for who claimed it before, 0 if nobody did."""
+        """Claim a missing key: milliseconds to wait for the device that claimed it before, 0 if none did."""
         with self.lock:
             return math.ceil(1000 * self._claims.claim(key, claimant, self._clock.monotonic()))
 

@@ -1,8 +1,8 @@
-"""Order among writes without a common clock: Lamport's counters, made unique by who wrote.
+"""Order among writes without a common clock: Lamport's counters, made unique by the writer.
 
-A device that has met nobody yet would count from 1, and what it writes would lose to whatever others wrote
-before. Therefore counters do not fall behind the date (hybrid logical clocks, Kulkarni et al., 2014). A wrong
-date does no harm: whoever sees a stamp goes above it.
+A device that has met no other would count from 1, and its writes would lose to all earlier writes of others.
+Therefore counters do not fall behind the date (hybrid logical clocks, Kulkarni et al., 2014). A wrong date
+does no harm: a device that sees a stamp goes above it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stamp(NamedTuple):
     counter : int
         Above every counter that the writer had seen; 0 only in `NEVER`.
     writer : int
-        Who wrote, 64 bits. Fresh at each start of a node: one that forgot its counter would use stamps
+        The writer, 64 bits. Fresh at each start of a node: one that forgot its counter would use stamps
         twice.
     """
 
@@ -50,7 +50,7 @@ class LamportClock:
     Parameters
     ----------
     writer : int
-        Who writes, 64 bits; see `Stamp`.
+        The writer, 64 bits; see `Stamp`.
     least : callable
         The least counter of a write now.
     """

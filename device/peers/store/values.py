@@ -90,7 +90,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Sums over contributors, who began first being first; use `counters` to make one."""
+    """Sums over contributors, ordered by their beginnings; use `counters` to make one."""
 
     contributions: tuple[Contribution, ...]
 
@@ -132,7 +132,7 @@ class Entry:
 
     @property
     def empty(self) -> bool:
-        """Whether who reads finds nothing: the key was deleted, or all items of its list were removed."""
+        """Whether a reader finds nothing: the key was deleted, or all items of its list were removed."""
         return self.value is None or (isinstance(self.value, ItemList) and not self.value.values())
 
 
@@ -233,7 +233,7 @@ def merged(one: Entry, other: Entry) -> Entry:
 
 
 def unknown_to_writer(written: Entry, held: Entry) -> Entry | None:
-    """What somebody who wrote a state needs to know of what is held: what its write lost to.
+    """The part of what is held that the writer of a state must know: what its write lost to.
 
     Returns
     -------
