@@ -199,7 +199,10 @@ def _in_use(endpoint: str) -> AddressInUse:
 
 
 class ZapHandler:
-    """The socket on which libzmq asks about each client, polled by the thread that owns the server's socket.
+    """Answers libzmq's question whether a client may connect (ZAP, ZeroMQ RFC 27), in a thread of the server.
+
+    pyzmq's own authenticator would need an asyncio loop in a further thread of each server, and tells neither
+    its callback nor its log the address of a refused client.
 
     Parameters
     ----------

@@ -161,29 +161,23 @@ def test_settings_cannot_be_changed_once_loaded() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("[edge]\nnmae = 1\n", "nearsight.toml:2: unknown setting 'nmae'; did you mean 'name'?"),
-        (
-            "[edge]\n\nworkers = 1\n",
-            "nearsight.toml:3: unknown setting 'workers'; did you mean 'group.workers'?",
-        ),
-        ("[edge]\ntier.group.workers = 1\n", "'tier.group.workers'; did you mean 'group.workers'?"),
-        ("[edge.group]\nlimits.max_byte = 1\n", "nearsight.toml:2: unknown setting 'group.limits.max_byte'"),
-        ("[edge.nonsense]\n", "nearsight.toml:1: unknown setting 'nonsense'"),
-        ("[edge]\ngroup = 3\n", "nearsight.toml:2: group is a group of settings"),
-        ("[edge]\ngruop.workres = 1\n", "unknown setting 'gruop.workres'; did you mean 'group.workers'?"),
-        ("[egde]\nname = 'x'\n", "nearsight.toml:1: unknown table [egde]; did you mean 'edge'?"),
-        ("edge = 1\n", "nearsight.toml:1: edge must be a table"),
-        ("[edge]\nname = \n", "nearsight.toml is not valid TOML: Invalid value (at line 2"),
-        ("[edge]\nname = 5\n", "nearsight.toml:2: name: input should be a valid string (given: 5)"),
-        ("[edge]\nlog_level = 'LOUD'\n", "nearsight.toml:2: log_level: input should be 'DEBUG', 'INFO'"),
-        (
-            "[edge.group]\nworkers = 0\n",
-            "nearsight.toml:2: group.workers: input should be greater than or equal",
-        ),
-        ("[edge]\ntags = [1]\n", "nearsight.toml:2: tags: input should be a valid string"),
-        ("[edge]\nname = 5\nlog_level = 1\n", ", and 1 more"),
-    ],
+    {
+        "[edge]\nnmae = 1\n": "nearsight.toml:2: unknown setting 'nmae'; did you mean 'name'?",
+        "[edge]\n\nworkers = 1\n": "toml:3: unknown setting 'workers'; did you mean 'group.workers'?",
+        "[edge]\ntier.group.workers = 1\n": "'tier.group.workers'; did you mean 'group.workers'?",
+        "[edge.group]\nlimits.max_byte = 1\n": "nearsight.toml:2: unknown setting 'group.limits.max_byte'",
+        "[edge.nonsense]\n": "nearsight.toml:1: unknown setting 'nonsense'",
+        "[edge]\ngroup = 3\n": "nearsight.toml:2: group is a group of settings",
+        "[edge]\ngruop.workres = 1\n": "unknown setting 'gruop.workres'; did you mean 'group.workers'?",
+        "[egde]\nname = 'x'\n": "nearsight.toml:1: unknown table [egde]; did you mean 'edge'?",
+        "edge = 1\n": "nearsight.toml:1: edge must be a table",
+        "[edge]\nname = \n": "nearsight.toml is not valid TOML: Invalid value (at line 2",
+        "[edge]\nname = 5\n": "nearsight.toml:2: name: input should be a valid string (given: 5)",
+        "[edge]\nlog_level = 'LOUD'\n": "nearsight.toml:2: log_level: input should be 'DEBUG', 'INFO'",
+        "[edge.group]\nworkers = 0\n": "nearsight.toml:2: group.workers: input should be greater",
+        "[edge]\ntags = [1]\n": "nearsight.toml:2: tags: input should be a valid string",
+        "[edge]\nname = 5\nlog_level = 1\n": ", and 1 more",
+    }.items(),
 )
 def test_a_mistake_in_the_file_is_one_line_with_its_place(text: str, expected: str) -> None:
     assert expected in mistake(text)
@@ -192,28 +186,16 @@ def test_a_mistake_in_the_file_is_one_line_with_its_place(text: str, expected: s
 @pytest.mark.parametrize(
     ("variable", "value", "expected"),
     [
-        (
-            "NEARSIGHT_EDGE__GROUP__WORKRES",
-            "1",
-            "NEARSIGHT_EDGE__GROUP__WORKRES: unknown setting 'group.workres'",
-        ),
-        (
-            "NEARSIGHT_EDGE__GROUP",
-            "{}",
-            "group is a group of settings; set its members, such as group.workers",
-        ),
-        (
-            "NEARSIGHT_EDGE__GROUP__WORKERS",
-            "many",
-            "NEARSIGHT_EDGE__GROUP__WORKERS: group.workers: input should be",
-        ),
-        ("NEARSIGHT_EDGE__TAGS", "a,b", "NEARSIGHT_EDGE__TAGS: tags: 'a,b' is not JSON"),
+        ("GROUP__WORKRES", "1", "GROUP__WORKRES: unknown setting 'group.workres'"),
+        ("GROUP", "{}", "group is a group of settings; set its members, such as group.workers"),
+        ("GROUP__WORKERS", "many", "GROUP__WORKERS: group.workers: input should be"),
+        ("TAGS", "a,b", "TAGS: tags: 'a,b' is not JSON"),
     ],
 )
 def test_a_mistake_in_the_environment_names_the_variable(
     variable: str, value: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv(f"NEARSIGHT_EDGE__{variable}", value)
     assert expected in mistake()
 
 
