@@ -24,30 +24,20 @@ _TABLE_WIDTH = 120
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One finished benchmark.
-
-    Attributes
-    ----------
-    name : str
-        Of the file: ``NAME.json``.
-    title : str
-        Of the table.
-    columns : mapping
-        Heading of each column of the table → format of its cells, such as ``"{median_ms:.3f}"``.
-    rows : sequence of mappings
-        What was measured.
-    figures : mapping
-        What goes into the file; may have an ``environment`` of its own. Empty: the rows.
-    environment : mapping
-        Machine, versions, commit and time.
-    """
+    """One finished benchmark."""
 
     name: str
+    """Of the file: ``NAME.json``."""
     title: str
+    """Of the table."""
     columns: Mapping[str, str]
+    """Heading of each column of the table → format of its cells, such as ``"{median_ms:.3f}"``."""
     rows: Sequence[Mapping[str, Any]]
+    """What was measured."""
     figures: Mapping[str, Any] = field(default_factory=dict)
+    """What goes into the file; may have an ``environment`` of its own. Empty: the rows."""
     environment: Mapping[str, Any] = field(default_factory=describe_environment)
+    """Machine, versions, commit and time."""
 
     def content(self) -> dict[str, Any]:
         """What goes into the file."""

@@ -48,28 +48,19 @@ _Material = tuple[tuple[ObjectModel, ...], tuple[_Photo, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ClassifierBenchOptions:
-    """What is measured.
-
-    Attributes
-    ----------
-    objects : tuple of int
-        Numbers of objects in the catalogue, one series of rows each.
-    backends : tuple of str
-        Names of backends; empty: all.
-    photos, unknown_photos : int
-        Photos of objects in the catalogue, and of others.
-    query_features : int
-        Features per photo.
-    folder : Path or None
-        A data set to use in place of a generated museum.
-    """
+    """What is measured."""
 
     objects: tuple[int, ...] = (50, 200, 500)
+    """Numbers of objects in the catalogue, one series of rows each."""
     backends: tuple[str, ...] = ()
+    """Names of backends; empty: all."""
     photos: int = 40
     unknown_photos: int = 15
+    """Photos of objects in the catalogue, and of others."""
     query_features: int = 500
+    """Features per photo."""
     folder: Path | None = None
+    """A data set to use in place of a generated museum."""
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.backends) - set(backend_names()))

@@ -30,46 +30,30 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one photo came to.
-
-    Attributes
-    ----------
-    path : Path
-    expected, answered : str or None
-        Object id; None: not in the catalogue, or unknown.
-    inliers : int
-        Of the answer; 0 for unknown.
-    extract_ms, match_ms, verify_ms : float
-        Feature extraction (without decoding the file), classifier, verification; sums over the looks taken.
-    """
+    """What one photo came to."""
 
     path: Path
     expected: str | None
     answered: str | None
+    """Object id; None: not in the catalogue, or unknown."""
     inliers: int
+    """Of the answer; 0 for unknown."""
     extract_ms: float
     match_ms: float
     verify_ms: float
+    """Feature extraction (without decoding the file), classifier, verification; sums over the looks taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """The answers to one data set's queries.
-
-    Attributes
-    ----------
-    dataset : str
-    objects : int
-        Objects in the catalogue.
-    outcomes : tuple of Outcome
-    unreadable : tuple of str
-        Why images were left out, one line each. Queries for a reference left out count as missed.
-    """
+    """The answers to one data set's queries."""
 
     dataset: str
     objects: int
+    """Objects in the catalogue."""
     outcomes: tuple[Outcome, ...]
     unreadable: tuple[str, ...] = ()
+    """Why images were left out, one line each. Queries for a reference left out count as missed."""
 
     @property
     def right(self) -> int:

@@ -37,39 +37,26 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a person can choose about a run.
-
-    Attributes
-    ----------
-    seed : int
-        Everything random follows from it.
-    smoke : bool
-        A small run that only shows that everything works.
-    visits : Path, optional
-        Stays of real visitors, for experiments that take them.
-    data : Path, optional
-        Folder of a data set, for experiments that take one; without it a museum is generated.
-    museums : Path
-        Where generated museums are kept; does not identify a run.
-    on : str
-        "twin" or "testbed", for experiments that run on both; else empty.
-    costs : str
-        The twin's: "measured" on this machine, or the "paper"'s.
-    costs_mark : str
-        Tells such costs apart.
-    runs : int
-        With other traces each; 0: as many as the experiment wants.
-    """
+    """What a person can choose about a run."""
 
     seed: int = 1
+    """Everything random follows from it."""
     smoke: bool = False
+    """A small run that only shows that everything works."""
     visits: Path | None = None
+    """Stays of real visitors, for experiments that take them."""
     data: Path | None = None
+    """Folder of a data set, for experiments that take one; without it a museum is generated."""
     museums: Path = Path("results/museums")
+    """Where generated museums are kept; does not identify a run."""
     on: str = ""
+    """On the "twin" or the "testbed", for experiments that run on both; else empty."""
     costs: str = ""
+    """The twin's: "measured" on this machine, or the "paper"'s."""
     costs_mark: str = ""
+    """Tells such costs apart."""
     runs: int = 0
+    """With other traces each; 0: as many as the experiment wants."""
 
     def configuration(self) -> dict[str, Any]:
         """What identifies a run: results of different configurations are never mixed.
@@ -95,18 +82,12 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A part of a run that is finished or not: what an interrupted run keeps, and continues after.
-
-    Attributes
-    ----------
-    key : str
-        Names it among the cells of the run; letters, digits, dots and dashes.
-    parameters : mapping
-        What is particular about it.
-    """
+    """A part of a run that is finished or not: what an interrupted run keeps, and continues after."""
 
     key: str
+    """Names it among the cells of the run; letters, digits, dots and dashes."""
     parameters: Mapping[str, Any]
+    """What is particular about it."""
 
 
 def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
@@ -117,73 +98,47 @@ def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that the experiment should reach.
-
-    Attributes
-    ----------
-    text : str
-        What, in words.
-    value : float
-        What was measured.
-    reached : bool
-        Whether that is enough.
-    note : str
-        What is to be known about it, such as why it was missed.
-    """
+    """A figure that the experiment should reach."""
 
     text: str
+    """What, in words."""
     value: float
+    """What was measured."""
     reached: bool
+    """Whether that is enough."""
     note: str = ""
+    """What is to be known about it, such as why it was missed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a picture is drawn from.
-
-    Attributes
-    ----------
-    rows : sequence of StoredRow
-        All of a run.
-    metrics : mapping
-        Numbers from them.
-    """
+    """What a picture is drawn from."""
 
     rows: Sequence[StoredRow]
+    """All of a run."""
     metrics: Mapping[str, Any]
+    """Numbers from them."""
 
 
 class Experiment(ABC):
-    """One table or figure.
-
-    Attributes
-    ----------
-    name : str
-        As on the command line, such as "fig6.3".
-    source : str
-        Paper and section, such as "Cachier dissertation, 6.3". A class that states both is in the registry.
-    takes_visits : bool
-        Whether ``--visits`` means anything to it.
-    takes_data : bool
-        Whether ``--data`` does.
-    takes_machines : bool
-        Whether ``--on``, ``--costs`` and ``--runs`` do: it runs on the twin or on the testbed.
-    same_rows_as : str
-        Another experiment that measures the same; its rows are used if they are there. Empty: none.
-    shares_cells_with : tuple of str
-        Others that have some cells in common with it: of those that are there the rows are used.
-    style : mapping
-        What differs in its picture from the style of all.
-    """
+    """One table or figure."""
 
     name: ClassVar[str]
+    """As on the command line, such as "fig6.3"."""
     source: ClassVar[str]
+    """Paper and section, such as "Cachier dissertation, 6.3". A class that states both is in the registry."""
     takes_visits: ClassVar[bool] = False
+    """Whether ``--visits`` means anything to it."""
     takes_data: ClassVar[bool] = False
+    """Whether ``--data`` does."""
     takes_machines: ClassVar[bool] = False
+    """Whether ``--on``, ``--costs`` and ``--runs`` do: it runs on the twin or on the testbed."""
     same_rows_as: ClassVar[str] = ""
+    """Another experiment that measures the same; its rows are used if they are there. Empty: none."""
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
+    """Others that have some cells in common with it: of those that are there the rows are used."""
     style: ClassVar[Any] = MappingProxyType({})
+    """What differs in its picture from the style of all."""
 
     @abstractmethod
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:

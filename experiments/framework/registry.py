@@ -27,24 +27,16 @@ _SOURCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An experiment that can be run.
-
-    Attributes
-    ----------
-    module : str
-        Where it is.
-    shows : str
-        What, in one line.
-    source : str
-        Where in the papers it is from: "PAPER, 3.2", or "beyond the PAPER's 3.2".
-    figure : str
-        Its class there, an `Experiment`.
-    """
+    """An experiment that can be run."""
 
     module: str
+    """Where it is."""
     shows: str
+    """What, in one line."""
     source: str
+    """Where in the papers it is from: "PAPER, 3.2", or "beyond the PAPER's 3.2"."""
     figure: str = "Figure"
+    """Its class there, an `Experiment`."""
 
     @property
     def place(self) -> tuple[str, tuple[float, ...]]:

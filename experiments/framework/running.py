@@ -36,21 +36,14 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished experiment.
-
-    Attributes
-    ----------
-    summary : dict
-        What is in ``summary.json``.
-    targets : tuple of Target
-        What should be reached, and was or was not.
-    picture : Path
-        The figure.
-    """
+    """A finished experiment."""
 
     summary: dict[str, Any]
+    """What is in ``summary.json``."""
     targets: tuple[Target, ...]
+    """What should be reached, and was or was not."""
     picture: Path
+    """The figure."""
 
 
 def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:

@@ -16,27 +16,18 @@ UNKNOWN_FROM = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class MuseumSettings:
-    """Size and kind of a museum.
-
-    Attributes
-    ----------
-    objects : int
-        Exhibits in the catalogue.
-    seed : int
-        Names the museum.
-    photos_per_object : int
-        Photos of each exhibit.
-    unknown_photos : int
-        Photos of exhibits that are not in the catalogue, each of another one.
-    difficulty : float
-        Of the photos, in [0, 1].
-    """
+    """Size and kind of a museum."""
 
     objects: int = 500
+    """Exhibits in the catalogue."""
     seed: int = 1
+    """Names the museum."""
     photos_per_object: int = 2
+    """Photos of each exhibit."""
     unknown_photos: int = 100
+    """Photos of exhibits that are not in the catalogue, each of another one."""
     difficulty: float = DEFAULT_DIFFICULTY
+    """Of the photos, in [0, 1]."""
 
     def __post_init__(self) -> None:
         for name in ("seed", "photos_per_object", "unknown_photos"):

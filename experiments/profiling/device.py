@@ -32,21 +32,14 @@ StageProgress = Callable[[str, int], Progress]
 
 @dataclass(frozen=True, slots=True)
 class DeviceAnalysis:
-    """What was measured, and the profile that was fitted to it.
-
-    Attributes
-    ----------
-    profile : DeviceProfile
-        One `CacheProfile` per number of features.
-    rows : mapping of int to tuple of SubsetRow
-        The measurements behind it, by number of features.
-    skipped : tuple of str
-        Images that could not be used, and why.
-    """
+    """What was measured, and the profile that was fitted to it."""
 
     profile: DeviceProfile
+    """One `CacheProfile` per number of features."""
     rows: dict[int, tuple[SubsetRow, ...]]
+    """The measurements behind it, by number of features."""
     skipped: tuple[str, ...]
+    """Images that could not be used, and why."""
 
 
 def device_sizes(objects: int) -> tuple[int, ...]:

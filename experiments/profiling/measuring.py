@@ -52,25 +52,17 @@ _LEAST_FOLDS = 3
 
 @dataclass(frozen=True, slots=True)
 class ProfilingPlan:
-    """How much to measure.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Cache sizes k.
-    subsets : int
-        Random subsets per size; 8 in the dissertation.
-    relevant, noise : int
-        Queries per subset, of objects that it holds and of others, as far as there are that many photos.
-    seed : int
-        Of the random choices.
-    """
+    """How much to measure."""
 
     sizes: tuple[int, ...]
+    """Cache sizes k."""
     subsets: int = 8
+    """Random subsets per size; 8 in the dissertation."""
     relevant: int = 20
     noise: int = 100
+    """Queries per subset, of objects that it holds and of others, as far as there are that many photos."""
     seed: int = 1
+    """Of the random choices."""
 
     @property
     def steps(self) -> int:
@@ -97,27 +89,18 @@ class PreparedQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedData:
-    """A data set after training and extraction, ready to be measured.
-
-    Attributes
-    ----------
-    name : str
-        Of the data set.
-    models : tuple of ObjectModel
-        One per object that could be trained.
-    queries : tuple of PreparedQuery
-        Photos.
-    extraction_ms : float
-        Mean time of decoding one photo and extracting its features.
-    skipped : tuple of str
-        Images that could not be used, and why.
-    """
+    """A data set after training and extraction, ready to be measured."""
 
     name: str
+    """Of the data set."""
     models: tuple[ObjectModel, ...]
+    """One per object that could be trained."""
     queries: tuple[PreparedQuery, ...]
+    """Photos."""
     extraction_ms: float
+    """Mean time of decoding one photo and extracting its features."""
     skipped: tuple[str, ...] = ()
+    """Images that could not be used, and why."""
 
 
 @dataclass(frozen=True, slots=True)

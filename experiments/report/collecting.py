@@ -47,41 +47,28 @@ class _Run(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     experiment: str
+    """Its name in the registry."""
     configuration: dict[str, Any]
+    """Options of the run."""
     environment: Environment
+    """Machine, versions, commit and time."""
     rows_of: str = ""
+    """Folder of another experiment that measured the rows; empty: they are its own."""
 
 
 class Result(_Run):
-    """A finished run: ``summary.json`` and its picture.
-
-    Attributes
-    ----------
-    folder : Path
-        Where it lies.
-    experiment : str
-        Its name in the registry.
-    configuration : dict
-        Options of the run.
-    environment : Environment
-        Machine, versions, commit and time.
-    rows_of : str
-        Folder of another experiment that measured the rows; empty: they are its own.
-    metrics : dict
-        Numbers from the rows.
-    targets : tuple of Target
-        What should be reached, and was or was not.
-    picture : bytes
-        PNG; empty if there is none.
-    problems : tuple of str
-        What is missing from it, in words.
-    """
+    """A finished run: ``summary.json`` and its picture."""
 
     folder: Path
+    """Where it lies."""
     metrics: dict[str, Any]
+    """Numbers from the rows."""
     targets: tuple[Target, ...]
+    """What should be reached, and was or was not."""
     picture: bytes = b""
+    """PNG; empty if there is none."""
     problems: tuple[str, ...] = ()
+    """What is missing from it, in words."""
 
     @property
     def smoke(self) -> bool:
@@ -96,43 +83,28 @@ class Result(_Run):
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A folder without a result.
-
-    Attributes
-    ----------
-    folder : Path
-        Which.
-    experiment : str
-        What was to be measured; empty if not even that can be read.
-    why : str
-        What is wrong, in words.
-    command : str
-        What mends it; empty if nothing is known to.
-    """
+    """A folder without a result."""
 
     folder: Path
+    """Which."""
     experiment: str
+    """What was to be measured; empty if not even that can be read."""
     why: str
+    """What is wrong, in words."""
     command: str = ""
+    """What mends it; empty if nothing is known to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """All that was found, by name of the folder.
-
-    Attributes
-    ----------
-    root : Path
-        The folder of results.
-    results : tuple of Result
-        Finished runs.
-    unusable : tuple of Unusable
-        The other folders.
-    """
+    """All that was found, by name of the folder."""
 
     root: Path
+    """The folder of results."""
     results: tuple[Result, ...]
+    """Finished runs."""
     unusable: tuple[Unusable, ...]
+    """The other folders."""
 
     @property
     def counted(self) -> tuple[Result, ...]:

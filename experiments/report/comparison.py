@@ -22,22 +22,15 @@ _FAR_OFF, _FAR_OFF_POINTS = 0.15, 3.0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One number on both.
-
-    Attributes
-    ----------
-    testbed, twin : str
-        As the tables have them.
-    error : float or None
-        Of the twin: relative, or in percentage points; None if there is none.
-    points : bool
-        Whether the error is in percentage points: of shares, which may be zero.
-    """
+    """One number on both."""
 
     testbed: str
     twin: str
+    """As the tables have them."""
     error: float | None
+    """Of the twin: relative, or in percentage points; None if there is none."""
     points: bool
+    """Whether the error is in percentage points: of shares, which may be zero."""
 
     @property
     def same(self) -> bool:
@@ -59,24 +52,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows that both have.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Columns that name a row.
-    columns : tuple of str
-        Columns that are compared.
-    rows : tuple
-        Of each row: its name, and a pair per compared column.
-    only : dict
-        Testbed or twin → number of its rows that the other lacks.
-    """
+    """Rows that both have."""
 
     names: tuple[str, ...]
+    """Columns that name a row."""
     columns: tuple[str, ...]
+    """Columns that are compared."""
     rows: tuple[tuple[tuple[str, ...], tuple[Pair, ...]], ...]
+    """Of each row: its name, and a pair per compared column."""
     only: Mapping[str, int]
+    """Testbed or twin → number of its rows that the other lacks."""
 
     def errors(self) -> list[str]:
         """Of every column: median and largest absolute error, as "3 % to 12 %"; empty if there is none."""

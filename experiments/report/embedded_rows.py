@@ -21,28 +21,19 @@ MOST_CHARACTERS = 1_300_000
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRows:
-    """Rows as a link.
-
-    Attributes
-    ----------
-    link : str
-        ``data:`` URL of a CSV file.
-    rows, kept : int
-        How many rows the file has, and how many are in the link.
-    step : int
-        Every how many-th row was kept; 1: all.
-    size_bytes : int
-        Of the CSV in the link.
-    constant : dict
-        Columns that are left out: name and the value of all rows.
-    """
+    """Rows as a link."""
 
     link: str
+    """``data:`` URL of a CSV file."""
     rows: int
     kept: int
+    """How many rows the file has, and how many are in the link."""
     step: int
+    """Every how many-th row was kept; 1: all."""
     size_bytes: int
+    """Of the CSV in the link."""
     constant: dict[str, str]
+    """Columns that are left out: name and the value of all rows."""
 
 
 def embed_rows(path: Path, most_characters: int = MOST_CHARACTERS) -> EmbeddedRows:

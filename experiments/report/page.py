@@ -39,21 +39,14 @@ _LONGEST_NUMBER = 30
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that was written.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    size_bytes : int
-        Of the file.
-    collection : Collection
-        What it shows.
-    """
+    """A report that was written."""
 
     path: Path
+    """The file."""
     size_bytes: int
+    """Of the file."""
     collection: Collection
+    """What it shows."""
 
 
 def write_report(

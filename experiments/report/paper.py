@@ -12,27 +12,19 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Published(BaseModel):
-    """One table or figure of a paper.
-
-    Attributes
-    ----------
-    where : str
-        Section, and what of it.
-    says : tuple of str
-        Its findings, one sentence each.
-    setup : str
-        Machines, network and data that it was measured with; empty if nothing was measured.
-    columns, rows : tuples
-        Its values as a table; empty if it prints none.
-    """
+    """One table or figure of a paper."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     where: str
+    """Section, and what of it."""
     says: tuple[str, ...]
+    """Its findings, one sentence each."""
     setup: str = ""
+    """Machines, network and data that it was measured with; empty if nothing was measured."""
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    """Its values as a table; empty if it prints none."""
 
 
 @cache

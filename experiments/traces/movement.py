@@ -25,18 +25,12 @@ _SPACING_M = 1.6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloorPlan:
-    """One section.
-
-    Attributes
-    ----------
-    positions_m : ndarray, (N, 2) float64
-        Where a visitor stands to look at each exhibit; x and y in metres.
-    attractiveness : ndarray, (N,) float64
-        Relative; sums to 1.
-    """
+    """One section."""
 
     positions_m: NDArray[np.float64]
+    """Where a visitor stands to look at each exhibit, (N, 2) float64; x and y in metres."""
     attractiveness: NDArray[np.float64]
+    """Relative, (N,) float64; sums to 1."""
 
     def __len__(self) -> int:
         return len(self.positions_m)
@@ -78,35 +72,24 @@ def draw_floor_plan(exhibits: int, rng: np.random.Generator) -> FloorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How visitors move and look.
-
-    Attributes
-    ----------
-    reach_m : float
-        Distance over which the wish to walk to an exhibit falls to 1/e.
-    seen_factor : float
-        An exhibit that was seen already attracts this much of what it did.
-    onward : float
-        How much more the exhibits further along the tour attract than those behind; 0: not at all.
-    stops_median, stops_sigma : float
-        Number of exhibits that a visitor stops at: log-normal.
-    dwell_median_s, dwell_sigma : float
-        Time before one exhibit: log-normal.
-    walk_m_per_s : float
-        Speed between exhibits.
-    open_s : float
-        Visitors arrive at any moment of this time.
-    """
+    """How visitors move and look."""
 
     reach_m: float = 1.3
+    """Distance over which the wish to walk to an exhibit falls to 1/e."""
     seen_factor: float = 0.25
+    """An exhibit that was seen already attracts this much of what it did."""
     onward: float = 1.0
+    """How much more the exhibits further along the tour attract than those behind; 0: not at all."""
     stops_median: float = 34.0
     stops_sigma: float = 0.45
+    """Number of exhibits that a visitor stops at: log-normal."""
     dwell_median_s: float = 14.0
     dwell_sigma: float = 0.9
+    """Time before one exhibit: log-normal."""
     walk_m_per_s: float = 0.9
+    """Speed between exhibits."""
     open_s: float = 8 * 3600.0
+    """Visitors arrive at any moment of this time."""
 
 
 def generate_visits(

@@ -29,21 +29,14 @@ from nearsight.experiments.traces.visits import Visit, read_visits_csv
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhoto:
-    """One photo to send.
-
-    Attributes
-    ----------
-    at_s : float
-        When, from the start of the replay [s].
-    object_id : str
-        What it shows; empty if that is not in the catalogue.
-    path : Path
-        The image file.
-    """
+    """One photo to send."""
 
     at_s: float
+    """When, from the start of the replay [s]."""
     object_id: str
+    """What it shows; empty if that is not in the catalogue."""
     path: Path
+    """The image file."""
 
 
 def is_request_trace(path: str | os.PathLike[str]) -> bool:

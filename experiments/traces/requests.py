@@ -21,21 +21,14 @@ COLUMNS = ("objectID", "imagePath", "time_ms")
 
 @dataclass(frozen=True, slots=True)
 class PhotoRequest:
-    """One photo that a visitor asks about.
-
-    Attributes
-    ----------
-    object_id : str
-        What it shows; empty if the object is not in the catalogue.
-    image_path : str
-        The photo, relative to the data set's folder or absolute.
-    time_ms : int
-        When it is asked, on the clock of the visits.
-    """
+    """One photo that a visitor asks about."""
 
     object_id: str
+    """What it shows; empty if the object is not in the catalogue."""
     image_path: str
+    """The photo, relative to the data set's folder or absolute."""
     time_ms: int
+    """When it is asked, on the clock of the visits."""
 
     def __post_init__(self) -> None:
         if not self.image_path.strip():

@@ -22,13 +22,6 @@ LOG_COLUMNS = ("visitor", "poi", "start_s", "end_s")
 class Visit:
     """A visitor's stay before one exhibit.
 
-    Attributes
-    ----------
-    visitor, exhibit : str
-        Names, not empty.
-    start_s, end_s : float
-        Seconds on a clock that all visits of a trace share.
-
     Raises
     ------
     InvalidArgument
@@ -37,8 +30,10 @@ class Visit:
 
     visitor: str
     exhibit: str
+    """Names, not empty."""
     start_s: float
     end_s: float
+    """Seconds on a clock that all visits of a trace share."""
 
     def __post_init__(self) -> None:
         if not self.visitor.strip() or not self.exhibit.strip():

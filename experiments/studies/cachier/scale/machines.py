@@ -50,21 +50,13 @@ M = TypeVar("M", CostModel, PhotoKind)
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """One world.
-
-    Attributes
-    ----------
-    costs : CostModel
-    hardware : Hardware
-    photos : PhotoKind
-    origin : str
-        For a person: where the costs are from.
-    """
+    """One world."""
 
     costs: CostModel
     hardware: Hardware
     photos: PhotoKind
     origin: str
+    """For a person: where the costs are from."""
 
     @property
     def mark(self) -> str:

@@ -32,24 +32,16 @@ NETWORKS: Mapping[str, LinkShape] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """One setting of all variables.
-
-    Attributes
-    ----------
-    visitors : int
-        Devices, each of which sends a photo per second while its visitor looks at something.
-    sections : int
-        Rooms of 44 exhibits that one edge serves (6.2.5.1).
-    classes : int
-        Objects in the cloud's catalogue; at least those of the sections.
-    network : str
-        Between edge and cloud, a name in `NETWORKS`.
-    """
+    """One setting of all variables."""
 
     visitors: int = 5
+    """Devices, each of which sends a photo per second while its visitor looks at something."""
     sections: int = 3
+    """Rooms of 44 exhibits that one edge serves (6.2.5.1)."""
     classes: int = 500
+    """Objects in the cloud's catalogue; at least those of the sections."""
     network: str = BASELINE_NETWORK
+    """Between edge and cloud, a name in `NETWORKS`."""
 
     def __post_init__(self) -> None:
         if min(self.visitors, self.sections) < 1:
@@ -108,24 +100,16 @@ VARIABLES: Mapping[str, tuple[OperatingPoint, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much is measured.
-
-    Attributes
-    ----------
-    runs : int
-        Each with other traces.
-    seconds : float
-        How long visitors are followed.
-    processes : int
-        Cells at a time.
-    crowd : int
-        Visitors that there are walks of; as of the real traces (6.2.5).
-    """
+    """How much is measured."""
 
     runs: int
+    """Each with other traces."""
     seconds: float
+    """How long visitors are followed."""
     processes: int = 1
+    """Cells at a time."""
     crowd: int = 180
+    """Visitors that there are walks of; as of the real traces (6.2.5)."""
 
 
 _RUNS = 4

@@ -44,33 +44,23 @@ Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PhotoKind(BaseModel):
-    """What the visitors' photos are like.
-
-    Attributes
-    ----------
-    recall : tuple of (features, recall)
-        At first look, the fewest features first; the last is what edges and clouds extract.
-    second_look : float
-        Recall of the cloud.
-    median_bytes : float
-        Size of a file.
-    spread : float
-        Standard deviation of the logarithm of sizes.
-    sample : tuple of (weight, TwinPhoto)
-        Measured photos, which are drawn as they are; empty: they follow from the numbers above.
-    measured_over : str
-        Over which costs the efforts in ``sample`` are; see `mark_of`.
-    """
+    """What the visitors' photos are like."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     version: int = PHOTOS_VERSION
     recall: tuple[tuple[int, float], ...]
+    """(features, recall) at first look, the fewest first; the last: what edges and clouds extract."""
     second_look: float
+    """Recall of the cloud."""
     median_bytes: float
+    """Size of a file."""
     spread: float
+    """Standard deviation of the logarithm of sizes."""
     sample: tuple[tuple[Weight, TwinPhoto], ...] = ()
+    """(weight, photo), measured and drawn as they are; empty: photos follow from the numbers above."""
     measured_over: str = ""
+    """Over which costs the efforts in ``sample`` are; see `mark_of`."""
 
     @classmethod
     def of(cls, costs: CostModel) -> Self:

@@ -97,18 +97,12 @@ class OnMachines(Experiment):
 
 
 class ScaleFigure(OnMachines):
-    """One figure.
-
-    Attributes
-    ----------
-    variable : str
-        What changes.
-    shown : tuple of str
-        Metrics in table and picture.
-    """
+    """One figure."""
 
     variable: ClassVar[str]
+    """What changes."""
     shown: ClassVar[tuple[str, ...]]
+    """Metrics in table and picture."""
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
         return cells_at(points_of(self.variable, options), amount_of(options).runs)

@@ -22,25 +22,17 @@ TIERS = ("device", "edge", "cloud")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What infrastructure a session used while devices were served.
-
-    Attributes
-    ----------
-    seconds : float
-        How long they were.
-    cpu_s : mapping of str to float
-        Core seconds of "edge" and "cloud"; a tier that there is not, not.
-    cores : mapping of str to int
-        Of each tier: what 100 % of its CPU are.
-    up_bytes, down_bytes : int
-        Between building and cloud, models included.
-    """
+    """What infrastructure a session used while devices were served."""
 
     seconds: float
+    """How long they were."""
     cpu_s: Mapping[str, float] = field(default_factory=dict)
+    """Core seconds of "edge" and "cloud"; a tier that there is not, not."""
     cores: Mapping[str, int] = field(default_factory=dict)
+    """Of each tier: what 100 % of its CPU are."""
     up_bytes: int = 0
     down_bytes: int = 0
+    """Between building and cloud, models included."""
 
     def cpu_share(self, tier: str) -> float:
         """Part of a tier's cores that was busy."""
