@@ -36,12 +36,12 @@ test: $(STAMP)  ## run the tests
 test-system: $(STAMP)  ## run the tests of namespaces, SSH, limits, long faults and builds (some need root)
 	$(BIN)/pytest -m system --numprocesses 2 --dist loadfile $(TEST_ARGS)
 
-check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions
+check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions, names in documents
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python protos/generate.py --check
-	$(BIN)/pytest -q tests/test_architecture.py
+	$(BIN)/pytest -q tests/test_architecture.py tests/test_documents.py
 
 format: $(STAMP)  ## format the code and sort the imports
 	$(BIN)/ruff check --fix .
