@@ -8,12 +8,9 @@ a commit survive a killed process and a power cut alike.
 from __future__ import annotations
 
 import dataclasses
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nearsight.cloud.training import (
     Rejection,
@@ -23,7 +20,7 @@ from nearsight.cloud.training import (
     check_object,
 )
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
-from nearsight.common.operation.database import DatabaseFormat, corrupt, open_database, translated_errors
+from nearsight.common.operation.database import DatabaseFile, DatabaseFormat
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
 
@@ -126,7 +123,7 @@ class Changes:
     revision: int
 
 
-class CatalogueStore:
+class CatalogueStore(DatabaseFile):
     """Catalogues in one SQLite file; safe to use from several threads and beside other processes.
 
     Parameters
@@ -147,15 +144,13 @@ class CatalogueStore:
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
-        self.path = path
-        self._lock = threading.RLock()
-        self._connection = open_database(path, FORMAT, create=create)
+        super().__init__(path, FORMAT, create=create)
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues, by name."""
         query = """SELECT name, count(object_id), catalogues.revision FROM catalogues
                    LEFT JOIN objects ON catalogue = name GROUP BY name ORDER BY name"""
-        return tuple(CatalogueInfo(*row) for row in self._rows(query))
+        return tuple(CatalogueInfo(*row) for row in self.rows(query))
 
     def objects(self, catalogue: str) -> tuple[StoredObject, ...]:
         """Summaries of a catalogue's objects, by id.
@@ -167,9 +162,9 @@ class CatalogueStore:
         """
         query = """SELECT object_id, label, version, views, length(model), content_hash, training
                    FROM objects WHERE catalogue = ? ORDER BY object_id"""
-        with self._transaction("DEFERRED"):
+        with self.transaction("DEFERRED"):
             self._revision_of(catalogue)
-            return tuple(StoredObject(*row) for row in self._rows(query, catalogue))
+            return tuple(StoredObject(*row) for row in self.rows(query, catalogue))
 
     def put(self, catalogue: str, objects: Sequence[TrainedObject]) -> PutOutcome:
         """Add or replace objects in one transaction; create the catalogue if there is none of that name.
@@ -188,13 +183,13 @@ class CatalogueStore:
         added: list[str] = []
         replaced: list[str] = []
         unchanged: list[str] = []
-        with self._transaction():
+        with self.transaction():
             self._connection.execute("INSERT OR IGNORE INTO catalogues VALUES (?, 0)", (catalogue,))
             revision = self._revision_of(catalogue) + 1
             for item in objects:
                 object_id = item.model.object_id
                 query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
-                old = self._rows(query, catalogue, object_id)
+                old = self.rows(query, catalogue, object_id)
                 if old == [(item.content_hash, item.training)]:
                     unchanged.append(object_id)
                     continue
@@ -213,11 +208,11 @@ class CatalogueStore:
         """
         removed: list[str] = []
         missing: list[str] = []
-        with self._transaction():
+        with self.transaction():
             revision = self._revision_of(catalogue) + 1
             for object_id in dict.fromkeys(object_ids):
                 query = "DELETE FROM objects WHERE catalogue = ? AND object_id = ? RETURNING version"
-                versions = self._rows(query, catalogue, object_id)
+                versions = self.rows(query, catalogue, object_id)
                 (removed if versions else missing).append(object_id)
                 for (version,) in versions:
                     gone = (catalogue, object_id, revision, version)
@@ -247,49 +242,22 @@ class CatalogueStore:
             If a model does not match its checksum.
         """
         condition = "FROM objects WHERE catalogue = ? AND revision > ?"
-        with self._transaction("DEFERRED"):
+        with self.transaction("DEFERRED"):
             latest = self._revision_of(catalogue)
-            ((total,),) = self._rows(f"SELECT count(*) {condition}", catalogue, revision)
+            ((total,),) = self.rows(f"SELECT count(*) {condition}", catalogue, revision)
             written = []
             rows = self._connection.execute(f"SELECT object_id, model {condition}", (catalogue, revision))
             for object_id, data in rows:
                 written.append(self._decode(object_id, data))
                 progress(len(written), total)
             query = "SELECT object_id FROM removed_objects WHERE catalogue = ? AND revision > ?"
-            removed = self._rows(query, catalogue, revision)
+            removed = self.rows(query, catalogue, revision)
             return Changes(tuple(written), frozenset(row[0] for row in removed), latest)
 
     def data_version(self) -> int:
         """A number that changes when another connection, in this or any process, has committed."""
-        ((version,),) = self._rows("PRAGMA data_version")
+        ((version,),) = self.rows("PRAGMA data_version")
         return int(version)
-
-    def close(self) -> None:
-        """Close the file; harmless if repeated."""
-        with self._lock:
-            self._connection.close()
-
-    def __enter__(self) -> CatalogueStore:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, translated_errors(self.path, FORMAT):
-            return self._connection.execute(query, values).fetchall()
-
-    @contextmanager
-    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
-        """All or nothing, also when interrupted in the middle."""
-        with self._lock, translated_errors(self.path, FORMAT):
-            self._connection.execute(f"BEGIN {kind}")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.rollback()
-                raise
 
     def _revision_of(self, catalogue: str) -> int:
         revisions = dict(self._connection.execute("SELECT name, revision FROM catalogues"))
@@ -306,7 +274,7 @@ class CatalogueStore:
     def _write(self, catalogue: str, item: TrainedObject, revision: int) -> None:
         key = (catalogue, item.model.object_id)
         query = "SELECT max(version) FROM {} WHERE catalogue = ? AND object_id = ?"
-        last = [self._rows(query.format(table), *key)[0][0] or 0 for table in ("objects", "removed_objects")]
+        last = [self.rows(query.format(table), *key)[0][0] or 0 for table in ("objects", "removed_objects")]
         model = dataclasses.replace(item.model, version=max(last) + 1)
         self._connection.execute("DELETE FROM removed_objects WHERE catalogue = ? AND object_id = ?", key)
         data = object_model_to_bytes(model)
@@ -320,7 +288,7 @@ class CatalogueStore:
             return object_model_from_bytes(data)
         except CorruptStore as error:
             reason = f"the model of object {object_id!r} is damaged: {error.message}"
-            raise corrupt(self.path, FORMAT, reason) from error
+            raise self.corrupt(reason) from error
 
 
 def choose_catalogue(name: str, known: Iterable[str]) -> str:

@@ -10,12 +10,9 @@ in between. And what was popular last evening is the best guess for this morning
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,7 +20,7 @@ from pydantic import ValidationError
 from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore
 from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
-from nearsight.common.operation.database import DatabaseFormat, corrupt, open_database, translated_errors
+from nearsight.common.operation.database import DatabaseFile, DatabaseFormat
 from nearsight.edge.profiler import Measured
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 
@@ -101,7 +98,7 @@ class Changes:
         return bool(self.popularity or self.transitions or self.measured is not None)
 
 
-class StateStore:
+class StateStore(DatabaseFile):
     """The file; for one process, and all of its threads.
 
     Parameters
@@ -122,51 +119,33 @@ class StateStore:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self.path = path
+        super().__init__(path, FORMAT, create=True)
         self._clock = clock
-        self._lock = threading.Lock()
-        self._connection = open_database(path, FORMAT, create=True)
         try:
-            with self._transaction():
+            with self.transaction():
                 self._refuse_nonsense()
                 row = self._execute("SELECT operated_s FROM operation").fetchone()
                 if row is None:
                     self._execute("INSERT INTO operation VALUES (0)")
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
         self._began_s = clock.monotonic() - (row[0] if row is not None else 0.0)
 
-    def __enter__(self) -> StateStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._connection.close()
-
     def catalogues(self) -> tuple[str, ...]:
         """Catalogues about which something is known."""
-        with self._lock, translated_errors(self.path, FORMAT):
-            rows = self._execute(
-                "SELECT catalogue FROM popularity UNION SELECT catalogue FROM transitions ORDER BY 1"
-            )
-            return tuple(name for (name,) in rows)
+        query = "SELECT catalogue FROM popularity UNION SELECT catalogue FROM transitions ORDER BY 1"
+        return tuple(name for (name,) in self.rows(query))
 
     def load(self, catalogue: str) -> Learnt:
         """What is known about a catalogue."""
         now_s = self._operated_s()
-        counts = self._rows(
+        counts = self._chunks(
             "SELECT object_id, count, operated_s FROM popularity WHERE catalogue = ?", catalogue
         )
         measured = [
             Measured.model_validate_json(content)
-            for (content,) in self._rows("SELECT content FROM measured WHERE catalogue = ?", catalogue)
+            for (content,) in self.rows("SELECT content FROM measured WHERE catalogue = ?", catalogue)
         ]
         return Learnt(
             tuple(StoredCount(name, count, _age(now_s, at_s)) for name, count, at_s in counts),
@@ -176,14 +155,14 @@ class StateStore:
 
     def _transitions(self, catalogue: str, now_s: float) -> Iterator[TransitionCount]:
         statement = "SELECT history, object_id, count, operated_s FROM transitions WHERE catalogue = ?"
-        for history, name, count, at_s in self._rows(statement, catalogue):
+        for history, name, count, at_s in self._chunks(statement, catalogue):
             yield TransitionCount(tuple(json.loads(history)), name, count, _age(now_s, at_s))
 
-    def _rows(self, statement: str, catalogue: str) -> Iterator[tuple[Any, ...]]:
-        with self._lock, translated_errors(self.path, FORMAT):
+    def _chunks(self, statement: str, catalogue: str) -> Iterator[tuple[Any, ...]]:
+        with self.reading():
             cursor = self._execute(statement, catalogue)
         while True:
-            with self._lock, translated_errors(self.path, FORMAT):
+            with self.reading():
                 rows = cursor.fetchmany(_CHUNK)
             if not rows:
                 return
@@ -202,7 +181,7 @@ class StateStore:
                 raise self._nonsense(catalogue) from error
 
     def _nonsense(self, catalogue: str) -> CorruptStore:
-        return corrupt(self.path, FORMAT, f"what it says of {catalogue!r} makes no sense")
+        return self.corrupt(f"what it says of {catalogue!r} makes no sense")
 
     def write(self, changes: Mapping[str, Changes]) -> None:
         """Write what all catalogues learnt, all of it or nothing.
@@ -213,7 +192,7 @@ class StateStore:
             If the file cannot be written.
         """
         now_s = self._operated_s()
-        with self._transaction():
+        with self.transaction():
             for catalogue, changed in changes.items():
                 self._write_popularity(catalogue, changed.popularity, now_s)
                 self._write_transitions(catalogue, changed.transitions, now_s)
@@ -262,17 +241,6 @@ class StateStore:
 
     def _execute(self, statement: str, *values: object) -> Any:
         return self._connection.execute(statement, values)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock, translated_errors(self.path, FORMAT):
-            self._execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._execute("COMMIT")
-            except BaseException:
-                self._connection.rollback()
-                raise
 
 
 def _age(now_s: float, at_s: float) -> float:

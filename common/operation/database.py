@@ -7,11 +7,13 @@ is examined through a read-only connection before anything could be written.
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from nearsight.common.errors import (
     ConfigurationError,
@@ -57,6 +59,69 @@ class DatabaseFormat:
     busy_timeout_s: float = 15.0
     exclusive: bool = False
     durable: bool = True
+
+
+class DatabaseFile:
+    """A database of ours that is open. Safe to use from several threads, one at a time.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    form : DatabaseFormat
+        What it must be.
+    create : bool
+        Begin one if there is no file.
+
+    Raises
+    ------
+    CorruptStore, NotFound, ConfigurationError
+        As `open_database`.
+    """
+
+    def __init__(self, path: Path, form: DatabaseFormat, *, create: bool) -> None:
+        self.path = path
+        self.form = form
+        self._lock = threading.RLock()
+        self._connection = open_database(path, form, create=create)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; harmless if repeated."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        """All or nothing, also when interrupted in the middle."""
+        with self.reading() as connection:
+            connection.execute(f"BEGIN {kind}")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection for one thread, outside of a transaction of its own; errors in our words."""
+        with self._lock, translated_errors(self.path, self.form):
+            yield self._connection
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        with self.reading() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def corrupt(self, reason: str) -> CorruptStore:
+        """The error for content that cannot be."""
+        return corrupt(self.path, self.form, reason)
 
 
 def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.Connection:

@@ -324,9 +324,9 @@ def kill_writer_after(path: Path, *, acknowledged: int) -> list[str]:
 
 def test_a_commit_is_on_disk_before_it_is_acknowledged(store: CatalogueStore) -> None:
     """A killed process cannot show the difference to ``synchronous=OFF``, only a power cut could."""
-    assert store._rows("PRAGMA synchronous") == [(2,)], "FULL"
-    assert store._rows("PRAGMA journal_mode") == [("wal",)]
-    assert store._rows("PRAGMA foreign_keys") == [(1,)]
+    assert store.rows("PRAGMA synchronous") == [(2,)], "FULL"
+    assert store.rows("PRAGMA journal_mode") == [("wal",)]
+    assert store.rows("PRAGMA foreign_keys") == [(1,)]
 
 
 def test_several_may_create_the_file_at_the_same_moment(tmp_path: Path) -> None:
