@@ -179,13 +179,13 @@ def add_object(
     config: ConfigOption = None,
 ) -> None:
     """Add one object, or replace the one of the same id. In a running cloud it is recognised on return."""
-    from nearsight.cloud.ingestion import read_image
     from nearsight.cloud.training import NewObject, check_object
+    from nearsight.common.recognition.images import read_image_file
 
     object_id = object_id or images[0].stem
     details = _pairs(metadata or [])
     check_object(object_id, label, details)
-    item = NewObject(object_id, label or object_id, tuple(read_image(path) for path in images), details)
+    item = NewObject(object_id, label or object_id, tuple(read_image_file(path) for path in images), details)
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access:
         outcome = access.put([item])

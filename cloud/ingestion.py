@@ -24,13 +24,11 @@ from nearsight.cloud.access import CatalogueAccess
 from nearsight.cloud.store import PutOutcome
 from nearsight.cloud.training import NewObject, check_object
 from nearsight.common.errors import ImageTooLarge, InvalidArgument, NotFound
+from nearsight.common.recognition.images import read_image_file
 
 BATCH_OBJECTS = 16
 BATCH_BYTES = 8 * 2**20
 """A batch ends with the object that reaches either limit: bounds memory and the work that can be lost."""
-
-MAX_IMAGE_BYTES = 20 * 2**20
-"""Longer files are reported without being read."""
 
 Progress = Callable[[int, int], None]
 """Called with the objects dealt with so far and their total."""
@@ -227,33 +225,11 @@ def _read_images(item: Reference) -> tuple[dict[Path, bytes], list[Problem]]:
     failed: dict[Path, str] = {}
     for path in item.paths:
         try:
-            images[path] = read_image(path)
+            images[path] = read_image_file(path)
         except (ImageTooLarge, NotFound) as error:
             failed[path] = error.message
     last = None if images else item.paths[-1]
     return images, [Problem(item.object_id, path, reason, path == last) for path, reason in failed.items()]
-
-
-def read_image(path: Path) -> bytes:
-    """The bytes of an image file.
-
-    Raises
-    ------
-    ImageTooLarge
-        If it has more than `MAX_IMAGE_BYTES`; it is then not read.
-    NotFound
-        If it cannot be read.
-    """
-    try:
-        size_bytes = path.stat().st_size
-        if size_bytes > MAX_IMAGE_BYTES:
-            raise ImageTooLarge(
-                f"{path.name} has {size_bytes} bytes, the limit is {MAX_IMAGE_BYTES}",
-                advice="scale it down first",
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise NotFound(f"cannot read {path.name}: {error.strerror}", advice="check the path") from error
 
 
 @dataclass(frozen=True, slots=True)

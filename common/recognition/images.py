@@ -75,13 +75,22 @@ def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> Gr
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _from_bytes(bytes(source), limits)
     if isinstance(source, (str, os.PathLike)):
-        return _from_bytes(_read(source, limits), limits)
+        return _from_bytes(read_image_file(source, limits), limits)
     raise InvalidImage(
         f"a {type(source).__name__} is no image", advice="give bytes, a path or an array (H, W[, 3]) uint8"
     )
 
 
-def _read(source: str | os.PathLike[str], limits: ImageLimits) -> bytes:
+def read_image_file(source: str | os.PathLike[str], limits: ImageLimits = _DEFAULT_LIMITS) -> bytes:
+    """The bytes of an image file, not decoded.
+
+    Raises
+    ------
+    ImageTooLarge
+        If it has more bytes than ``limits`` allow; it is then not read.
+    NotFound
+        If there is no readable file at the path.
+    """
     path = Path(source)
     try:
         if not path.is_file():

@@ -126,7 +126,7 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["ingest", "museum", "--database", "x.db", "--cloud", "tcp://127.0.0.1:1"], 2, "both"),
         (["objects", "list"], 2, "no database"),
         (["objects", "list", "--cloud", "tcp://127.0.0.1:1", "--key", "k"], 2, "belong together"),
-        (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "cannot read missing.jpg"),
+        (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "no image file 'missing.jpg'"),
         (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "did not go in"),
         (["objects", "add", "museum/references/0001.jpg", "--metadata", "x"], 2, "KEY=VALUE"),
         (["--database", "x.db", "catalogues"], 2, "put them behind"),

@@ -83,15 +83,12 @@ def test_an_object_goes_in_with_the_views_that_can_be_used(folder: Path, store: 
     assert store.objects("museum")[2].views == 2
 
 
-def test_an_unreadable_file_is_reported(
-    folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_is_reported(folder: Path, store: CatalogueStore) -> None:
     (folder / "references" / "dangling.jpg").mkdir()  # a folder that looks like an image is passed over
-    monkeypatch.setattr(ingestion, "MAX_IMAGE_BYTES", 100_000)
-    (folder / "references" / "huge.jpg").write_bytes(bytes(100_001))
+    (folder / "references" / "huge.jpg").write_bytes(bytes(20 * 2**20 + 1))
     report = ingest(folder, store)
     assert report.rejected == ["huge"]
-    assert "the limit is 100000" in report.problems[0].reason
+    assert "the limit is 20971520" in report.problems[0].reason
 
 
 def test_objects_listed_without_an_image_are_reported(folder: Path, store: CatalogueStore) -> None:
