@@ -34,6 +34,7 @@ ROOMS = (
     {"cli"},
 )
 """Rooms of experiments: each may import those before it, and the tiers."""
+TIERS = ("cloud", "edge", "device")
 COMMON_ROOT = {"errors", "clock", "logging", "metrics"}
 
 
@@ -128,6 +129,22 @@ def test_rooms_of_experiments_import_only_rooms_before_them() -> None:
     assert graph.keys() == place.keys()
     later = {(one, other) for one, others in graph.items() for other in others if place[other] >= place[one]}
     assert later <= {("rig", "studies")}  # the Kademlia node; the exception goes when it moves
+
+
+def test_common_holds_only_what_two_tiers_use() -> None:
+    def reached(starts: set[str]) -> set[str]:
+        found, new = set[str](), starts
+        while new:
+            found |= new
+            new = {target for module in new for target in imports()[module]} - found
+        return found
+
+    modules = {name for name in imports() if name.startswith("common.")}
+    for_people = reached({name for name in modules if name.endswith(".cli")})
+    of_tiers = [reached({m for m in imports() if m.split(".")[0] == tier}) for tier in TIERS]
+    packages = {name.rpartition(".")[0] for name in modules}
+    wanted = {name for name in modules if sum(name in tier for tier in of_tiers) > 1}
+    assert modules - packages - for_people - wanted == set()
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
