@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,13 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.demo.scenario import Scenario
-from nearsight.experiments.museum.generation import generate_museum, query_name, render_photos
+from nearsight.experiments.museum.generation import (
+    each_exhibit,
+    generate_museum,
+    put_whole,
+    query_name,
+    render_photos,
+)
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 from nearsight.experiments.profiling import measuring
 from nearsight.experiments.rig.tiers import teach_catalogue
@@ -142,26 +147,17 @@ def _take_photos(
             wanted.setdefault(int(exhibit) - 1, []).append(int(number) - 1)
     (museum / "visits").mkdir(exist_ok=True)
     progress(0, len(wanted))
-    context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=pin_threads) as pool:
-        tasks = [
-            pool.submit(_photograph, museum, settings.seed, settings.difficulty, index, numbers)
-            for index, numbers in wanted.items()
-        ]
-        try:
-            for done, task in enumerate(as_completed(tasks), start=1):
-                task.result()
-                progress(done, len(wanted))
-        finally:
-            pool.shutdown(cancel_futures=True)
+    photograph = partial(_photograph, museum / "visits", settings, wanted)
+    for done, _ in enumerate(each_exhibit(photograph, list(wanted), workers), start=1):
+        progress(done, len(wanted))
 
 
-def _photograph(museum: Path, seed: int, difficulty: float, index: int, numbers: Sequence[int]) -> None:
-    for number, jpeg in render_photos(seed, index, numbers, difficulty):
-        path = museum / "visits" / query_name(index, number)
-        part = path.with_suffix(".part")
-        part.write_bytes(jpeg)
-        part.replace(path)
+def _photograph(
+    folder: Path, settings: MuseumSettings, wanted: Mapping[int, Sequence[int]], index: int
+) -> int:
+    for number, jpeg in render_photos(settings.seed, index, wanted[index], settings.difficulty):
+        put_whole(folder / query_name(index, number), jpeg)
+    return index
 
 
 def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None]) -> Path:

@@ -96,15 +96,18 @@ def generate_museum(
     folder = Path(out)
     _claim(folder, settings)
     indices = [*range(settings.objects), *range(UNKNOWN_FROM, UNKNOWN_FROM + settings.unknown_photos)]
-    for done, _ in enumerate(_run(partial(_write_exhibit, folder, settings), indices, workers), start=1):
+    for done, _ in enumerate(
+        each_exhibit(partial(_write_exhibit, folder, settings), indices, workers), start=1
+    ):
         if progress is not None:
             progress(done, len(indices))
     _write_tables(folder, settings)
-    _put(folder / "museum.json", _to_text(settings))
+    put_whole(folder / "museum.json", _to_text(settings))
     (folder / "museum.partial.json").unlink(missing_ok=True)
 
 
-def _run(task: Callable[[int], int], indices: list[int], workers: int) -> Iterator[int]:
+def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -> Iterator[int]:
+    """Carry out a task for exhibits, in ``workers`` processes; yields what it returns as it ends."""
     if workers == 1:
         with _one_thread():
             for index in indices:
@@ -152,9 +155,9 @@ def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> int:
     reference = render_reference(settings.seed, index)
     if without_reference:
         _, data = cv2.imencode(".jpg", reference, [cv2.IMWRITE_JPEG_QUALITY, REFERENCE_QUALITY])
-        _put(path, data.tobytes())
+        put_whole(path, data.tobytes())
     for photo, jpeg in _photos_of(reference, (settings.seed, index), missing, settings.difficulty):
-        _put(folder / "queries" / query_name(index, photo), jpeg)
+        put_whole(folder / "queries" / query_name(index, photo), jpeg)
     return index
 
 
@@ -170,7 +173,7 @@ def _claim(folder: Path, settings: MuseumSettings) -> None:
         _require_same(folder, mark, settings)
     (folder / "references").mkdir(parents=True, exist_ok=True)
     (folder / "queries").mkdir(exist_ok=True)
-    _put(folder / "museum.partial.json", _to_text(settings))
+    put_whole(folder / "museum.partial.json", _to_text(settings))
     (folder / "museum.json").unlink(missing_ok=True)
 
 
@@ -204,12 +207,12 @@ def _write_tables(folder: Path, settings: MuseumSettings) -> None:
         for photo in range(settings.photos_per_object)
     ]
     labels += [(query_name(UNKNOWN_FROM + number, 0), "") for number in range(settings.unknown_photos)]
-    _put(folder / "labels.csv", _to_csv(("query", "object_id"), labels))
+    put_whole(folder / "labels.csv", _to_csv(("query", "object_id"), labels))
     rows = []
     for index in range(settings.objects):
         entry = catalogue_entry(settings.seed, index)
         rows.append((object_id(index), entry.title, entry.artist, str(entry.year), entry.technique))
-    _put(folder / "objects.csv", _to_csv(("object_id", "label", "artist", "year", "technique"), rows))
+    put_whole(folder / "objects.csv", _to_csv(("object_id", "label", "artist", "year", "technique"), rows))
 
 
 def _to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> bytes:
@@ -224,7 +227,7 @@ def _to_text(settings: MuseumSettings) -> bytes:
     return (json.dumps(settings.to_json(), indent=2) + "\n").encode()
 
 
-def _put(path: Path, data: bytes) -> None:
+def put_whole(path: Path, data: bytes) -> None:
     """Write a file that is either complete or not there."""
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(data)

@@ -57,7 +57,7 @@ def check(order: Order) -> Answer:
             __import__(module)
         except ImportError:
             missing.append(f"Python's module {module} (Debian: apt-get install python3-venv)")
-    parent = os.path.abspath(order["folder"])
+    parent = order["folder"]
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)
     free_mb = shutil.disk_usage(parent).free >> 20
@@ -71,7 +71,7 @@ def check(order: Order) -> Answer:
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "folder": os.path.abspath(order["folder"]),
+        "folder": order["folder"],
         "free_mb": free_mb,
         "cgroup": cgroup_version(),
     }
@@ -79,14 +79,13 @@ def check(order: Order) -> Answer:
 
 def start(order: Order) -> Answer:
     """Start a daemon, apart from this process; answers when its program runs."""
-    folder, name = os.path.abspath(order["folder"]), order["name"]
+    folder, name = order["folder"], order["name"]
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, name + ".run")
+    path = place(folder, name, ".run")
     previous = read_json(path)
     if previous and alive(previous):
         raise AgentError(f"{name} runs already, as process {previous['pid']}")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, name + ".json"))
+    remove(place(folder, name, ".json"))
     groups = limit(order["limits"]) if order.get("limits") else []
     reading, writing = os.pipe()
     pid = os.fork()
@@ -103,8 +102,7 @@ def start(order: Order) -> Answer:
         failure = answers.read()
     if failure:
         os.waitpid(pid, 0)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        remove(path)
         raise AgentError(f"{name} cannot be started: {failure}")
     return {"pid": pid}
 
@@ -117,9 +115,13 @@ def begin(order: Order, folder: str, path: str, groups: list[str]) -> None:
     for group in groups:
         with open(os.path.join(group, "cgroup.procs"), "w") as members:
             members.write(str(os.getpid()))
-    log = os.open(os.path.join(folder, order["name"] + ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    given = os.open(open_input(folder, order["name"]) if order.get("input") else os.devnull, os.O_RDWR)
-    os.dup2(given, 0)
+    log = os.open(place(folder, order["name"], ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    given = os.devnull
+    if order.get("input"):
+        given = place(folder, order["name"], ".in")
+        remove(given)
+        os.mkfifo(given, 0o600)
+    os.dup2(os.open(given, os.O_RDWR), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("NEARSIGHT_")}
@@ -129,54 +131,46 @@ def begin(order: Order, folder: str, path: str, groups: list[str]) -> None:
 
 def state(order: Order) -> Answer:
     """Every daemon that was started here: whether it runs, what it announced, the end of its log."""
-    folder = os.path.abspath(order["folder"])
+    folder = order["folder"]
     return {name: state_of(folder, name) for name in names(folder)}
 
 
 def state_of(folder: str, name: str) -> Answer:
     """One daemon."""
-    record = read_json(os.path.join(folder, name + ".run")) or {}
+    record = read_json(place(folder, name, ".run")) or {}
     running = alive(record)
     cpu_s, memory_bytes = usage(record["pid"]) if running else (0.0, 0)
     return {
         "running": running,
         "pid": record.get("pid", 0),
-        "announced": read_json(os.path.join(folder, name + ".json")),
-        "log": last_lines(os.path.join(folder, name + ".log")),
+        "announced": read_json(place(folder, name, ".json")),
+        "log": last_lines(place(folder, name, ".log")),
         "cpu_s": cpu_s,
         "memory_bytes": memory_bytes,
     }
 
 
 def wait(order: Order) -> Answer:
-    """Wait until all of the named daemons announced themselves, one ended, or the time is over."""
-    folder = os.path.abspath(order["folder"])
+    """Wait until a daemon announced itself or ended (``until`` "ended": only that), or the time is over."""
     deadline_s = time.monotonic() + order["timeout_s"]
     while True:
-        states = {name: state_of(folder, name) for name in order["names"]}
-        settled = all(one["announced"] for one in states.values())
-        if order.get("until") == "ended":
-            settled = not any(one["running"] for one in states.values())
-        elif any(not one["running"] for one in states.values()):
-            settled = True
-        if settled or time.monotonic() > deadline_s:
-            return states
+        state = state_of(order["folder"], order["name"])
+        announced = state["announced"] and order.get("until") != "ended"
+        if announced or not state["running"] or time.monotonic() > deadline_s:
+            return state
         time.sleep(POLL_S)
 
 
 def stop(order: Order) -> Answer:
     """Stop the named daemons, or all; asked first, then killed with all their children."""
-    folder = os.path.abspath(order["folder"])
-    wanted = order.get("names")
+    folder, wanted = order["folder"], order.get("names")
     wanted = names(folder) if wanted is None else wanted
-    records = {}
-    for name in wanted:
-        record = read_json(os.path.join(folder, name + ".run"))
-        if record:
-            records[name] = record
+    records = {name: read_json(place(folder, name, ".run")) for name in wanted}
+    records = {name: record for name, record in records.items() if record}
     running = [record for record in records.values() if alive(record)]
     for record in running:
-        send(record, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(record["pid"], signal.SIGTERM)
     deadline_s = time.monotonic() + order.get("grace_s", 5.0)
     while time.monotonic() < deadline_s and any(alive(record) for record in running):
         time.sleep(POLL_S)
@@ -189,37 +183,25 @@ def stop(order: Order) -> Answer:
         time.sleep(POLL_S)
     for name in records:
         for ending in (".run", ".in"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, name + ending))
+            remove(place(folder, name, ending))
     return {"stopped": len(running), "killed": len(killed)}
 
 
 def say(order: Order) -> Answer:
-    """Give daemons that were started with ``input`` a line on their standard input."""
-    folder = os.path.abspath(order["folder"])
-    for name in order["names"]:
-        record = read_json(os.path.join(folder, name + ".run"))
-        if not alive(record):
-            raise AgentError(f"{name} does not run: {last_lines(os.path.join(folder, name + '.log'))}")
-        with open(os.path.join(folder, name + ".in"), "w") as pipe:
-            pipe.write(order["line"] + "\n")
+    """Give a daemon that was started with ``input`` a line on its standard input."""
+    folder, name = order["folder"], order["name"]
+    if not alive(read_json(place(folder, name, ".run"))):
+        raise AgentError(f"{name} does not run: {last_lines(place(folder, name, '.log'))}")
+    with open(place(folder, name, ".in"), "w") as pipe:
+        pipe.write(order["line"] + "\n")
     return {}
-
-
-def open_input(folder: str, name: str) -> str:
-    """A new named pipe for a daemon's standard input."""
-    path = os.path.join(folder, name + ".in")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    os.mkfifo(path, 0o600)
-    return path
 
 
 def clear(order: Order) -> Answer:
     """Remove the limits of a node, and its folder if asked to. Its daemons are stopped before."""
     for group in groups_of(order.get("group")):
         remove_group(group)
-    folder = os.path.abspath(order["folder"])
+    folder = order["folder"]
     if order.get("folder_too") and os.path.exists(os.path.join(folder, MARK)):
         shutil.rmtree(folder)
     return {}
@@ -366,10 +348,15 @@ def usage(pid: int) -> tuple[float, int]:
     return sum(map(int, fields[11:15])) / ticks, int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def send(record: Order, number: int) -> None:
-    """Send a signal to one process."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(record["pid"], number)
+def place(folder: str, name: str, ending: str) -> str:
+    """Path of a file of a daemon."""
+    return os.path.join(folder, name + ending)
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def last_lines(path: str) -> str:
@@ -409,6 +396,7 @@ COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, say, 
 def main() -> None:
     """Carry out one order."""
     order = json.load(sys.stdin)
+    order["folder"] = os.path.abspath(order["folder"])
     try:
         answer: Answer = {"answer": COMMANDS[sys.argv[1]](order)}
     except (AgentError, OSError) as error:

@@ -1,1 +1,4 @@
-"""The testbed: daemons as processes, links shaped in user space, traces replayed through the SDK."""
+"""Daemons on processes, namespaces and lab machines from one inventory file; sweeps replayed on them.
+
+May import the tiers, `traces`, `datasets`, `links`, `rig`; neither twin nor studies.
+"""

@@ -202,7 +202,7 @@ class Builder:
         node.start(
             _PROBE, ["-m", "nearsight.experiments.links.probe", "--listen", host.address], limited=False
         )
-        announced = node.wait_ready([_PROBE], START_TIMEOUT_S)[_PROBE].announced
+        announced = node.wait_ready(_PROBE, START_TIMEOUT_S).announced
         return str(announced["endpoint"]) if announced else ""
 
     def _shaper(self, host: Host, server: str, link: LinkSpec, probes: Mapping[str, str]) -> list[str]:
@@ -227,7 +227,7 @@ class Builder:
     def _wait(self, daemons: Sequence[tuple[Host, str]]) -> None:
         """Wait until daemons serve, and note where."""
         for host, name in daemons:
-            state = self.nodes[host.name].wait_ready([name], START_TIMEOUT_S)[name]
+            state = self.nodes[host.name].wait_ready(name, START_TIMEOUT_S)
             announced: Mapping[str, Any] = state.announced or {}
             endpoint = str(announced.get("endpoint", ""))
             if not endpoint:

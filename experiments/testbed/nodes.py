@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,20 +27,6 @@ T = TypeVar("T")
 AGENT = Path(agent.__file__)
 _TOLD = 4
 """Of further nodes that fail, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodePlace:
-    """What must be known about a node to go on with it from another process."""
-
-    folder: str
-    """On the node, of this testbed alone."""
-    python: str
-    """On the node: runs the agent, and nearsight once it is installed."""
-    prefix: tuple[str, ...] = ()
-    """Words before every daemon's command, such as ``ip netns exec NAME``."""
-    group: str = ""
-    """Name of its group of limited processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +47,23 @@ class DaemonState:
     """Memory that it occupies."""
 
 
+@dataclass(frozen=True, slots=True)
 class Node:
-    """One host and what runs on it.
+    """One host and what runs on it."""
 
-    Parameters
-    ----------
-    host : Host
-        From the inventory.
-    shell : Shell
-        How to reach it.
-    place : NodePlace
-        Where things are on it.
-    agent : str
-        Path of the agent there; it is put there by `prepare` unless it is this very package's.
-    """
-
-    def __init__(self, host: Host, shell: Shell, place: NodePlace, agent: str = str(AGENT)) -> None:
-        self.host = host
-        self.shell = shell
-        self.place = place
-        self._agent = agent
+    host: Host
+    shell: Shell
+    """How to reach it."""
+    folder: str
+    """On the node, of this testbed alone."""
+    python: str
+    """On the node: runs nearsight once it is installed."""
+    prefix: tuple[str, ...] = ()
+    """Words before every daemon's command, such as ``ip netns exec NAME``."""
+    group: str = ""
+    """Name of its group of limited processes."""
+    agent: str = str(AGENT)
+    """Path of the agent there; `prepare` puts it there unless it is this very package's."""
 
     def prepare(self) -> Mapping[str, Any]:
         """Bring the agent, make the folder, and say what the node is.
@@ -90,8 +73,8 @@ class Node:
         SetupError
             If the node lacks what nearsight needs; names all of it.
         """
-        if self._agent != str(AGENT):
-            self.shell.put(AGENT, self._agent)
+        if self.agent != str(AGENT):
+            self.shell.put(AGENT, self.agent)
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
         missing = list(facts["missing"])
         if self.host.limited and not facts["cgroup"]:
@@ -105,7 +88,7 @@ class Node:
 
     def path(self, name: str) -> str:
         """Path on the node of a file of this testbed."""
-        return f"{self.place.folder}/{name}"
+        return f"{self.folder}/{name}"
 
     def put_text(self, text: str, name: str) -> str:
         """Write a file on the node; returns its path there."""
@@ -128,43 +111,40 @@ class Node:
             "start",
             name=name,
             command=[
-                *(*self.place.prefix, self.place.python, *arguments),
+                *(*self.prefix, self.python, *arguments),
                 *("--announce", self.path(f"{name}.json")),
             ],
             environment=dict(ENVIRONMENT),
-            limits=self.host.limits(self.place.group) if limited and self.host.limited else None,
+            limits=self.host.limits(self.group) if limited and self.host.limited else None,
             input=waits_for_input,
         )
 
-    def wait_ready(self, names: Sequence[str], timeout_s: float) -> dict[str, DaemonState]:
-        """Wait until daemons have announced themselves.
+    def wait_ready(self, name: str, timeout_s: float) -> DaemonState:
+        """Wait until a daemon has announced itself.
 
         Raises
         ------
         SetupError
-            If one ends before, or the time is over; with the end of its log.
+            If it ends before, or the time is over; with the end of its log.
         """
-        states = self._states(self.order("wait", names=list(names), timeout_s=timeout_s))
-        for name, state in states.items():
-            if not state.running:
-                raise SetupError(f"{name} on {self.host.name} ended before it was ready: {state.log}")
-            if state.announced is None:
-                raise SetupError(
-                    f"{name} on {self.host.name} was not ready in {timeout_s:.0f} s: {state.log}"
-                )
-        return states
+        state = DaemonState(**self.order("wait", name=name, timeout_s=timeout_s))
+        if not state.running:
+            raise SetupError(f"{name} on {self.host.name} ended before it was ready: {state.log}")
+        if state.announced is None:
+            raise SetupError(f"{name} on {self.host.name} was not ready in {timeout_s:.0f} s: {state.log}")
+        return state
 
-    def wait_ended(self, names: Sequence[str], timeout_s: float) -> dict[str, DaemonState]:
-        """Wait until daemons have ended by themselves, or the time is over."""
-        return self._states(self.order("wait", names=list(names), timeout_s=timeout_s, until="ended"))
+    def wait_ended(self, name: str, timeout_s: float) -> DaemonState:
+        """Wait until a daemon has ended by itself, or the time is over."""
+        return DaemonState(**self.order("wait", name=name, timeout_s=timeout_s, until="ended"))
 
-    def say(self, names: Sequence[str], line: str) -> None:
-        """Give daemons a line on their standard input."""
-        self.order("say", names=list(names), line=line)
+    def say(self, name: str, line: str) -> None:
+        """Give a daemon a line on its standard input."""
+        self.order("say", name=name, line=line)
 
     def states(self) -> dict[str, DaemonState]:
         """All daemons that were started here and not stopped."""
-        return self._states(self.order("state"))
+        return {name: DaemonState(**state) for name, state in self.order("state").items()}
 
     def stop(self, names: Sequence[str] | None = None, grace_s: float = 8.0) -> None:
         """Stop daemons, or all of them; the servers after their clients is up to the caller."""
@@ -172,7 +152,7 @@ class Node:
 
     def remove(self, *, files: bool) -> None:
         """Remove the node's limits, and its folder if ``files``; all daemons are stopped before."""
-        self.order("clear", group=self.place.group, folder_too=files)
+        self.order("clear", group=self.group, folder_too=files)
 
     def order(self, command: str, /, **order: object) -> Any:
         """Let the agent carry out an order.
@@ -187,8 +167,8 @@ class Node:
         waiting = order.get("timeout_s") or order.get("grace_s") or 0.0
         timeout_s = ORDER_TIMEOUT_S + float(str(waiting))
         text = self.shell.run(
-            [self._agent_python, "-I", "-S", self._agent, command],
-            given=json.dumps({"folder": self.place.folder, **order}).encode(),
+            [self._agent_python, "-I", "-S", self.agent, command],
+            given=json.dumps({"folder": self.folder, **order}).encode(),
             timeout_s=timeout_s,
         )
         try:
@@ -203,10 +183,6 @@ class Node:
     def _agent_python(self) -> str:
         """The Python that needs no virtual environment."""
         return self.host.spec.python if self.host.spec.kind == "ssh" else sys.executable
-
-    @staticmethod
-    def _states(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, DaemonState]:
-        return {name: DaemonState(**state) for name, state in answer.items()}
 
 
 class Nodes:
@@ -252,25 +228,21 @@ class Nodes:
             node.shell.close()
 
 
-@contextmanager
-def opened(state: TestbedState, folder: Path) -> Iterator[Nodes]:
-    """The nodes of a testbed, for a block."""
-    nodes = Nodes(state, folder)
-    try:
-        yield nodes
-    finally:
-        nodes.close()
+def opened(state: TestbedState, folder: Path) -> closing[Nodes]:
+    """The nodes of a testbed, for a ``with`` block."""
+    return closing(Nodes(state, folder))
 
 
 def _node(state: TestbedState, host: Host, folder: Path) -> Node:
     group = f"nearsight-{state.testbed_id}-{host.name}"
     if host.spec.kind == "ssh":
-        own = f"{host.spec.folder}/{state.testbed_id}-{host.name}"
-        place = NodePlace(own, venv_python(host), group=group)
-        return Node(host, SshShell(host, state.testbed_id), place, f"{host.spec.folder}/agent.py")
+        there, own = host.spec.folder, f"{state.testbed_id}-{host.name}"
+        shell = SshShell(host, state.testbed_id)
+        return Node(host, shell, f"{there}/{own}", venv_python(host), (), group, f"{there}/agent.py")
     prefix = namespace_of(state.testbed_id, host).prefix if host.spec.kind == "namespace" else ()
-    place = NodePlace(str(folder.resolve() / "nodes" / host.name), sys.executable, prefix, group)
-    return Node(host, LocalShell(), place)
+    return Node(
+        host, LocalShell(), str(folder.resolve() / "nodes" / host.name), sys.executable, prefix, group
+    )
 
 
 def venv_path(host: Host) -> str:

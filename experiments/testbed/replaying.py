@@ -91,7 +91,7 @@ class Replay:
         before, passed, started_s = self._used(), self._passed(), time.monotonic()
         longest_s = max(photo.at_s for plan in plans.values() for photo in plan)
         self.on_stage(f"replaying {longest_s:.0f} s")
-        self._on_devices(lambda visitor: self._node(visitor).say([_process(visitor)], "go"))
+        self._on_devices(lambda visitor: self._node(visitor).say(_process(visitor), "go"))
         self._on_devices(lambda visitor: self._wait_ended(visitor, longest_s))
         after, seconds = self._used(), time.monotonic() - started_s
         self._check_servers()
@@ -171,7 +171,7 @@ class Replay:
     def _run_beside(self, daemon: Daemon, module: list[str], timeout_s: float = ORDER_TIMEOUT_S) -> None:
         """Run a module on a daemon's node, where the daemon can be reached, with the daemon's own key."""
         node = self.nodes[daemon.host]
-        command = [*node.place.prefix, node.place.python, "-m", *module]
+        command = [*node.prefix, node.python, "-m", *module]
         if self.state.keys:
             command += ["--key", node.path(f"keys/{daemon.name}.key_secret")]
             command += ["--server-key", self.state.keys[daemon.name]]
@@ -255,12 +255,12 @@ class Replay:
         return folder
 
     def _wait_ready(self, visitor: Visitor) -> None:
-        self._node(visitor).wait_ready([_process(visitor)], START_TIMEOUT_S)
+        self._node(visitor).wait_ready(_process(visitor), START_TIMEOUT_S)
 
     def _wait_ended(self, visitor: Visitor, longest_s: float) -> None:
         name = _process(visitor)
         limit_s = longest_s + self.spec.timeout_s + GRACE_S
-        if self._node(visitor).wait_ended([name], limit_s)[name].running:
+        if self._node(visitor).wait_ended(name, limit_s).running:
             raise Unavailable(f"{name} on {visitor.host.name} did not end within {limit_s:.0f} s")
 
     def _collect(self, visitor: Visitor) -> tuple[RequestRow, ...]:

@@ -80,10 +80,10 @@ def gone(pid: int) -> bool:
 
 def test_a_daemon_outlives_the_agent_and_is_found_by_the_next_call(call: Calls) -> None:
     pid = call.start("edge", ANNOUNCES)
-    states = call("wait", names=["edge"], timeout_s=20.0)
-    assert states["edge"]["running"]
-    assert states["edge"]["pid"] == pid
-    assert states["edge"]["announced"] == {"endpoint": "tcp://here:1"}
+    state = call("wait", name="edge", timeout_s=20.0)
+    assert state["running"]
+    assert state["pid"] == pid
+    assert state["announced"] == {"endpoint": "tcp://here:1"}
     assert os.getsid(pid) == pid
     assert call("stop") == {"stopped": 1, "killed": 0}
     assert gone(pid)
@@ -92,7 +92,7 @@ def test_a_daemon_outlives_the_agent_and_is_found_by_the_next_call(call: Calls) 
 
 def test_a_daemon_that_ignores_the_request_is_killed_with_its_children(call: Calls) -> None:
     pid = call.start("edge", STUBBORN)
-    child = call("wait", names=["edge"], timeout_s=20.0)["edge"]["announced"]["child"]
+    child = call("wait", name="edge", timeout_s=20.0)["announced"]["child"]
     assert call("stop", grace_s=0.2)["killed"] == 1
     assert gone(pid)
     wait_until(lambda: gone(child), what="end of the child")
@@ -100,7 +100,7 @@ def test_a_daemon_that_ignores_the_request_is_killed_with_its_children(call: Cal
 
 def test_a_daemon_that_ended_shows_its_last_words(call: Calls) -> None:
     call.start("cloud", "import sys; print('loading'); sys.exit('error: no such catalogue')")
-    state = call("wait", names=["cloud"], timeout_s=20.0)["cloud"]
+    state = call("wait", name="cloud", timeout_s=20.0)
     assert not state["running"]
     assert state["log"] == "error: no such catalogue"
 
@@ -129,8 +129,8 @@ def test_the_same_name_runs_once(call: Calls) -> None:
 
 def test_a_waiting_daemon_gets_its_line(call: Calls) -> None:
     call.start("phone", "import sys; print('got', sys.stdin.readline())", input=True)
-    call("say", names=["phone"], line="go")
-    assert call("wait", names=["phone"], timeout_s=20.0, until="ended")["phone"]["log"] == "got go"
+    call("say", name="phone", line="go")
+    assert call("wait", name="phone", timeout_s=20.0, until="ended")["log"] == "got go"
 
 
 def test_a_folder_that_is_not_of_a_testbed_is_never_deleted(call: Calls, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
         share = process.cpu_percent(interval=1.0) / 100
         assert 0 < share < 0.35
         call.start("greedy", f"held = bytearray(300 * 2**20)\n{SLEEPS}", limits=limits)
-        state = call("wait", names=["greedy"], timeout_s=30.0, until="ended")["greedy"]
+        state = call("wait", name="greedy", timeout_s=30.0, until="ended")
         assert not state["running"]
     finally:
         call("stop", grace_s=0.0)
@@ -194,7 +194,7 @@ def test_work_of_200_ms_on_half_a_core_is_held_up_again_and_again(call: Calls) -
     group = group_of(own_id())
     try:
         call.start("works", WORKS, limits={"group": group, "cpus": 0.5, "memory_bytes": 0})
-        call("wait", names=["works"], timeout_s=30.0)
+        call("wait", name="works", timeout_s=30.0)
         counters = dict(
             line.split() for line in (Path(agent.groups_of(group)[0]) / "cpu.stat").read_text().splitlines()
         )

@@ -9,7 +9,7 @@ import pytest
 
 from nearsight.experiments.testbed.deployment import deploy
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
-from nearsight.experiments.testbed.nodes import Node, NodePlace
+from nearsight.experiments.testbed.nodes import Node
 
 
 class Shell:
@@ -39,7 +39,7 @@ class Shell:
 
 def node(shell: Shell, python: str) -> Node:
     spec = NodeSpec(kind="ssh", host="lab", folder="there", python=python)
-    return Node(Host(name="lab", node="lab", spec=spec, address="lab"), shell, NodePlace("there", "python"))
+    return Node(Host(name="lab", node="lab", spec=spec, address="lab"), shell, "there", "python")
 
 
 @pytest.mark.parametrize(("really", "cleared"), [("/usr/bin/python3.12", False), ("/gone/python3.11", True)])
