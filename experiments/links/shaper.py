@@ -1,12 +1,13 @@
-"""The shaper as a daemon: ``python -m nearsight.experiments.links.shaper --upstream tcp://127.0.0.1:5555``.
+"""The shaper as a daemon: ``python -m nearsight.experiments.links.shaper ORDER --announce FILE``.
 
 It calibrates itself, listens, announces its endpoint together with its measured error, and writes its byte
 counters to a file, once a second and at the end. SIGUSR1 breaks all connections: a link that fails for long
-enough to be noticed. SIGHUP makes it read another shape from the file of ``--control``.
+enough to be noticed. SIGHUP makes it read another shape from its control file.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -14,22 +15,49 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
 
 import numpy as np
-import typer
+from pydantic import TypeAdapter
 
 from nearsight.common.errors import ConfigurationError, NearsightError
-from nearsight.experiments.links.calibration import Calibration, KernelPart, calibrate
-from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.calibration import KernelPart, calibrate
+from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.proxy import ShapingProxy
 
 STATS_PERIOD_S = 1.0
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _HANDLED = (*_STOPPING, signal.SIGUSR1, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class ShaperOrder:
+    """What a shaper is told, as JSON on its command line."""
+
+    upstream: str
+    """Server that the link leads to, tcp://host:port."""
+    shape: LinkShape
+    """The whole link."""
+    stats: str
+    """File for its byte counters."""
+    seed: int = 1
+    """Of jitter and losses."""
+    listen: str = "tcp://127.0.0.1:0"
+    """Where clients connect."""
+    calibrated: bool = True
+    """Measure itself before it serves."""
+    kernel: LinkShape = UNSHAPED
+    """What the kernel does of the link."""
+    probe: str = ""
+    """Endpoint of a probe at the other end, if the kernel does something."""
+    control: str = ""
+    """File with another shape, read on SIGHUP."""
+
+    def arguments(self) -> list[str]:
+        """What to start with `sys.executable`."""
+        return ["-m", "nearsight.experiments.links.shaper", json.dumps(asdict(self))]
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:
@@ -70,17 +98,6 @@ def read_shape(path: Path) -> LinkShape:
         ) from error
 
 
-def shaper_arguments(
-    upstream: str, shape: LinkShape, *, seed: int, stats: object, **more: object
-) -> list[str]:
-    """What to start with `sys.executable` for a link; ``more`` are further options, such as ``listen``."""
-    options = {"upstream": upstream, **asdict(shape), "seed": seed, "stats": stats, **more}
-    return [
-        *("-m", "nearsight.experiments.links.shaper"),
-        *(part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))),
-    ]
-
-
 @contextmanager
 def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
     """Hand out a function that waits for the next signal; None if none comes in time.
@@ -107,91 +124,52 @@ def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
         os.close(writing)
 
 
-def _announcement(proxy: ShapingProxy, calibration: Calibration | None) -> dict[str, object]:
-    host, port = proxy.address
-    return {
-        "daemon": "shaper",
-        "endpoint": f"tcp://{host}:{port}",
-        "metrics": "",
-        "pid": os.getpid(),
-        "calibration": calibration.as_dict() if calibration else None,
-    }
+def run_shaper(order: ShaperOrder, announce: Path | None) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises
+    ------
+    ConfigurationError, AddressInUse
+        If the order or the control file is wrong, or the address is taken.
+    """
+    rng = np.random.default_rng(order.seed)
+    server, listen, stats = parse_endpoint(order.upstream), parse_endpoint(order.listen), Path(order.stats)
+    kernel = KernelPart(order.kernel, parse_endpoint(order.probe)) if order.probe else None
+    calibration = calibrate(order.shape, rng, kernel=kernel) if order.calibrated else None
+    proxy = ShapingProxy(
+        server,
+        order.shape.without(order.kernel),
+        rng=rng,
+        listen=listen,
+        compensation_s=calibration.compensation_ms / 1000 if calibration else 0.0,
+    )
+    with proxy, _signals() as next_signal:
+        write_json(stats, proxy.as_dict())
+        if announce:
+            host, port = proxy.address
+            found = {"endpoint": f"tcp://{host}:{port}", "calibration": calibration and calibration.as_dict()}
+            write_json(announce, {"daemon": "shaper", "metrics": "", "pid": os.getpid(), **found})
+        while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
+            if received is signal.SIGUSR1:
+                proxy.cut()
+            if received is signal.SIGHUP and order.control:
+                proxy.reshape(read_shape(Path(order.control)))
+            write_json(stats, proxy.as_dict())
+    write_json(stats, proxy.as_dict())
 
 
-def main(  # noqa: PLR0913 - one option per property of a link
-    *,
-    upstream: Annotated[str, typer.Option(help="server that the link leads to, tcp://host:port")],
-    listen: Annotated[str, typer.Option(help="where clients connect")] = "tcp://127.0.0.1:0",
-    rtt_ms: Annotated[float, typer.Option(help="round trip in ms")] = 30.0,
-    jitter_ms: Annotated[float, typer.Option(help="standard deviation of each one-way delay in ms")] = 0.0,
-    up_mbps: Annotated[float, typer.Option(help="rate to the server in Mbit/s, 0 = unlimited")] = 15.0,
-    down_mbps: Annotated[float, typer.Option(help="rate from the server in Mbit/s, 0 = unlimited")] = 15.0,
-    loss_per_minute: Annotated[float, typer.Option(help="broken connections per minute each")] = 0.0,
-    seed: Annotated[int, typer.Option(help="of jitter and losses")] = 1,
-    calibrated: Annotated[bool, typer.Option("--calibrate/--no-calibrate", help="measure first")] = True,
-    announce: Annotated[Path | None, typer.Option(help="write endpoint and error here when ready")] = None,
-    stats: Annotated[Path | None, typer.Option(help="write byte counters here")] = None,
-    kernel: Annotated[str, typer.Option(help="what the kernel does of it already, as JSON")] = "",
-    probe: Annotated[str, typer.Option(help="with --kernel: a probe at the other end")] = "",
-    control: Annotated[Path | None, typer.Option(help="on SIGHUP, read another shape from here")] = None,
-) -> None:
-    """Shape one link in user space, until SIGTERM or SIGINT."""
+def main() -> None:
+    """Shape one link in user space."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("order", type=TypeAdapter(ShaperOrder).validate_json, help="JSON: see ShaperOrder")
+    parser.add_argument("--announce", type=Path, help="file for endpoint and error, when ready")
+    arguments = parser.parse_args()
     try:
-        whole = LinkShape(rtt_ms, jitter_ms, up_mbps, down_mbps, loss_per_minute)
-        part = KernelPart(LinkShape(**json.loads(kernel)), parse_endpoint(probe)) if kernel else None
-        rng = np.random.default_rng(seed)
-        server, address = parse_endpoint(upstream), parse_endpoint(listen)
-        calibration = calibrate(whole, rng, kernel=part) if calibrated else None
-        proxy = ShapingProxy(
-            server,
-            whole.without(part.shape) if part else whole,
-            rng=rng,
-            listen=address,
-            compensation_s=calibration.compensation_ms / 1000 if calibration else 0.0,
-        )
-        with proxy, _signals() as next_signal:
-            _serve(proxy, next_signal, stats, control, lambda: _announce(announce, proxy, calibration))
+        run_shaper(arguments.order, arguments.announce)
     except NearsightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the entry point of a command
-        raise typer.Exit(error.exit_code) from error
-
-
-def _announce(path: Path | None, proxy: ShapingProxy, calibration: Calibration | None) -> None:
-    if path is None:
-        return
-    host, port = proxy.address
-    announcement = {
-        "daemon": "shaper",
-        "endpoint": f"tcp://{host}:{port}",
-        "metrics": "",
-        "pid": os.getpid(),
-        "calibration": calibration.as_dict() if calibration else None,
-    }
-    write_json(path, announcement)
-
-
-def _serve(
-    proxy: ShapingProxy,
-    next_signal: Callable[[float], signal.Signals | None],
-    stats: Path | None,
-    control: Path | None,
-    announce: Callable[[], None],
-) -> None:
-    def count() -> None:
-        if stats:
-            write_json(stats, proxy.as_dict())
-
-    count()
-    announce()
-    while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
-        if received is signal.SIGUSR1:
-            proxy.cut()
-        if received is signal.SIGHUP and control:
-            proxy.reshape(read_shape(control))
-        count()
-    proxy.stop()
-    count()
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -30,7 +30,7 @@ from nearsight.cloud.training import ObjectTrainer
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
-from nearsight.experiments.links.shaper import shaper_arguments, write_json
+from nearsight.experiments.links.shaper import ShaperOrder, write_json
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.warming import WarmUp
 
@@ -100,8 +100,8 @@ class RunningLink:
     def started(cls, group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
         """Start a link before a server, and wait until it has calibrated itself."""
         stats, control = group.folder / "link-counters.json", group.folder / "link-shape.json"
-        arguments = shaper_arguments(server, shape, seed=seed, stats=stats, control=control)
-        process = group.start("link", arguments)
+        order = ShaperOrder(server, shape, stats=str(stats), seed=seed, control=str(control))
+        process = group.start("link", order.arguments())
         calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
         if not isinstance(calibration, dict):
             raise InternalError("the link did not say how it was calibrated")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
-from nearsight.experiments.links.shaper import shaper_arguments
+from nearsight.experiments.links.link import UNSHAPED
+from nearsight.experiments.links.shaper import ShaperOrder
 from nearsight.experiments.rig.tiers import assignments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
@@ -214,15 +214,15 @@ class Builder:
         )
         peer = self._peer(server, link).name
         part = self.pairs.get((host.name, peer))
-        kernel = {"kernel": json.dumps(asdict(part)), "probe": probes[peer]} if part else {}
-        return shaper_arguments(
+        return ShaperOrder(
             upstream,
             link.shape,
-            seed=self.inventory.seed,
             stats=self.nodes[host.name].path(f"counters-to-{server}.json"),
+            seed=self.inventory.seed,
             listen=self._listen(host, 0) if host.node in gateways else "tcp://127.0.0.1:0",
-            **kernel,
-        )
+            kernel=part or UNSHAPED,
+            probe=probes[peer] if part else "",
+        ).arguments()
 
     def _wait(self, daemons: Sequence[tuple[Host, str]]) -> None:
         """Wait until daemons serve, and note where."""

@@ -29,5 +29,5 @@ def test_a_missing_library_is_named_with_the_way_to_install_it() -> None:
     ],
 )
 def test_evaluate_and_what_runs_on_nodes_of_a_testbed_need_no_extra_library(module: str) -> None:
-    code = f"import sys; sys.modules['psutil'] = sys.modules['matplotlib'] = None; import {module}"
+    code = f"import sys; sys.modules.update(psutil=None, matplotlib=None, pyroute2=None); import {module}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

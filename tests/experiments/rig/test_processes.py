@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from nearsight.common.errors import SetupError, Unavailable
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.shaper import ShaperOrder
 from nearsight.experiments.rig.processes import ProcessGroup, termination_as_interrupt
 from support.waiting import wait_until
 
@@ -115,6 +117,8 @@ def test_waiting_for_a_failing_process_tells_why(tmp_path: Path) -> None:
 def test_children_die_with_a_parent_that_is_killed_outright(tmp_path: Path) -> None:
     parent_code = f"""
 import pathlib
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.links.shaper import ShaperOrder
 from nearsight.experiments.rig.processes import ProcessGroup
 with ProcessGroup(pathlib.Path({str(tmp_path)!r})) as group:
     daemon = group.start("edge", ["-c", {ANNOUNCES!r}])
@@ -143,13 +147,8 @@ def test_sigterm_runs_clean_up_code() -> None:
 def test_the_shaper_daemon_announces_its_measured_error_and_leaves_its_counters(tmp_path: Path) -> None:
     stats = tmp_path / "stats.json"
     with ProcessGroup(tmp_path) as group:
-        shaper = group.start(
-            "shaper",
-            [
-                *("-m", "nearsight.experiments.links.shaper", "--upstream", "tcp://127.0.0.1:1"),
-                *("--rtt-ms", "2", "--up-mbps", "200", "--down-mbps", "200", "--stats", str(stats)),
-            ],
-        )
+        shape = LinkShape(rtt_ms=2.0, up_mbps=200.0, down_mbps=200.0)
+        shaper = group.start("shaper", ShaperOrder("tcp://127.0.0.1:1", shape, str(stats)).arguments())
         announced = shaper.wait_ready()
         assert str(announced["endpoint"]).startswith("tcp://127.0.0.1:")
         calibration = announced["calibration"]
@@ -161,7 +160,5 @@ def test_the_shaper_daemon_announces_its_measured_error_and_leaves_its_counters(
 
 def test_the_shaper_daemon_refuses_a_bad_endpoint_in_one_line(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group, pytest.raises(SetupError, match=r"no endpoint: 'nowhere'.*tcp://"):
-        group.start(
-            "shaper",
-            ["-m", "nearsight.experiments.links.shaper", "--upstream", "nowhere", "--no-calibrate"],
-        ).wait_ready()
+        order = ShaperOrder("nowhere", LinkShape(), str(tmp_path / "stats.json"), calibrated=False)
+        group.start("shaper", order.arguments()).wait_ready()

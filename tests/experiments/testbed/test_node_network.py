@@ -14,7 +14,7 @@ from nearsight.common.errors import SetupError
 from nearsight.experiments.links.kernel_links import Kernel, find_kernel
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.namespaces import inside
-from nearsight.experiments.links.shaper import shaper_arguments
+from nearsight.experiments.links.shaper import ShaperOrder
 from nearsight.experiments.testbed.inventory import Host, Inventory, NodeSpec
 from nearsight.experiments.testbed.node_network import (
     make_network,
@@ -169,10 +169,9 @@ def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) ->
                 wait_until(probe.exists, what="the probe")
                 endpoint = json.loads(probe.read_text())["endpoint"]
                 shape = LinkShape(rtt_ms=2.0, up_mbps=20.0, down_mbps=40.0)
-                kernel = json.dumps({"up_mbps": 20.0, "down_mbps": 40.0})
-                options = {"announce": link, "probe": endpoint, "kernel": kernel}
-                shaper = shaper_arguments(endpoint, shape, seed=1, stats=tmp_path / "stats.json", **options)
-                with subprocess.Popen([*on_client, sys.executable, *shaper]) as shaping:
+                order = ShaperOrder(endpoint, shape, str(tmp_path / "stats"), kernel=part, probe=endpoint)
+                shaper = [sys.executable, *order.arguments(), "--announce", str(link)]
+                with subprocess.Popen([*on_client, *shaper]) as shaping:
                     try:
                         wait_until(link.exists, what="the link", timeout_s=30.0)
                     finally:
