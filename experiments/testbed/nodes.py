@@ -103,6 +103,10 @@ class Node:
         self.shell.put(source, self.path(name))
         return self.path(name)
 
+    def read(self, name: str) -> bytes:
+        """What is in a file of the node."""
+        return self.shell.run(["cat", self.path(name)])
+
     def start(
         self, name: str, arguments: Sequence[str], *, limited: bool = True, waits_for_input: bool = False
     ) -> None:

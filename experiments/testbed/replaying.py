@@ -37,6 +37,7 @@ WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
 """Beyond the last deadline: how long a device may take to write its rows."""
 _WARM_UP = "nearsight.experiments.rig.warming"
+_WAYS = ("up", "down")
 _OUT = "replayed"
 """Files of a device on its node: its rows, and what models it fetched."""
 _NOT_KEPT = (
@@ -135,7 +136,7 @@ class Replay:
     def _wait_until_servers_are_ready(self) -> None:
         """Daemons announce themselves when they listen; an edge also needs the cloud's catalogue."""
         for daemon in self.state.daemons:
-            if daemon.name.startswith("link-"):
+            if daemon.leads_to:
                 continue
             deadline_s = time.monotonic() + READY_TIMEOUT_S
             while True:
@@ -277,9 +278,7 @@ class Replay:
 
     def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
         """Which models a device fetched, and from where."""
-        path = self.scratch / visitor.host.name / "models.json"
-        self._node(visitor).shell.get(self._node(visitor).path(f"{_OUT}-models.json"), path)
-        return visitor.name, json.loads(path.read_text())
+        return visitor.name, json.loads(self._node(visitor).read(f"{_OUT}-models.json"))
 
     def _used(self) -> dict[str, float]:
         """CPU seconds of servers and links so far."""
@@ -301,44 +300,37 @@ class Replay:
                     advice=_NOT_KEPT,
                 )
 
-    def _passed(self) -> dict[str, dict[str, int]]:
-        """Bytes that passed each link so far, by its own account, which is up to a second old."""
+    def _passed(self) -> dict[str, dict[str, Any]]:
+        """The account of each link so far, by host and name; it is up to a second old."""
+        links = [daemon for daemon in self.state.daemons if daemon.leads_to]
         return {
-            f"{daemon.host}/{daemon.name}": {way: int(counters[way]["bytes"]) for way in ("up", "down")}
-            for daemon in self.state.daemons
-            if daemon.name.startswith("link-to-")
-            for counters in [self._counters(daemon)]
+            f"{link.host}/{link.name}": json.loads(
+                self.nodes[link.host].read(f"counters-to-{link.leads_to}.json")
+            )
+            for link in links
         }
 
-    def _links(self, before: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
+    def _links(self, before: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
         """What passed each link during the replay; they are stopped for that, so that nothing is missing."""
-        links = [daemon for daemon in self.state.daemons if daemon.name.startswith("link-to-")]
-        for daemon in links:
-            self.nodes[daemon.host].stop([daemon.name])
+        links = [daemon for daemon in self.state.daemons if daemon.leads_to]
+        for link in links:
+            self.nodes[link.host].stop([link.name])
         after = self._passed()
         return {
             name: {
-                **{f"{way}_bytes": count - before[name][way] for way, count in after[name].items()},
-                "via": self._via(daemon),
-                "since_start": self._counters(daemon),
+                **{f"{way}_bytes": after[name][way]["bytes"] - before[name][way]["bytes"] for way in _WAYS},
+                "via": self._via(link),
+                "since_start": after[name],
             }
-            for daemon in links
-            for name in [f"{daemon.host}/{daemon.name}"]
+            for link in links
+            for name in [f"{link.host}/{link.name}"]
         }
 
     def _via(self, link: Daemon) -> str:
-        inventory = self.state.inventory
-        server = next(one for one in self.state.daemons if one.name == link.name.removeprefix("link-to-"))
-        nodes = [self.nodes[one.host].host.node for one in (link, server)]
-        found = inventory.link(*nodes)
+        server = next(one for one in self.state.daemons if one.name == link.leads_to)
+        source, target = (self.nodes[one.host].host.node for one in (link, server))
+        found = self.state.inventory.link(source, target)
         return found.via if found is not None else ""
-
-    def _counters(self, link: Daemon) -> dict[str, Any]:
-        node, server = self.nodes[link.host], link.name.removeprefix("link-to-")
-        path = self.scratch / link.host / "counters.json"
-        node.shell.get(node.path(f"counters-to-{server}.json"), path)
-        counters: dict[str, Any] = json.loads(path.read_text())
-        return counters
 
 
 def _process(visitor: Visitor) -> str:

@@ -24,6 +24,7 @@ from nearsight.experiments.testbed.inventory import Inventory
 
 STATE_FILE = "testbed.json"
 LOCK_FILE = "lock"
+_LINK = "link-to-"
 RUN_LOCK_FILE = "run.lock"
 """Held by a run as long as its testbed is up: without its holder a testbed of a run is a leftover."""
 
@@ -42,6 +43,11 @@ class Daemon:
     """Address of its metrics; empty: none."""
     calibration: dict[str, Any] | None = None
     """Of a link: what was asked for and what was measured."""
+
+    @property
+    def leads_to(self) -> str:
+        """The server of a link; empty for servers themselves."""
+        return self.name.removeprefix(_LINK) if self.name.startswith(_LINK) else ""
 
 
 @dataclass(slots=True)
