@@ -21,6 +21,47 @@ from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
 
+_MOST_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDigest:
+    """The version of an object's model that a tier listed, and its digest."""
+
+    version: int
+    digest: bytes
+
+
+class ModelDigests:
+    """The last listing of the catalogue. Any thread may read it, one thread changes it.
+
+    Attributes
+    ----------
+    listed : bool
+        Whether a tier has listed the catalogue.
+    revision : int
+        Of the catalogue as it was listed; 0 before.
+    object_ids : tuple of str
+        All objects of the catalogue.
+    """
+
+    def __init__(self) -> None:
+        self.listed = False
+        self.revision = 0
+        self.object_ids: tuple[str, ...] = ()
+        self._known: Mapping[str, ModelDigest] = {}
+
+    def of(self, object_id: str) -> ModelDigest | None:
+        """What was listed of an object; None if nothing was."""
+        return self._known.get(object_id)
+
+    def update(self, listing: Listing) -> None:
+        """Take over a listing."""
+        versions = listing.versions
+        # Binding a name is atomic: readers see the old digests or the new ones.
+        self._known = {name: ModelDigest(versions[name], digest) for name, digest in listing.digests.items()}
+        self.object_ids, self.revision, self.listed = tuple(versions), listing.revision, True
+
 
 class Verdict(enum.Enum):
     """On an answer of a peer."""
@@ -75,9 +116,6 @@ def stored_model(data: bytes, listed: ModelDigest) -> ObjectModel | None:
     return model if model_digest(model) == listed.digest else None
 
 
-_MOST_REMEMBERED = 4096
-
-
 class PeerReputation:
     """What was experienced with peers. Not thread-safe.
 
@@ -125,42 +163,3 @@ class PeerReputation:
         for node, (object_id, digest) in list(self._liars.items()):
             if was_mistaken(object_id, digest):
                 del self._liars[node]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDigest:
-    """The version of an object's model that a tier listed, and its digest."""
-
-    version: int
-    digest: bytes
-
-
-class ModelDigests:
-    """The last listing of the catalogue. Any thread may read it, one thread changes it.
-
-    Attributes
-    ----------
-    listed : bool
-        Whether a tier has listed the catalogue.
-    revision : int
-        Of the catalogue as it was listed; 0 before.
-    object_ids : tuple of str
-        All objects of the catalogue.
-    """
-
-    def __init__(self) -> None:
-        self.listed = False
-        self.revision = 0
-        self.object_ids: tuple[str, ...] = ()
-        self._known: Mapping[str, ModelDigest] = {}
-
-    def of(self, object_id: str) -> ModelDigest | None:
-        """What was listed of an object; None if nothing was."""
-        return self._known.get(object_id)
-
-    def update(self, listing: Listing) -> None:
-        """Take over a listing."""
-        versions = listing.versions
-        # Binding a name is atomic: readers see the old digests or the new ones.
-        self._known = {name: ModelDigest(versions[name], digest) for name, digest in listing.digests.items()}
-        self.object_ids, self.revision, self.listed = tuple(versions), listing.revision, True

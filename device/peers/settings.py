@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -21,13 +21,10 @@ _STATIC = re.compile(
 _LISTEN = re.compile(r"tcp://(?:\[[^\]]+\]|[^:\[\]/]+):(?:\d{1,5}|\*)")
 
 
-class StaticPeer(BaseModel):
-    """A peer that is looked for without broadcast."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class StaticPeer(NamedTuple):
+    """A peer that is looked for without broadcast; the name of its key, empty without keys."""
 
     name: str
-    """Of its key in the folder of allowed peers; empty without keys."""
     endpoint: str
 
 
@@ -116,7 +113,7 @@ class PeerSettings(BaseModel):
             match = _STATIC.fullmatch(text)
             if match is None:
                 raise ValueError(f"static peer {text!r} is not of the form tcp://HOST:PORT or NAME@tcp://...")
-            peers.append(StaticPeer(name=match["name"] or "", endpoint=match["endpoint"]))
+            peers.append(StaticPeer(match["name"] or "", match["endpoint"]))
         return tuple(peers)
 
 

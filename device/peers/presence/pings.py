@@ -21,6 +21,13 @@ from nearsight.common.logging import get_logger
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.presence.peer import PingReply
 
+LONGEST_BACKOFF_PERIODS = 4.0
+ADDRESSES_AT_A_TIME = 2
+"""Addresses of one node that are pinged at the same time because of beacons."""
+REMEMBERED_ADDRESSES = 1024
+STRANGERS_AT_A_TIME = 4
+REMEMBERED_REFUSALS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Ping:
@@ -44,12 +51,8 @@ class Ping:
     urgent: bool
 
 
-LONGEST_BACKOFF_PERIODS = 4.0
-ADDRESSES_AT_A_TIME = 2
-"""Addresses of one node that are pinged at the same time because of beacons."""
-REMEMBERED_ADDRESSES = 1024
-
 Address = tuple[NodeId | None, str]
+Answered = Callable[[Ping, PingReply, float], None]
 
 
 class PingRation:
@@ -121,12 +124,6 @@ class PingRation:
         """Await nothing any more, and forgive all."""
         self._under_way.clear()
         self._failures.clear()
-
-
-STRANGERS_AT_A_TIME = 4
-REMEMBERED_REFUSALS = 256
-
-Answered = Callable[[Ping, PingReply, float], None]
 
 
 class Pinger:

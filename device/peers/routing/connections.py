@@ -31,6 +31,8 @@ from nearsight.device.peers.settings import PeerSettings
 HEARD_EVERY_S = 0.5
 """An answer is a sign of life; presence is told so often at most, unless the peer was in doubt."""
 MESSAGE_OVERHEAD_BYTES = 64 * 1024
+_REMEMBERED_PEERS = 1024
+_SPARE_CHANNELS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,10 +307,6 @@ class PeerConnections:
         if link.channel is channel and self._links.get(link.node) is link and says_absent(error):
             link.broken = True
             self._discovery.call_failed(link.node)
-
-
-_REMEMBERED_PEERS = 1024
-_SPARE_CHANNELS = 64
 
 
 def says_absent(error: BaseException) -> bool:

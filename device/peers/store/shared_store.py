@@ -141,7 +141,7 @@ class SharedStore:
         self.entries = LocalStore(limits, lambda _: Place.FIRST)
         self.stamps = LamportClock(incarnation, lambda: date_counter(clock.wall()))
         self.lossy = False
-        self._claims = Claims()
+        self._claims = Claims(CLAIM_LEASE_S)
 
     def stamp(self) -> Stamp:
         """A stamp for a new write."""
