@@ -111,7 +111,7 @@ class Measured(BaseModel):
     correction: float = Field(gt=0, allow_inf_nan=False)
     image_share: float = Field(ge=0, le=1)
     extraction_ms: float = Field(ge=0, allow_inf_nan=False)
-    surplus_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    surplus_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # the forwarding overhead; stored so
     profile: CacheProfile
 
 
@@ -131,7 +131,7 @@ class Profiler:
         self._miss_latency = miss_latency
         self._extraction_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
         self._brought_image: deque[bool] = deque(maxlen=_EXTRACTION_WINDOW)
-        self._surplus_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
+        self._overhead_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
         self._correction = LookupCorrection()
         self._curves: ProfileCurves = profile.curves(0)
         self.profile = profile
@@ -165,7 +165,7 @@ class Profiler:
                 correction=self._correction.factor,
                 image_share=_mean(self._brought_image),
                 extraction_ms=_mean(self._extraction_ms, self.profile.extraction_ms),
-                surplus_ms=_mean(self._surplus_ms),
+                surplus_ms=_mean(self._overhead_ms),
                 profile=self.profile,
             )
 
@@ -190,7 +190,7 @@ class Profiler:
             images = round(measured.image_share * _EXTRACTION_WINDOW)
             self._brought_image.extend([True] * images + [False] * (_EXTRACTION_WINDOW - images))
             self._extraction_ms.extend([measured.extraction_ms] * _EXTRACTION_WINDOW)
-            self._surplus_ms.extend([measured.surplus_ms] * _EXTRACTION_WINDOW)
+            self._overhead_ms.extend([measured.surplus_ms] * _EXTRACTION_WINDOW)
 
     def use(self, profile: CacheProfile) -> None:
         """Replace the profile; the correction starts anew."""
@@ -218,14 +218,14 @@ class Profiler:
         with self._lock:
             self._correction.relax(requests)
 
-    def observe_query(self, *, image: bool, surplus_ms: float = 0.0) -> None:
+    def observe_query(self, *, image: bool, overhead_ms: float = 0.0) -> None:
         """A request came, with an image or with features.
 
-        ``surplus_ms`` is what an empty cache has to do for it beyond a miss: see `Uplink.surplus_ms`.
+        ``overhead_ms`` is what an empty cache spends on it beyond a miss: see `EdgeObjectCache`.
         """
         with self._lock:
             self._brought_image.append(image)
-            self._surplus_ms.append(surplus_ms)
+            self._overhead_ms.append(overhead_ms)
 
     def observe_extraction(self, extraction_ms: float) -> None:
         """Getting the features out of an image took this time."""
@@ -240,7 +240,7 @@ class Profiler:
             # A cache that is asked needs features; an empty one passes images on, or makes what it sends.
             extraction_ms = _mean(self._extraction_ms, self.profile.extraction_ms)
             lookup_ms[1:] += _mean(self._brought_image) * extraction_ms
-            lookup_ms[0] += _mean(self._surplus_ms)
+            lookup_ms[0] += _mean(self._overhead_ms)
             return Costs(
                 lookup_ms,
                 self._curves.recall[: k_max + 1],

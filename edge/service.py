@@ -74,7 +74,7 @@ class EdgeObjectCache:
         query.extraction_ms = cache.profiler.extraction_ms
         overhead = self._forwarding_overhead(query)
         query.overhead_ms = overhead.first_ms
-        cache.profiler.observe_query(image=query.has_image, surplus_ms=overhead.last_ms)
+        cache.profiler.observe_query(image=query.has_image, overhead_ms=overhead.last_ms)
         if not query.may_work:
             cache.note_given_away()
             return None

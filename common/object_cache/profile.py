@@ -19,7 +19,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
@@ -27,14 +27,10 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound
 from nearsight.common.object_cache.expected_latency import FloatArray
 
-P = TypeVar("P", bound=BaseModel)
-
-PROFILE_VERSION = 1
 LARGEST_RECALL = 1.05
 """Of a cache of one object: a fitted line may start a little above what it describes; curves are cut at 1."""
 _LARGEST_DIP = 0.2
 _LONGEST_FIT = 20_000
-_ADVICE = "measure a new one: nearsight profile DIR --out FILE"
 
 _LARGEST_JUMP = 8.0
 _LOST_TRIALS_SHARE = 0.05
@@ -44,6 +40,71 @@ _LARGEST_INDIFFERENCE = 0.1
 
 Coefficients = tuple[FiniteFloat, ...]
 """A polynomial in k, constant term first: (51.14, 1.87) is 51.14 + 1.87 k."""
+
+
+class VersionedFile(BaseModel):
+    """Measurements in a versioned JSON file. What is in a file is checked when it is read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file_version: ClassVar[int] = 1
+    """Version of the format that is read."""
+    file_advice: ClassVar[str]
+    """How to get a good file."""
+
+    def save(self, path: Path) -> None:
+        """Write the file, complete or not at all.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file cannot be written.
+        """
+        temporary = path.with_name(path.name + ".part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write the profile {path}: {error.strerror}", advice="give another file with --out"
+            ) from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and check the file.
+
+        Raises
+        ------
+        NotFound
+            If there is no such file.
+        CorruptStore
+            If it is none of this kind and version, or one that cannot be true.
+        """
+        advice = cls.file_advice
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise NotFound(f"there is no profile {path}", advice=advice) from error
+        except OSError as error:
+            raise CorruptStore(f"cannot read the profile {path}: {error.strerror}", advice=advice) from error
+        except ValueError as error:  # bad UTF-8 or bad JSON
+            raise CorruptStore(f"{path} is not a profile: no JSON", advice=advice) from error
+        found, version = content.get("version") if isinstance(content, dict) else None, cls.file_version
+        if found != version:
+            raise CorruptStore(
+                f"{path} is not a profile of version {version} (it says {found!r})", advice=advice
+            )
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise CorruptStore(f"the profile {path} is wrong: {_first(error)}", advice=advice) from error
+
+
+def _first(error: ValidationError) -> str:
+    detail = error.errors(include_url=False)[0]
+    place = ".".join(map(str, detail["loc"]))
+    return f"{place}: {detail['msg']}" if place else str(detail["msg"])
 
 
 class Measurement(BaseModel):
@@ -60,7 +121,7 @@ class Measurement(BaseModel):
     precision_std: FiniteFloat
 
 
-class CacheProfile(BaseModel):
+class CacheProfile(VersionedFile):
     """How a recognition cache of k objects behaves on one machine.
 
     Attributes
@@ -83,7 +144,7 @@ class CacheProfile(BaseModel):
         The points behind the polynomials; may be empty.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    file_advice = "measure a new one: nearsight profile DIR --out FILE"
 
     version: Literal[1] = 1
     backend: str
@@ -130,29 +191,6 @@ class CacheProfile(BaseModel):
         low, high = np.polynomial.polynomial.polyval(np.array([middle, self.largest_k]), self.lookup_ms)
         return max(0.0, float(high - low) / (self.largest_k - middle))
 
-    def save(self, path: Path) -> None:
-        """Write the file, complete or not at all.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file cannot be written.
-        """
-        save_profile_file(self, path)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read and check a profile.
-
-        Raises
-        ------
-        NotFound
-            If there is no such file.
-        CorruptStore
-            If it is no profile, one of another version, or one that cannot be true.
-        """
-        return load_profile_file(cls, path, PROFILE_VERSION, _ADVICE)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileCurves:
@@ -184,58 +222,6 @@ def default_profile(backend: str = "auto", query_features: int = 800) -> CachePr
 def _probability(coefficients: Coefficients, sizes: FloatArray) -> FloatArray:
     values: FloatArray = np.clip(np.polynomial.polynomial.polyval(sizes, coefficients), 0.0, 1.0)
     return values
-
-
-def _first(error: ValidationError) -> str:
-    detail = error.errors(include_url=False)[0]
-    place = ".".join(map(str, detail["loc"]))
-    return f"{place}: {detail['msg']}" if place else str(detail["msg"])
-
-
-def save_profile_file(profile: BaseModel, path: Path) -> None:
-    """Write a profile, complete or not at all.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file cannot be written.
-    """
-    temporary = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot write the profile {path}: {error.strerror}", advice="give another file with --out"
-        ) from error
-
-
-def load_profile_file(kind: type[P], path: Path, version: int, advice: str) -> P:
-    """Read and check a profile; ``advice`` says how to get a good one.
-
-    Raises
-    ------
-    NotFound
-        If there is no such file.
-    CorruptStore
-        If it is no profile of this kind and version, or one that cannot be true.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no profile {path}", advice=advice) from error
-    except OSError as error:
-        raise CorruptStore(f"cannot read the profile {path}: {error.strerror}", advice=advice) from error
-    except ValueError as error:  # bad UTF-8 or bad JSON
-        raise CorruptStore(f"{path} is not a profile: no JSON", advice=advice) from error
-    found = content.get("version") if isinstance(content, dict) else None
-    if found != version:
-        raise CorruptStore(f"{path} is not a profile of version {version} (it says {found!r})", advice=advice)
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise CorruptStore(f"the profile {path} is wrong: {_first(error)}", advice=advice) from error
 
 
 class LookupCorrection:

@@ -6,20 +6,18 @@ its recognizer. What is in the file is not trusted: see `CacheProfile`.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.object_cache.profile import CacheProfile, load_profile_file, save_profile_file
+from nearsight.common.object_cache.profile import CacheProfile, VersionedFile
 from nearsight.device.prefetching.decision import ExtractionCurves
 
-DEVICE_PROFILE_VERSION = 1
 MOST_FEATURE_COUNTS = 16
 
 
-class DeviceProfile(BaseModel):
+class DeviceProfile(VersionedFile):
     """One `CacheProfile` per number of features, all measured on one machine.
 
     Attributes
@@ -32,7 +30,7 @@ class DeviceProfile(BaseModel):
         Of different numbers of features, the fewest first. f_D(k) is ``extraction_ms`` + ``lookup_ms``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    file_advice = "measure a new one: nearsight profile DIR --device --out FILE"
 
     kind: Literal["device"] = "device"
     version: Literal[1] = 1
@@ -75,30 +73,6 @@ class DeviceProfile(BaseModel):
                 advice=f"choose one of {known}, or measure it: nearsight profile DIR --device --features",
             )
         return self.model_copy(update={"profiles": found})
-
-    def save(self, path: Path) -> None:
-        """Write the file, complete or not at all.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file cannot be written.
-        """
-        save_profile_file(self, path)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read and check a profile.
-
-        Raises
-        ------
-        NotFound
-            If there is no such file.
-        CorruptStore
-            If it is no device profile, one of another version, or one that cannot be true.
-        """
-        advice = "measure a new one: nearsight profile DIR --device --out FILE"
-        return load_profile_file(cls, path, DEVICE_PROFILE_VERSION, advice)
 
 
 # Rounded from `nearsight profile --device` on a generated museum of 120 objects, one core of a 2020s server:

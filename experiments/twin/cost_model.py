@@ -7,7 +7,6 @@ scatter) is fitted to one short run of the real daemons: see `fitting.py`.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -16,9 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from nearsight.common.object_cache.expected_latency import FloatArray
 from nearsight.common.object_cache.profile import (
     CacheProfile,
+    VersionedFile,
     default_profile,
-    load_profile_file,
-    save_profile_file,
 )
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, Effort
@@ -57,7 +55,7 @@ class Scatter(BaseModel):
     ratios: tuple[float, ...] = Field(default=(0.8, 0.9, 0.95, 1.0, 1.05, 1.15, 1.4), min_length=1)
 
 
-class CostModel(BaseModel):
+class CostModel(VersionedFile):
     """All costs.
 
     Attributes
@@ -96,7 +94,8 @@ class CostModel(BaseModel):
         Of the machine when these costs were fitted; see `testbed.conditions`. 0: not known.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    file_version = COSTS_VERSION
+    file_advice = "fit one: nearsight experiment run twin-validation"
 
     version: int = COSTS_VERSION
     edge: CacheProfile
@@ -123,17 +122,6 @@ class CostModel(BaseModel):
     def assumed(cls) -> Self:
         """From the built-in profiles: nothing is measured here."""
         return cls(edge=default_profile(), device=default_device_profile(), fitted_to="nothing: built-in")
-
-    def save(self, path: Path) -> None:
-        """Write the file, complete or not at all."""
-        save_profile_file(self, path)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read and check; raises NotFound, CorruptStore."""
-        return load_profile_file(
-            cls, path, COSTS_VERSION, "fit one: nearsight experiment run twin-validation"
-        )
 
 
 class Draws:

@@ -51,7 +51,7 @@ def test_requests_that_bring_images_add_their_extraction_but_not_to_an_empty_cac
 
 def test_what_an_empty_cache_does_beyond_a_miss_is_its_own_cost() -> None:
     profiler = new_profiler()
-    profiler.observe_query(image=True, surplus_ms=6.0)
+    profiler.observe_query(image=True, overhead_ms=6.0)
     profiler.observe_query(image=False)
     assert profiler.costs(2).lookup_ms[0] == pytest.approx(3.0)
 
@@ -60,7 +60,7 @@ def test_what_was_measured_gives_a_later_run_the_same_costs() -> None:
     earlier, later = new_profiler(), new_profiler()
     earlier.observe_miss(60.0)
     for _ in range(200):
-        earlier.observe_query(image=True, surplus_ms=12.0)
+        earlier.observe_query(image=True, overhead_ms=12.0)
         earlier.observe_extraction(6.0)
         earlier.observe_lookup(100, 2 * 238.14)
     measured = earlier.measured()

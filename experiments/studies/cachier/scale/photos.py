@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
 import xxhash
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from nearsight.common.object_cache.profile import load_profile_file, save_profile_file
+from nearsight.common.object_cache.profile import VersionedFile
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import PhotoMaker, PhotoSource, SampledPhotos, TwinPhoto
 
@@ -43,10 +43,13 @@ _STRANGERS = 20
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class PhotoKind(BaseModel):
+class PhotoKind(VersionedFile):
     """What the visitors' photos are like."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    file_version = PHOTOS_VERSION
+    file_advice = "run an experiment of chapter 6 on the twin: it measures them"
 
     version: int = PHOTOS_VERSION
     recall: tuple[tuple[int, float], ...]
@@ -84,16 +87,6 @@ class PhotoKind(BaseModel):
         if self.sample:
             return SampledPhotos(self.sample, rng)
         return PhotoMaker(self.recall, self.second_look, (self.median_bytes, self.spread), rng)
-
-    def save(self, path: Path) -> None:
-        """Write the file, complete or not at all."""
-        save_profile_file(self, path)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read and check; raises NotFound, CorruptStore."""
-        advice = "run an experiment of chapter 6 on the twin: it measures them"
-        return load_profile_file(cls, path, PHOTOS_VERSION, advice)
 
 
 def mark_of(costs: CostModel) -> str:
