@@ -40,47 +40,40 @@ class RecognitionSettings(BaseModel):
     them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    backend: Annotated[str, Field(description="classifier backend; 'auto' picks by size")] = "auto"
-    query_features: Annotated[int, Field(ge=50, le=10_000, description="features extracted from a query")] = (
-        800
-    )
-    training_features: Annotated[
-        int, Field(ge=50, le=10_000, description="features kept per training image")
-    ] = 1000
-    min_training_features: Annotated[
-        int, Field(ge=10, description="a training image with fewer features is refused")
-    ] = 20
-    fast_threshold: Annotated[int, Field(ge=1, le=100, description="FAST threshold of ORB, grey levels")] = 5
-    ratio: Annotated[
-        float, Field(gt=0, le=1, description="votes: ratio test against the best neighbour of another object")
-    ] = 0.85
-    voting_features: Annotated[
-        int, Field(ge=50, description="strongest query features that vote; all are used to verify")
-    ] = 2000
-    early_stop: Annotated[bool, Field(description="stop the vote once one object's lead is decisive")] = True
-    candidates: Annotated[int, Field(ge=1, le=1000, description="views that are verified at most")] = 6
-    view_ratio: Annotated[
-        float, Field(gt=0, le=1, description="verification: ratio test within one view")
-    ] = 0.9
-    min_inliers: Annotated[int, Field(ge=8, description="places that must agree with one homography")] = 10
-    min_inlier_share: Annotated[
-        float, Field(ge=0, le=1, description="inliers among the features of the query: 25 of 2000")
-    ] = 0.0125
-    min_inlier_ratio: Annotated[
-        float, Field(ge=0, le=1, description="inliers among the correspondences of a view")
-    ] = 0.05
-    max_log10_false_alarms: Annotated[
-        float, Field(le=0, description="log10 of the agreements by chance expected per verified view")
-    ] = -6.0
-    reprojection_px: Annotated[
-        float, Field(gt=0, le=50, description="largest reprojection error of an inlier, pixels")
-    ] = 5.0
-    look_again: Annotated[
-        bool,
-        Field(description="look again at an unknown image where no other tier is asked (`recognize_image`)"),
-    ] = True
+    backend: str = "auto"
+    """Classifier backend; 'auto' picks by size."""
+    query_features: int = Field(default=800, ge=50, le=10_000)
+    """Features extracted from a query."""
+    training_features: int = Field(default=1000, ge=50, le=10_000)
+    """Features kept per training image."""
+    min_training_features: int = Field(default=20, ge=10)
+    """A training image with fewer features is refused."""
+    fast_threshold: int = Field(default=5, ge=1, le=100)
+    """FAST threshold of ORB, grey levels."""
+    ratio: float = Field(default=0.85, gt=0, le=1)
+    """Votes: ratio test against the best neighbour of another object."""
+    voting_features: int = Field(default=2000, ge=50)
+    """Strongest query features that vote; all are used to verify."""
+    early_stop: bool = True
+    """Stop the vote once one object's lead is decisive."""
+    candidates: int = Field(default=6, ge=1, le=1000)
+    """Views that are verified at most."""
+    view_ratio: float = Field(default=0.9, gt=0, le=1)
+    """Verification: ratio test within one view."""
+    min_inliers: int = Field(default=10, ge=8)
+    """Places that must agree with one homography."""
+    min_inlier_share: float = Field(default=0.0125, ge=0, le=1)
+    """Inliers among the features of the query: 25 of 2000."""
+    min_inlier_ratio: float = Field(default=0.05, ge=0, le=1)
+    """Inliers among the correspondences of a view."""
+    max_log10_false_alarms: float = Field(default=-6.0, le=0)
+    """Log10 of the agreements by chance expected per verified view."""
+    reprojection_px: float = Field(default=5.0, gt=0, le=50)
+    """Largest reprojection error of an inlier, pixels."""
+    look_again: bool = True
+    """Look again at an unknown image where no other tier is asked (`recognize_image`)."""
     limits: ImageLimits = ImageLimits()
 
     @classmethod
