@@ -45,9 +45,10 @@ def caption(picture: Any, text: str) -> None:
     picture.suptitle(text, fontsize=8, color="#555555")
 
 
-def legend_below(picture: Any, axes: Axes, columns: int = 0) -> None:
-    """One legend for all panels, of the lines in one of them; without ``columns`` side by side."""
+def legend_below(picture: Any, axes: Axes, columns: int = 0, **more: Any) -> None:
+    """One legend for all panels, of the lines in one of them and of ``more``."""
     handles, labels = axes.get_legend_handles_labels()
+    handles, labels = [*handles, *more.values()], [*labels, *more]
     picture.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
 
 

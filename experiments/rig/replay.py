@@ -23,6 +23,7 @@ import numpy as np
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.operation.daemon import write_announcement
+from nearsight.common.recognition.models import Features
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
@@ -152,7 +153,7 @@ def _name(outcome: Outcome | None) -> str:
 
 def replay(
     plan: Sequence[PlannedPhoto],
-    photos: Mapping[Path, bytes],
+    photos: Mapping[Path, bytes | Features],
     recognizer: Recognizer,
     ledger: Ledger,
     *,
@@ -166,8 +167,8 @@ def replay(
     ----------
     plan : sequence of PlannedPhoto
         In the order of time.
-    photos : mapping of Path to bytes
-        The image files, in memory.
+    photos : mapping of Path to bytes or Features
+        The image files, in memory, or what was extracted from them.
     recognizer : Recognizer
         The SDK.
     ledger : Ledger

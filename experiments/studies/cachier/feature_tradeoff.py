@@ -157,7 +157,7 @@ def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 class Figure4x4(FeatureTradeoff):
-    """Latency, recall and precision on a device, for several numbers.values of features."""
+    """Latency, recall and precision on a device, for several numbers of features."""
 
     name: ClassVar[str] = "fig4.4"
     source: ClassVar[str] = "Cachier dissertation, 4.5.2"
@@ -201,7 +201,7 @@ class Table4x1(FeatureTradeoff):
             rows.append(
                 (
                     features,
-                    f"{found['extraction_ms']['mean']:.2f} ± {found['extraction_ms']['std']:.2f}",
+                    numbers.mean_in_words(found["extraction_ms"], 2),
                     line(found["device_ms"], 4),
                     line({"a": time[0], "b": time[1]}, 2),
                     f"{found['device_ms']['a'] / most:.2f}",
@@ -210,17 +210,8 @@ class Table4x1(FeatureTradeoff):
                     line({"a": recall[0], "b": recall[1]}, 5),
                 )
             )
-        columns = (
-            "features",
-            "extraction [ms]",
-            "f_D(k) [ms]",
-            "paper, Nexus 7",
-            "f_D(0) of most's",
-            "paper",
-            "recall_D(k)",
-            "paper",
-        )
-        return columns, rows
+        columns = ("features", "extraction [ms]", "f_D(k) [ms]", "paper, Nexus 7")
+        return (*columns, "f_D(0) of most's", "paper", "recall_D(k)", "paper"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
         """Measured points, fitted lines, and the lines of the paper."""
@@ -247,9 +238,6 @@ class Table4x1(FeatureTradeoff):
         recalls.set(title="recall_D(k)", ylim=(0, 1.02))
         for axes in (times, recalls):
             axes.set(xlabel="objects in the cache, k", xlim=(0, None))
-        handles, labels = times.get_legend_handles_labels()
         dashed = Line2D([], [], linestyle="--", color="#555555", linewidth=1)
-        picture.legend(
-            [*handles, dashed], [*labels, "paper"], loc="outside lower center", ncols=len(handles) + 1
-        )
+        drawing.legend_below(picture, times, paper=dashed)
         return picture

@@ -125,18 +125,12 @@ class FittedTable(OfflineAnalysis):
                     *(self._published(published.get(name)) for name in sets),
                 )
             )
-        return (
-            "algorithm",
-            "k up to",
-            self.what,
-            "between subsets",
-            *(f"paper, {name}" for name in sets),
-        ), rows
+        papers = (f"paper, {name}" for name in sets)
+        return ("algorithm", "k up to", self.what, "between subsets", *papers), rows
 
     def draw(self, results: Results) -> drawing.Picture:
         """Measurements of every subset, the fitted lines, and the lines of the paper."""
-        rows = results.rows
-        found = self.metrics(rows)
+        rows, found = results.rows, results.metrics
         picture = drawing.new_picture(8.4, 4.2)
         axes = picture.subplots()
         k = np.linspace(1, found["objects"], 200)

@@ -60,11 +60,9 @@ class Figure(Experiment):
         traces = [GENERATED] if options.visits is None else [GENERATED, RAW, STEADY]
         return tuple(
             Cell(
-                f"{trace.replace(', ', '-').replace(' ', '-')}-{number:02d}",
-                {"trace": trace, "number": number},
+                f"{trace.replace(',', '').replace(' ', '-')}-{number:02d}", {"trace": trace, "number": number}
             )
-            for trace in traces
-            for number in range(repetitions)
+            for trace, number in product(traces, range(repetitions))
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
@@ -124,12 +122,20 @@ class Figure(Experiment):
             _draw(axes, priors, tops[trace])
             axes.set_title(_TITLES[trace])
         panels[0].set_ylabel("share of steps whose next exhibit\nis among the first m predicted")
-        drawing.caption(picture, _caption(found))
-        _legend(picture, panels[-1], columns=2 if len(found) == 1 else 6)
+        runs = found[GENERATED][BARE]["order 1"]["top 5"]["runs"]
+        drawing.caption(
+            picture, f"80 % of the visitors teach, the others test: bars are means of {runs} such divisions"
+        )
+        more: dict[str, Any] = {
+            "least and most of all divisions": Line2D([], [], color="#8a8a8a", linewidth=1.0),
+            "with a prior from the lower orders": Line2D([], [], **_PRIOR),
+        }
+        drawing.legend_below(picture, panels[-1], 2 if len(found) == 1 else 6, **more)
         return picture
 
 
 _ROOM_FOR_LABEL = 0.1
+_PRIOR: Any = {"marker": "D", "color": "white", "markeredgecolor": "black", "markersize": 4}
 _TITLES = {
     GENERATED: "Generated visitors",
     RAW: "Real visitors, raw log",
@@ -214,11 +220,6 @@ def _accuracy(rows: Sequence[StoredRow]) -> dict[str, float]:
     return numbers.mean_and_spread([int(row["hits"]) / int(row["steps"]) for row in rows])
 
 
-def _caption(found: Mapping[str, Any]) -> str:
-    runs = found[GENERATED][BARE]["order 1"]["top 5"]["runs"]
-    return f"80 % of the visitors teach, the others test: bars are means of {runs} such divisions"
-
-
 def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
     orders = range(LARGEST_ORDER + 1)
     width = 0.8 / len(tops)
@@ -230,7 +231,7 @@ def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
         axes.bar(x, means, 0.92 * width, color=colour, label=f"m = {top}")
         axes.errorbar(x, means, spread, fmt="none", ecolor="#8a8a8a", elinewidth=1.0, capsize=2)
         backoff = [priors[BACKOFF][f"order {order}"][f"top {top}"]["mean"] for order in orders]
-        axes.plot(x, backoff, "D", color="white", markeredgecolor="black", markersize=4, zorder=3)
+        axes.plot(x, backoff, linestyle="none", zorder=3, **_PRIOR)
         for at, mean, highest in zip(x, means, means + spread[1], strict=True):
             inside = mean > _ROOM_FOR_LABEL
             axes.text(
@@ -244,15 +245,3 @@ def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
                 va="bottom",
             )
     axes.set(xticks=list(orders), xlabel="order of the Markov model", ylim=(0, 1))
-
-
-def _legend(picture: Any, axes: Axes, columns: int) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    marker = Line2D([], [], marker="D", color="white", markeredgecolor="black", markersize=4)
-    bar = Line2D([], [], color="#8a8a8a", linewidth=1.0)
-    picture.legend(
-        [*handles, bar, marker],
-        [*labels, "least and most of all divisions", "with a prior from the lower orders"],
-        loc="outside lower center",
-        ncols=columns,
-    )

@@ -12,23 +12,18 @@ second is measured.
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.device.recognition import Recognition
-from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
@@ -45,10 +40,12 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import EdgeBench
 from nearsight.experiments.rig.processes import termination_as_interrupt
+from nearsight.experiments.rig.replay import Ledger, replay
 from nearsight.experiments.rig.warming import WarmUp
-from nearsight.experiments.studies.answers import median_and_tail, sent_late_ms
+from nearsight.experiments.studies.answers import median_and_tail, photo_row, sent_late_ms
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
 from nearsight.experiments.studies.profiles import LSH, EdgeProfiles, ProfileAmount
+from nearsight.experiments.traces.plan import PlannedPhoto
 
 NONE, BOUNDED, BALANCED = "none", "bounded", "load-balanced"
 METHODS = (NONE, BOUNDED, BALANCED)
@@ -57,7 +54,8 @@ LIGHT_LOAD = 0.1
 """How much slower than without it a method may be where nobody queues."""
 _TIMEOUT_S = 5.0
 _EDGE = "busy"
-_GRACE_S = 2.0
+Stream = tuple[Sequence[PlannedPhoto], Mapping[Path, Features]]
+"""When which photo is sent, and what was extracted from the photos."""
 _COLOURS = {NONE: "#c2571a", BOUNDED: "#e0a33a", BALANCED: "#1f6f8b"}
 _NAMES = {NONE: "no method", BOUNDED: "bounded compute time", BALANCED: "load balancing"}
 
@@ -134,7 +132,7 @@ class Figure(Experiment):
             "server.workers": "1",
         }
         rng = options.rng(self.name, number)  # the same photos for all methods
-        streams = [_drawn(photos, round(rate * plan.seconds), rng) for rate in plan.rates]
+        streams = [_stream(photos, rate, plan.seconds, rng) for rate in plan.rates]
         earlier = [(f"earlier-{turn}", name) for turn in range(plan.reports) for name in photos]
         bench = EdgeBench(
             museum.testbed(self.name),
@@ -151,13 +149,13 @@ class Figure(Experiment):
             bench.reshape(NETWORK)
             return [
                 {"method": method, "rate": rate, "repetition": number, **row}
-                for rate, paths in zip(plan.rates, streams, strict=True)
-                for row in _measure(bench, paths, rate, plan.seconds / 2)
+                for rate, stream in zip(plan.rates, streams, strict=True)
+                for row in _measure(bench, stream, plan.seconds / 2)
             ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``methods.<method>.<rate>``: medians over the repetitions, of counted photos."""
-        found = numbers.nested(rows, ("method", "rate"), _stream)
+        found = numbers.nested(rows, ("method", "rate"), _numbers)
         return {
             "methods": {
                 method: {f"{float(rate):g}": one for rate, one in streams.items()}
@@ -233,110 +231,31 @@ class Figure(Experiment):
         return picture
 
 
-def _measure(
-    bench: EdgeBench, photos: Sequence[tuple[str, Features]], rate: float, from_s: float
-) -> list[Row]:
-    """One stream; rows of the photos from a time on."""
-    sent = stream(bench.devices[_EDGE], [features for _, features in photos], rate, _TIMEOUT_S)
+def _measure(bench: EdgeBench, stream: Stream, from_s: float) -> list[Row]:
+    """Send a stream; rows of the photos from a time on."""
+    plan, photos = stream
+    sent = replay(plan, photos, bench.devices[_EDGE], Ledger(_EDGE, _EDGE), timeout_s=_TIMEOUT_S)
     cached = WarmUp(bench.edges[_EDGE]).cached_objects() or 0
-    return [
-        {
-            "at_s": round(one.at_s, 4),
-            "late_ms": round(one.late_ms, 3),
-            "expected": object_id,
-            "outcome": type(one.outcome).__name__ if one.outcome is not None else "lost",
-            "answered_by": one.answered_by,
-            "latency_ms": round(one.latency_ms, 3),
-            "cached": cached,
-        }
-        for (object_id, _), one in zip(photos, sent, strict=True)
-        if one.at_s >= from_s
-    ]
+    return [{**photo_row(one), "cached": cached} for one in sent if one.time_s >= from_s]
 
 
-@dataclass(slots=True)
-class Sent:
-    """One photo and what became of it.
-
-    Attributes
-    ----------
-    at_s : float
-        When it was due, from the start of the stream [s].
-    late_ms : float
-        How much later it was really sent [ms].
-    latency_ms : float
-        From sending to the outcome [ms]; NaN while there is none.
-    outcome : Recognition or NearsightError, optional
-        What came.
-    """
-
-    at_s: float
-    late_ms: float
-    latency_ms: float = math.nan
-    outcome: Recognition | NearsightError | None = None
-
-    @property
-    def answered_by(self) -> str:
-        """The tier; empty if none answered."""
-        return self.outcome.answered_by if isinstance(self.outcome, Recognition) else ""
-
-
-def stream(
-    recognizer: Recognizer, photos: Sequence[Features], per_second: float, timeout_s: float
-) -> tuple[Sent, ...]:
-    """Send the photos, evenly spaced, and wait for all outcomes.
-
-    Parameters
-    ----------
-    recognizer : Recognizer
-        Who asks the tier.
-    photos : sequence of Features
-        Extracted before: the sender shares the machine with what is measured.
-    per_second : float
-        How many.
-    timeout_s : float
-        Deadline of each.
-    """
-    done = threading.Semaphore(0)
-    sent: list[Sent] = []
-    start_s = perf_counter()
-    pause = threading.Event()
-    for number, photo in enumerate(photos):
-        at_s = number / per_second
-        due_s = start_s + at_s
-        while (wait_s := due_s - perf_counter()) > 0:
-            pause.wait(wait_s)
-        now_s = perf_counter()
-        one = Sent(at_s, (now_s - due_s) * 1e3)
-        sent.append(one)
-
-        def note(outcome: Recognition | NearsightError, one: Sent = one, sent_s: float = now_s) -> None:
-            one.outcome, one.latency_ms = outcome, (perf_counter() - sent_s) * 1e3
-            done.release()
-
-        recognizer.recognize(photo, note, timeout_s=timeout_s)
-    deadline_s = perf_counter() + timeout_s + _GRACE_S
-    for _ in sent:
-        done.acquire(timeout=max(0.0, deadline_s - perf_counter()))
-    return tuple(sent)
-
-
-def _drawn(
-    photos: Mapping[str, Sequence[str]], count: int, rng: np.random.Generator
-) -> list[tuple[str, Features]]:
-    """Photos of objects, all as likely."""
+def _stream(
+    photos: Mapping[str, Sequence[str]], rate: float, seconds: float, rng: np.random.Generator
+) -> Stream:
+    """Photos of objects, all as likely, evenly spaced; extracted before: the sender shares the machine."""
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
-    names = list(photos)
-    drawn = []
-    for index in rng.integers(len(names), size=count):
+    names, plan, extracted = list(photos), [], {}
+    for number, index in enumerate(rng.integers(len(names), size=round(rate * seconds))):
         paths = photos[names[index]]
-        image = load_image(paths[int(rng.integers(len(paths)))], settings.limits)
-        drawn.append((names[index], extractor.extract(image, settings.query_features)))
-    return drawn
+        path = Path(paths[int(rng.integers(len(paths)))])
+        image = load_image(path, settings.limits)
+        extracted[path] = extractor.extract(image, settings.query_features)
+        plan.append(PlannedPhoto(number / rate, names[index], path))
+    return plan, extracted
 
 
-def _stream(rows: Sequence[StoredRow]) -> dict[str, Any]:
+def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     # Of all photos: those that failed count with the time until they did.
     repetitions = numbers.grouped(rows, "repetition").values()
     return {

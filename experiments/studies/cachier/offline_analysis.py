@@ -196,7 +196,7 @@ class Series:
 def draw_analysis(
     series: Sequence[Series], time: str, label: str, text: str, *, logarithmic: bool
 ) -> drawing.Picture:
-    """Time, recall and precision over k, with a drawing.caption.
+    """Time, recall and precision over k, with a caption.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ class Figure(Experiment):
                 estimate,
                 f"{one['before']['mean']:.3f}",
                 f"{one['floor']['mean']:.0f}",
-                f"{_at_least(one)}{one['requests']['mean']:.0f} ± {one['requests']['std']:.0f}",
+                ("≥ " if one["never"] else "") + numbers.mean_in_words(one["requests"], 0),
                 f"{one['share_of_paper']:.2f}",
                 f"{one['share_beyond_floor']:.2f}",
             )
@@ -169,16 +169,8 @@ class Figure(Experiment):
             for stay, estimates in stays.items()
             for estimate, one in estimates.items()
         ]
-        return (
-            "profile",
-            "stay",
-            "estimate",
-            "hit ratio before",
-            "an oracle needs",
-            "requests to regain",
-            "of the paper's",
-            "beyond the oracle",
-        ), rows
+        columns = ("profile", "stay", "estimate", "hit ratio before", "an oracle needs", "requests to regain")
+        return (*columns, "of the paper's", "beyond the oracle"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
         """Hit ratio over requests, and the requests that it takes."""
@@ -217,10 +209,6 @@ def _regained(rows: Sequence[StoredRow]) -> dict[str, Any]:
 def _beyond_floor(found: Mapping[str, Any]) -> float:
     """Requests that the estimate costs, on top of those that nothing can avoid."""
     return float(found["requests"]["mean"] - found["floor"]["mean"])
-
-
-def _at_least(found: Mapping[str, Any]) -> str:
-    return "≥ " if found["never"] else ""
 
 
 def costs_of() -> dict[str, EdgeCosts]:

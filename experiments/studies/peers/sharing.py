@@ -40,7 +40,7 @@ class CooperativePrefetching:
     Parameters
     ----------
     name : str
-        Of the experiment: its random numbers.values, and where logs go.
+        Of the experiment: its random numbers, and where logs go.
     """
 
     def __init__(self, name: str) -> None:
