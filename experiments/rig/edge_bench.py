@@ -60,7 +60,7 @@ class EdgeBench:
         folder: Path,
         *,
         database: Path,
-        edges: Mapping[str, Mapping[str, str]],
+        edges: Mapping[str, Mapping[str, object]],
         device: RecognizerSettings,
         network: LinkShape,
         seed: int,
@@ -140,7 +140,7 @@ class CacheBench(EdgeBench):
         How many the catalogue has: a cache of this size is one of everything.
     sizes : sequence of str
         "0", "5", …, "adaptive".
-    edge_settings : mapping of str to str
+    edge_settings : mapping of str to object
         Of all edges, as after ``--set``.
     """
 
@@ -151,7 +151,7 @@ class CacheBench(EdgeBench):
         database: Path,
         objects: int,
         sizes: Sequence[str],
-        edge_settings: Mapping[str, str],
+        edge_settings: Mapping[str, object],
         network: LinkShape,
         seed: int,
     ) -> None:

@@ -194,10 +194,10 @@ class Figure(Experiment):
         return picture
 
 
-def _tiers(edge: Mapping[str, str], configuration: str) -> Tiers:
+def _tiers(edge: Mapping[str, object], configuration: str) -> Tiers:
     return Tiers(
         {**edge, **CONFIGURATIONS[configuration]},
-        {"recognizer.prefetch.enabled": "false"},
+        {"recognizer.prefetch.enabled": False},
         taught=configuration not in UNTAUGHT,
     )
 

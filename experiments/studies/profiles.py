@@ -18,7 +18,10 @@ from nearsight.experiments.profiling.measuring import (
     measure,
     prepare,
 )
+from nearsight.experiments.rig.peer_group import free_udp_port
+from nearsight.experiments.rig.session import Tiers
 from nearsight.experiments.studies.museums import TaughtMuseum
+from nearsight.experiments.testbed.campaign import BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class EdgeProfiles:
 
     def settings(
         self, museum: TaughtMuseum, name: str, backend: str, amount: ProfileAmount
-    ) -> dict[str, str]:
+    ) -> dict[str, object]:
         """Settings of an edge with one of the `PIPELINES`; ``name`` is that of its analysis in the museum."""
         path, pipeline = museum.folder / f"profile-{name}.json", PIPELINES[backend]
         if path not in self._paths:
@@ -76,8 +79,8 @@ class EdgeProfiles:
             _analysed(self._prepared, recognition, amount, museum.seed).save(path)
             self._paths.add(path)
         return {
-            **{f"recognition.{key}": str(value) for key, value in pipeline.items()},
-            "cache.profile": str(path),
+            **{f"recognition.{key}": value for key, value in pipeline.items()},
+            "cache.profile": path,
         }
 
 
@@ -101,6 +104,11 @@ class Profiles:
     edge: Path
     adaptive: Path
 
+    @classmethod
+    def in_folder(cls, folder: Path) -> Profiles:
+        """Where they are kept beside an experiment's logs."""
+        return cls(folder / "profile-edge.json", folder / "profile-adaptive.json")
+
 
 def measure_profiles(
     dataset: Dataset, feature_counts: tuple[int, ...], amount: ProfileAmount, seed: int, folder: Path
@@ -120,10 +128,28 @@ def measure_profiles(
     )
     profiles = {one.query_features: one for one in analysis.profile.profiles}
     folder.mkdir(parents=True, exist_ok=True)
-    found = Profiles(*(folder / f"profile-{name}.json" for name in ("edge", "adaptive")))
+    found = Profiles.in_folder(folder)
     profiles[settings.query_features].save(found.edge)
     analysis.profile.save(found.adaptive)
     return found
+
+
+def built_in_tiers(name: str, profiles: Profiles) -> Tiers:
+    """One of the testbed's `BUILT_IN` configurations (6.2.3), with the profiles of this machine."""
+    spec = BUILT_IN[name]
+    edge = {"cache.profile": profiles.edge, **spec.edge} if spec.edges else None
+    device = {**spec.device, "recognizer.prefetch.profile": profiles.adaptive}
+    return Tiers(edge, device | (sharing_settings() if "recognizer.peers.enabled" in device else {}))
+
+
+def sharing_settings() -> dict[str, object]:
+    """Of devices that share, on one machine; they know each other when the walk begins."""
+    return {
+        "recognizer.peers.enabled": True,
+        "recognizer.peers.beacon_port": free_udp_port(),
+        "recognizer.peers.period_s": 1.0,
+        "recognizer.peers.departure_s": 5.0,
+    }
 
 
 def no_progress(_steps: int) -> None:

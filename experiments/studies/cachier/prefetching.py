@@ -228,13 +228,13 @@ class Figure(Experiment):
 
 
 def _tiers(configuration: str, profiles: Profiles) -> Tiers:
-    edge = None if configuration == ONLY_CLOUD else {"cache.profile": str(profiles.edge)}
+    edge = None if configuration == ONLY_CLOUD else {"cache.profile": profiles.edge}
     if configuration in {ONLY_CLOUD, EDGE_CACHE}:
-        return Tiers(edge, {"recognizer.prefetch.enabled": "false"})
+        return Tiers(edge, {"recognizer.prefetch.enabled": False})
     device = {
-        "recognizer.prefetch.enabled": "true",
-        "recognizer.prefetch.profile": str(profiles.adaptive),
-        "recognizer.prefetch.features": str(FIXED_FEATURES if configuration == FIXED else 0),
+        "recognizer.prefetch.enabled": True,
+        "recognizer.prefetch.profile": profiles.adaptive,
+        "recognizer.prefetch.features": FIXED_FEATURES if configuration == FIXED else 0,
     }
     return Tiers(edge, device)
 

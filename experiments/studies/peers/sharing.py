@@ -16,13 +16,12 @@ import numpy as np
 from nearsight.experiments.framework import numbers
 from nearsight.experiments.framework.experiment import Row, RunOptions, StoredRow
 from nearsight.experiments.links.link import TABLE_6_3
-from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.session import Played, Tiers
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.studies.answers import answer_numbers
 from nearsight.experiments.studies.cachier.prefetching import NETWORK, Plan
 from nearsight.experiments.studies.museums import TaughtMuseum
-from nearsight.experiments.studies.profiles import Profiles
+from nearsight.experiments.studies.profiles import Profiles, sharing_settings
 
 ALONE, SHARING = "alone", "sharing"
 PHOTO, EDGE_BYTES = "photo", "edge bytes"
@@ -30,8 +29,6 @@ MODELS_METHOD = "Catalogue.GetObjectModels"
 REPETITIONS = 6
 """A crowd is 400 photos, and its p95 twenty of them."""
 _SMOKE_FOLLOWING = Following(devices=2, seconds=4.0, unknown_share=0.05)
-_PERIOD_S, _DEPARTURE_S = 1.0, 5.0
-"""Devices know each other when the walk begins, so how soon they find each other is no part of this."""
 
 
 class CooperativePrefetching:
@@ -67,18 +64,13 @@ class CooperativePrefetching:
 
 
 def _tiers(configuration: str, profiles: Profiles) -> Tiers:
-    edge = {"cache.profile": str(profiles.edge), "metrics_listen": "127.0.0.1:0"}
+    edge = {"cache.profile": profiles.edge, "metrics_listen": "127.0.0.1:0"}
     device = {
-        "recognizer.prefetch.enabled": "true",
-        "recognizer.prefetch.profile": str(profiles.adaptive),
+        "recognizer.prefetch.enabled": True,
+        "recognizer.prefetch.profile": profiles.adaptive,
     }
     if configuration == SHARING:
-        device |= {
-            "recognizer.peers.enabled": "true",
-            "recognizer.peers.beacon_port": str(free_udp_port()),
-            "recognizer.peers.period_s": str(_PERIOD_S),
-            "recognizer.peers.departure_s": str(_DEPARTURE_S),
-        }
+        device |= sharing_settings()
     return Tiers(edge, device)
 
 

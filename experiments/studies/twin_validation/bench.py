@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,12 @@ from nearsight.experiments.rig.tiers import CATALOGUE
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.studies.cachier.prefetching import Plan
 from nearsight.experiments.studies.museums import TaughtMuseum
-from nearsight.experiments.studies.profiles import measure_edge, measure_profiles
+from nearsight.experiments.studies.profiles import (
+    Profiles,
+    built_in_tiers,
+    measure_edge,
+    measure_profiles,
+)
 from nearsight.experiments.traces.requests import read_requests_csv
 from nearsight.experiments.twin.cost_model import MISS_FACTORS, CostModel
 from nearsight.experiments.twin.fitting import fit
@@ -104,12 +110,11 @@ class Played:
 
 def schedule(point: str) -> list[tuple[int, int, str]]:
     """Sessions at a point, as (trace, repetition, configuration), in their order."""
-    rounds = range(1, 1 + max(*TRACES.values(), *REPETITIONS.values()))
-    if point == FIT:
-        return [
-            (1, number, name) for number in rounds for name, most in REPETITIONS.items() if number <= most
-        ]
-    return [(number, 1, name) for number in rounds for name, most in TRACES.items() if number <= most]
+    most = REPETITIONS if point == FIT else TRACES
+    played = [
+        (number, name) for number in range(1, 1 + max(most.values())) for name in most if number <= most[name]
+    ]
+    return [(1, number, name) if point == FIT else (number, 1, name) for number, name in played]
 
 
 class Bench:
@@ -127,8 +132,7 @@ class Bench:
         self._museum = TaughtMuseum(options, self._plan.museum)
         self._folder = self._museum.testbed("twin-smoke" if options.smoke else "twin")
         self.costs_path = self._folder / "costs.json"
-        self._edge_profile = self._folder / "profile-edge.json"
-        self._device_profile = self._folder / "profile-adaptive.json"
+        self._profiles = Profiles.in_folder(self._folder)
 
     def traces(self, point: str) -> list[int]:
         """Numbers of the traces at a point."""
@@ -166,11 +170,10 @@ class Bench:
         measure_profiles(dataset, plan.feature_counts, plan.profile, plan.museum.seed, self._folder)
         if not self._options.smoke:
             amount = replace(plan.profile, sizes=_EDGE_SIZES)
-            measure_edge(dataset, amount, self._options.seed).save(self._edge_profile)
+            measure_edge(dataset, amount, self._options.seed).save(self._profiles.edge)
 
     @cached_property
     def _models(self) -> dict[str, ObjectModel]:
-
         with CatalogueStore(self._museum.database, create=False) as store:
             changes = store.changes_since(CATALOGUE, 0)
         return {model.object_id: model for model in changes.written}
@@ -181,13 +184,12 @@ class Bench:
         models: Mapping[str, ObjectModel],
         transitions: Sequence[tuple[str, str]],
     ) -> Mapping[Path, TwinPhoto]:
-
         cached = tuple(sorted({object_id for _, object_id in transitions}))
         shows = {one.path: one.object_id for one in self._museum.dataset.queries if one.object_id in cached}
-        device = DeviceProfile.load(self._device_profile)
+        device = DeviceProfile.load(self._profiles.adaptive)
         usual = Usual(
             device,
-            CacheProfile.load(self._edge_profile),
+            CacheProfile.load(self._profiles.edge),
             cached,
             _held_by_devices(models, transitions, max(one.largest_k for one in device.profiles)),
             pace_photos(shows),
@@ -195,11 +197,10 @@ class Bench:
         return measure_photos(shown, models.values(), self._plan.feature_counts, RecognitionSettings(), usual)
 
     def _measured_profiles(self, models: Mapping[str, ObjectModel]) -> CostModel:
-
         features = np.median([sum(map(len, model.views)) for model in models.values()])
         return CostModel(
-            edge=CacheProfile.load(self._edge_profile),
-            device=DeviceProfile.load(self._device_profile),
+            edge=CacheProfile.load(self._profiles.edge),
+            device=DeviceProfile.load(self._profiles.adaptive),
             model_features=round(float(features)),
             together=_TOGETHER,
             build_ms=((_NO_INDEX, 0.0), *_build_ms(list(models.values()))),
@@ -207,17 +208,7 @@ class Bench:
 
     def tiers(self) -> dict[str, Tiers]:
         """The configurations on the testbed, with the settings that the twin's have."""
-        edge = {"cache.profile": str(self._edge_profile)}
-        alone = {"recognizer.prefetch.enabled": "false"}
-        full = {
-            "recognizer.prefetch.enabled": "true",
-            "recognizer.prefetch.profile": str(self._device_profile),
-        }
-        return {
-            ONLY_CLOUD: Tiers(None, alone),
-            LOAD_BALANCED: Tiers({**edge, "multi_user": "load-balanced"}, alone),
-            ADAPTIVE: Tiers({**edge, "multi_user": "bounded"}, full),
-        }
+        return {name: built_in_tiers(name, self._profiles) for name in CONFIGURATIONS_COMPARED}
 
     def together(self, session: Session) -> list[Played]:
         """All configurations side by side, once: for a smoke run, which judges nothing."""
@@ -264,7 +255,11 @@ class Bench:
         costs = twin.costs.model_copy(update={"pace_ms": pace_ms})
 
         def tried_with(tried: CostModel) -> Mapping[str, Sequence[RequestRow]]:
-            return _by_configuration(simulate(replace(twin, costs=tried), played, 1))
+            simulated = simulate(replace(twin, costs=tried), played, 1)
+            return {
+                name: [row for one in simulated if one.tiers == name for row in one.rows]
+                for name in CONFIGURATIONS_COMPARED
+            }
 
         fit(costs, measured, tried_with, photos=photos, origin=origin).save(self.costs_path)
 
@@ -319,30 +314,16 @@ def _was_late(rows: Sequence[RequestRow]) -> str:
 def simulate(twin: TwinSession, played: Sequence[Played], times: int = TWINS) -> list[Played]:
     """One trace in the twin, in the configurations that were played, each at its pace; with random times."""
     (trace,) = {one.trace for one in played}
-    paces = _paces(twin.costs, played)
-    return [
-        Played(name, trace, number, _at_pace(twin, paces[name], number).play(name, tiers).rows, _NO_MACHINE)
-        for number in range(1, times + 1)
-        for name, tiers in CONFIGURATIONS.items()
-        if name in paces
-    ]
-
-
-def _paces(costs: CostModel, played: Sequence[Played]) -> dict[str, float]:
-    """How much longer than by these costs the machine took in the sessions of each configuration."""
-    found: dict[str, list[float]] = {}
-    for one in played:
-        known = one.conditions.pace_ms and costs.pace_ms
-        found.setdefault(one.tiers, []).append(one.conditions.pace_ms / costs.pace_ms if known else 1.0)
-    return {tiers: float(np.mean(paces)) for tiers, paces in found.items()}
-
-
-def _at_pace(twin: TwinSession, pace: float, number: int) -> TwinSession:
-    return replace(twin, hardware=replace(twin.hardware, pace=pace), seed=twin.seed + number - 1)
-
-
-def _by_configuration(played: Sequence[Played]) -> dict[str, list[RequestRow]]:
-    found: dict[str, list[RequestRow]] = {name: [] for name in CONFIGURATIONS_COMPARED}
-    for one in played:
-        found[one.tiers].extend(one.rows)
+    found = []
+    for number, (name, tiers) in product(range(1, times + 1), CONFIGURATIONS.items()):
+        paces = [_pace(twin.costs, one.conditions) for one in played if one.tiers == name]
+        if paces:
+            hardware = replace(twin.hardware, pace=float(np.mean(paces)))
+            rows = replace(twin, hardware=hardware, seed=twin.seed + number - 1).play(name, tiers).rows
+            found.append(Played(name, trace, number, rows, _NO_MACHINE))
     return found
+
+
+def _pace(costs: CostModel, conditions: Conditions) -> float:
+    """How much longer than by these costs the machine took in a session; 1 where nobody knows."""
+    return conditions.pace_ms / costs.pace_ms if conditions.pace_ms and costs.pace_ms else 1.0

@@ -12,28 +12,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import xxhash
 
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.rig.peer_group import free_udp_port
-from nearsight.experiments.rig.session import Tiers
 from nearsight.experiments.rig.tiers import CATALOGUE
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.studies.cachier.scale.machines import Machines, machines_of
 from nearsight.experiments.studies.cachier.scale.operating_point import MEASURED, Amount, OperatingPoint
 from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, link_errors, session_row
 from nearsight.experiments.studies.museums import TaughtMuseum
-from nearsight.experiments.testbed.campaign import BUILT_IN
+from nearsight.experiments.studies.profiles import Profiles, built_in_tiers
 from nearsight.experiments.testbed.running import cut_catalogue
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.twin.session import (
     CONFIGURATIONS,
-    COOPERATIVE,
-    ONLY_CLOUD,
     Hardware,
     TwinSession,
     TwinTiers,
@@ -42,8 +37,6 @@ from nearsight.experiments.twin.visitors import generated
 
 _MUSEUM = MuseumSettings(objects=1000, photos_per_object=2, unknown_photos=100)
 _SMOKE_MUSEUM = MuseumSettings(objects=50, photos_per_object=2, unknown_photos=2)
-_PERIOD_S, _DEPARTURE_S = 1.0, 5.0
-"""Devices that share know each other when the walk begins."""
 
 
 def play_on_twin(
@@ -140,35 +133,14 @@ def play_on_testbed(
     database = folder / f"cloud-{point.classes}.db"
     cut_catalogue(museum.database, database, catalogue=CATALOGUE, keep=set(), classes=point.classes)
     session = replace(walks, database=database, counts_bytes=True)
-    tiers = _tiers(machines_of(replace(options, costs=MEASURED)), folder)
+    costs, profiles = machines_of(replace(options, costs=MEASURED)).costs, Profiles.in_folder(folder)
+    costs.edge.save(profiles.edge)
+    costs.device.save(profiles.adaptive)
     cores = dict.fromkeys(("edge", "cloud"), os.cpu_count() or 1)
     rows: list[Row] = []
     for name in configurations:
-        played = session.play({name: tiers[name]})[name]
+        played = session.play({name: built_in_tiers(name, profiles)})[name]
         used = Usage(amount.seconds, played.cpu_s, cores, played.up_bytes, played.down_bytes)
         row = session_row(point, name, run, played.rows, used, unknown_share)
         rows.append({**row, **link_errors(played.link)})
     return rows
-
-
-def _tiers(machines: Machines, folder: Path) -> dict[str, Tiers]:
-    """The testbed's built-in configurations, with the profiles of this machine."""
-    edge_profile, device_profile = folder / "profile-edge.json", folder / "profile-device.json"
-    machines.costs.edge.save(edge_profile)
-    machines.costs.device.save(device_profile)
-    peers = {
-        "recognizer.peers.beacon_port": free_udp_port(),
-        "recognizer.peers.period_s": _PERIOD_S,
-        "recognizer.peers.departure_s": _DEPARTURE_S,
-    }
-    return {
-        name: Tiers(
-            None if name == ONLY_CLOUD else {"cache.profile": edge_profile, **spec.edge},
-            {
-                **spec.device,
-                "recognizer.prefetch.profile": device_profile,
-                **(peers if name == COOPERATIVE else {}),
-            },
-        )
-        for name, spec in BUILT_IN.items()
-    }
