@@ -12,12 +12,11 @@ import itertools
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from nearsight.common.background.futures import failed
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, DeadlineExceeded, InternalError, NearsightError, Overloaded
 from nearsight.common.logging import get_logger
@@ -44,11 +43,14 @@ def reserve_s(timeout_s: float) -> float:
     return min(_LARGEST_RESERVE_S, timeout_s / 20)
 
 
+Replied = Callable[[Answer | NearsightError], None]
+
+
 class Tier(Protocol):
     """Somebody who can be asked what an image shows."""
 
-    def ask(self, query: DeviceQuery, step: Ask, trace_id: str) -> Future[Answer]:
-        """Start asking; the future completes within ``step.timeout_s`` with an answer or a NearsightError."""
+    def ask(self, query: DeviceQuery, step: Ask, trace_id: str, done: Replied) -> None:
+        """Start asking; ``done`` is called within ``step.timeout_s``, from any thread."""
 
     def close(self) -> None:
         """Free sockets and threads; questions that are open fail."""
@@ -204,15 +206,12 @@ class RequestEngine:
             _log.exception("working on an image failed", trace_id=request.handle.trace_id)
             self._end(request, _internal(error))
 
-    def _replied(self, request: _Request, attempt: int, question: Future[Answer]) -> None:
-        error = question.exception()
-        if error is None:
-            effect = self._apply(request, partial(request.flow.replied, attempt, question.result()))
+    def _replied(self, request: _Request, attempt: int, outcome: Answer | NearsightError) -> None:
+        flow = request.flow
+        if isinstance(outcome, NearsightError):
+            effect = self._apply(request, partial(flow.failed, attempt, outcome))
         else:
-            if not isinstance(error, NearsightError):
-                _log.error("asking a tier failed", trace_id=request.handle.trace_id, exc_info=error)
-                error = _internal(error)
-            effect = self._apply(request, partial(request.flow.failed, attempt, error))
+            effect = self._apply(request, partial(flow.replied, attempt, outcome))
         self._tell_breakers(request.flow.last_error)
         if isinstance(effect, (Extract, Encode)):
             self._pool.submit(self._work, request, effect)
@@ -244,11 +243,11 @@ class RequestEngine:
         query = request.query
         if query is None:  # it ended between the decision and now
             return
+        done = partial(self._replied, request, step.attempt)
         try:
-            question = self._tiers[step.tier].ask(query, step, request.handle.trace_id)
+            self._tiers[step.tier].ask(query, step, request.handle.trace_id, done)
         except NearsightError as error:
-            question = failed(error)
-        question.add_done_callback(partial(self._replied, request, step.attempt))
+            done(error)
 
     def _finished(
         self, request: _Request, finish: Finish[DeviceQuery], outcome: Outcome, now_s: float
@@ -259,7 +258,7 @@ class RequestEngine:
                 stage.learn(query, finish.outcome, finish.lesson)
         if self._observer is not None:
             latency_ms = (now_s - request.flow.started_at_s) * 1000
-            self._observer.on_outcome(outcome, request.flow.attempts, latency_ms)
+            self._observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
 
     def _tell_breakers(self, error: NearsightError | None) -> None:
         """Log tiers that began to cool down, or came back, since the last call."""

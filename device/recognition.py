@@ -84,7 +84,7 @@ def recognition_of(flow: RequestFlow[Any], answer: Answer, now_s: float, trace_i
         answered_by=answer.answered_by,
         latency_ms=(now_s - flow.started_at_s) * 1000,
         hops=(*answer.hops, flow.own_hop(answer)),
-        attempts=flow.attempts,
+        attempts=tuple(flow.attempts),
         trace_id=trace_id,
         sent_bytes=answer.sent_bytes,
         received_bytes=answer.received_bytes,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
-from nearsight.common.background.futures import then
-from nearsight.common.errors import InternalError, InvalidMessage
+from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
 from nearsight.common.request.answer import OBJECT, Answer
@@ -37,8 +38,14 @@ class RemoteTier:
         self._catalogue = catalogue
         self._stub = Stub(channel, DESCRIPTOR.services_by_name["Recognition"])
 
-    def ask(self, query: DeviceQuery, step: Ask, trace_id: str) -> Future[Answer]:
-        """Start asking; the future completes within ``step.timeout_s`` with an answer or a NearsightError."""
+    def ask(
+        self,
+        query: DeviceQuery,
+        step: Ask,
+        trace_id: str,
+        done: Callable[[Answer | NearsightError], None],
+    ) -> None:
+        """Start asking; ``done`` is called within ``step.timeout_s``, on the thread of the channel."""
         content = query.content(step.form)
         if isinstance(content, bytes):
             image = ImageInput(size_bytes=len(content), features_unknown=step.again)
@@ -49,11 +56,27 @@ class RemoteTier:
         reply: Future[Reply] = self._stub.recognize.future(
             request, timeout_s=step.timeout_s, blobs=blobs, catalogue=self._catalogue, trace_id=trace_id
         )
-        return then(reply, lambda done: self._answer(done, query, step.form))
+        reply.add_done_callback(partial(self._replied, query, step.form, done))
 
     def close(self) -> None:
         """Close the channel; open questions fail."""
         self._channel.close()
+
+    def _replied(
+        self,
+        query: DeviceQuery,
+        form: str,
+        done: Callable[[Answer | NearsightError], None],
+        future: Future[Reply],
+    ) -> None:
+        try:
+            outcome: Answer | NearsightError = self._answer(future.result(), query, form)
+        except NearsightError as error:
+            outcome = error
+        except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
+            _log.exception("asking a tier failed", tier=self._name)
+            outcome = InternalError(f"unexpected {type(error).__name__} in the SDK", advice="see the log")
+        done(outcome)
 
     def _answer(self, reply: Reply, query: DeviceQuery, form: str) -> Answer:
         message = reply.message

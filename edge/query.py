@@ -12,9 +12,10 @@ from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.flow import Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
+from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.settings import Forward
-from nearsight.protos.recognition_pb2 import FeaturesMessage, ImageInput, RecognizeRequest
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 
 Blob = bytes | memoryview
 
@@ -37,6 +38,10 @@ class EdgeQuery:
 
     Attributes
     ----------
+    has_image : bool
+        Whether it came as an image.
+    image_bytes : int
+        Size of the image; 0 if there is none.
     may_work : bool
         Whether the edge may compute for it; else it is passed on as it is.
     extraction_ms : float
@@ -58,6 +63,8 @@ class EdgeQuery:
     ) -> None:
         self.image = image
         self.features = features
+        self.has_image = image is not None
+        self.image_bytes = len(image) if image is not None else 0
         self.asked_again = asked_again
         self.may_work = not asked_again
         self.extraction_ms = 0.0
@@ -65,62 +72,48 @@ class EdgeQuery:
         self.began_s = 0.0
         self._query_features = query_features
         self._forward = forward
-        self._encoded: tuple[FeaturesMessage, Sequence[Blob]] | None = None
-
-    @property
-    def has_image(self) -> bool:
-        """Whether it came as an image."""
-        return self.image_bytes is not None
-
-    @property
-    def image_bytes(self) -> int | None:
-        """Size of the image; None if there is none."""
-        return None if self.image is None else len(self.image)
-
-    @property
-    def features_bytes(self) -> int | None:
-        """Size of the features on the network; None if they are not extracted."""
-        return None if self.features is None else sum(map(len, self._features_message()[1]))
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could go on; features that are not there yet have the given size."""
-        there, file_bytes = self.features_bytes, self.image_bytes
-        features = None if there is None else Payload(FEATURES, there)
-        if features is None and self.may_work:
-            features = Payload(FEATURES, features_bytes, self.extraction_ms)
-        image = None if file_bytes is None else Payload(IMAGE, file_bytes)
-        return only(self._forward, features, image)
+        there = []
+        if self.has_features:
+            there.append(Payload(FEATURES, self.features_bytes))
+        elif self.may_work:
+            there.append(Payload(FEATURES, features_bytes, self.extraction_ms))
+        if self.has_image:
+            there.append(Payload(IMAGE, self.image_bytes))
+        for payload in there:
+            if payload.form == self._forward:
+                return [payload]
+        return there
 
     def missing(self, form: str) -> Work | None:
         """What must be done before it can go on in this form."""
-        return Extract(self._query_features) if form == FEATURES and self.features_bytes is None else None
+        return Extract(self._query_features) if form == FEATURES and not self.has_features else None
 
     def missing_features(self, count: int) -> Work | None:
         """What must be done before the cache can look at so many features."""
-        return Extract(count) if self.features_bytes is None else None
+        return None if self.has_features else Extract(count)
 
     def message(self, form: str, *, again: bool) -> tuple[RecognizeRequest, Sequence[Blob]]:
         """The request to the cloud; ``again`` if its features were unknown there."""
-        if form == FEATURES:
-            features, blobs = self._features_message()
+        if form == FEATURES and self.features is not None:
+            features, blobs = features_to_proto(self.features, 0)
             return RecognizeRequest(features=features), blobs
-        if self.image is None:
-            raise InternalError("a query without an image")
-        image = ImageInput(size_bytes=len(self.image), features_unknown=again or self.asked_again)
+        if form == FEATURES or self.image is None:
+            raise InternalError(f"a query is not ready to be sent as {form}")
+        image = ImageInput(size_bytes=self.image_bytes, features_unknown=again or self.asked_again)
         return RecognizeRequest(image=image), [self.image]
 
-    def _features_message(self) -> tuple[FeaturesMessage, Sequence[Blob]]:
-        if self.features is None:
-            raise InternalError("a query without features")
-        if self._encoded is None:
-            self._encoded = features_to_proto(self.features, 0)
-        return self._encoded
+    @property
+    def has_features(self) -> bool:
+        """Whether its features are here."""
+        return self.features is not None
 
-
-def only(forward: Forward, features: Payload | None, image: Payload | None) -> Sequence[Payload]:
-    """The forms that there are and that the setting allows; the one that there is, if it allows none."""
-    there = [payload for payload in (features, image) if payload is not None]
-    return [payload for payload in there if payload.form == forward] or there
+    @property
+    def features_bytes(self) -> int:
+        """Size of its features on the network; 0 if they are not here."""
+        return len(self.features) * BYTES_PER_FEATURE if self.features is not None else 0
 
 
 class QueryReader:

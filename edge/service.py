@@ -24,7 +24,7 @@ from nearsight.edge.catalogue_cache import CatalogueCache, Known
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import outcome_of
 from nearsight.edge.load import LoadControl
-from nearsight.edge.query import EdgeQuery, QueryReader, only
+from nearsight.edge.query import EdgeQuery, QueryReader
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import Forward
 from nearsight.protos import recognition_pb2
@@ -113,16 +113,16 @@ class EdgeObjectCache:
         makes the features first. The difference belongs to f(0), not to the miss latency: else it would be
         counted against every cache size, and an edge once empty would find all others too slow.
         """
-        if query.image_bytes is None:
+        if not query.has_image:
             return ExpectedAnswer(0.0, 0.0)
         extraction_ms = query.extraction_ms if query.may_work else None
         if self._forward != "auto":
             spent_ms = extraction_ms or 0.0 if self._forward == FEATURES else 0.0
             return ExpectedAnswer(spent_ms, spent_ms)
         image, size_bytes = Payload(IMAGE, query.image_bytes), self._next_tiers.features_bytes
-        features = None if extraction_ms is None else Payload(FEATURES, size_bytes, extraction_ms)
+        made = [] if extraction_ms is None else [Payload(FEATURES, size_bytes, extraction_ms)]
         ready = self._next_tiers.expected(CLOUD, [Payload(FEATURES, size_bytes), image])
-        empty = self._next_tiers.expected(CLOUD, only("auto", features, image))
+        empty = self._next_tiers.expected(CLOUD, [*made, image])
         return ExpectedAnswer(
             max(0.0, empty.first_ms - ready.first_ms), max(0.0, empty.last_ms - ready.last_ms)
         )

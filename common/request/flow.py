@@ -195,6 +195,13 @@ class RequestFlow(Generic[Q]):
         Name of this tier, for answers of its stages.
     started_at_s, deadline_s : float
         When the request came, and when the outcome must be known, on the driver's clock.
+
+    Attributes
+    ----------
+    phase : Phase
+        Where it is.
+    attempts : list of Attempt
+        The tiers that were asked so far and have ended.
     """
 
     def __init__(
@@ -214,18 +221,13 @@ class RequestFlow(Generic[Q]):
         self._tier = tier
         self._left = list(tiers.names)
         self._question: _Question | None = None
-        self._attempts: list[Attempt] = []
+        self.attempts: list[Attempt] = []
         self._errors: list[NearsightError] = []
         self._begun_s = self._working_since_s = started_at_s
         self._computed_ms = self._asked_ms = 0.0
         self.started_at_s = started_at_s
         self.deadline_s = deadline_s
         self.phase = Phase.WAITING
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The tiers that were asked so far and have ended."""
-        return tuple(self._attempts)
 
     @property
     def last_error(self) -> NearsightError | None:
@@ -276,7 +278,7 @@ class RequestFlow(Generic[Q]):
     def replied(self, attempt: int, answer: Answer, now_s: float) -> Effect[Q] | None:
         """A tier answered, be it with an object or with unknown."""
         question = self._question
-        if self.phase is not Phase.ASKING or question is None or attempt != len(self._attempts):
+        if self.phase is not Phase.ASKING or question is None or attempt != len(self.attempts):
             return None
         choice, round_trip_ms = question.choice, (now_s - question.sent_s) * 1e3
         self._tiers.observe(choice.tier, question.form, answer.sent_bytes, round_trip_ms, answer.hops)
@@ -294,7 +296,7 @@ class RequestFlow(Generic[Q]):
     def failed(self, attempt: int, error: NearsightError, now_s: float) -> Effect[Q] | None:
         """A tier failed; the next one is asked unless no tier could do better."""
         question = self._question
-        if self.phase is not Phase.ASKING or question is None or attempt != len(self._attempts):
+        if self.phase is not Phase.ASKING or question is None or attempt != len(self.attempts):
             return None
         if question.first is not None:  # at least its features were looked at
             return self._answered(question, question.first, now_s, complete=False)
@@ -373,14 +375,15 @@ class RequestFlow(Generic[Q]):
         question.sent_s = now_s
         self.phase = Phase.ASKING
         left_s = question.asked_s + question.timeout_s - now_s
-        return Ask(question.choice.tier, question.form, left_s, len(self._attempts), again)
+        return Ask(question.choice.tier, question.form, left_s, len(self.attempts), again)
 
     def _answered(self, question: _Question, answer: Answer, now_s: float, *, complete: bool) -> Finish[Q]:
         choice = question.choice
         self._tiers.succeeded(choice)
         waited_ms = (now_s - question.asked_s) * 1e3
-        self._attempts.append(Attempt(choice.tier, StatusCode.OK, waited_ms))
+        self.attempts.append(Attempt(choice.tier, StatusCode.OK, waited_ms))
         self._asked_ms += waited_ms
+        hop = answer.hops[-1] if answer.hops else None
         lesson = Lesson(
             tier=choice.tier,
             unknown=question.first is not None or answer.found is None,
@@ -388,7 +391,8 @@ class RequestFlow(Generic[Q]):
             first_ms=question.first_ms,
             waited_ms=waited_ms,
             complete=complete,
-            hop=answer.hops[-1] if answer.hops else None,
+            hop=hop,
+            behind_ms=hop.next_tier_ms if hop is not None else 0.0,
         )
         if self._query.has_image and not self._query.asked_again:
             self._tiers.observe_outcome(choice.tier, unknown=lesson.unknown, behind_ms=lesson.behind_ms)
@@ -396,7 +400,7 @@ class RequestFlow(Generic[Q]):
 
     def _blame(self, question: _Question, error: NearsightError, now_s: float) -> None:
         elapsed_ms = (now_s - question.asked_s) * 1000
-        self._attempts.append(Attempt(question.choice.tier, error.code, elapsed_ms))
+        self.attempts.append(Attempt(question.choice.tier, error.code, elapsed_ms))
         self._asked_ms += elapsed_ms
         self._errors.append(error)
         self._tiers.failed(question.choice, error, question.timeout_s, now_s)
@@ -419,7 +423,7 @@ class RequestFlow(Generic[Q]):
     def _history(self) -> str:
         told = (
             f"{attempt.tier} after {attempt.elapsed_ms / 1000:.2f} s: {error.message}"
-            for attempt, error in zip(self._attempts, self._errors, strict=True)
+            for attempt, error in zip(self.attempts, self._errors, strict=True)
         )
         text = "; ".join(told)
         return f" ({text})" if text else ""

@@ -17,10 +17,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from nearsight.common.errors import InvalidArgument
 
 FEATURES, IMAGE = "features", "image"
-_FOLLOWED_BY = {FEATURES: IMAGE}
 _NEWEST_WEIGHT = 0.1
 _NEWEST_OUTCOME_WEIGHT = 0.05
 _PRIOR_SIZES = (1_000.0, 50_000.0)
@@ -29,7 +30,11 @@ _LEAST_PRIOR_WEIGHT = 0.01
 
 
 class LinkEstimate:
-    """Weighted linear regression of transfer time over size; weights fall by ``1 - 1/window`` per transfer.
+    """How long bytes take to the next tier and back, from what was sent before.
+
+    A transfer takes latency + bytes / rate. One quotient of bytes and time would mix the two: small messages
+    would make every link look slow. So a line is fitted to recent transfers: weighted linear regression of
+    transfer time over size; weights fall by ``1 - 1/window`` per transfer.
 
     Parameters
     ----------
@@ -38,6 +43,13 @@ class LinkEstimate:
         defined while all transfers are of one size.
     window : int
         Transfers that matter.
+
+    Attributes
+    ----------
+    latency_ms : float
+        Of a transfer without content.
+    ms_per_byte : float
+        Of its content.
 
     Raises
     ------
@@ -50,23 +62,19 @@ class LinkEstimate:
             raise InvalidArgument(f"a link needs a latency and a rate above 0, got {latency_ms}, {mbps}")
         if window < 2:
             raise InvalidArgument(f"a line needs at least two transfers, got a window of {window}")
+        self.latency_ms, self.ms_per_byte = latency_ms, 8e-3 / mbps
         self._decay = 1.0 - 1.0 / window
-        per_byte = 8e-3 / mbps
         # Sums of weight, size, time, size², size · time: of the assumption, then of what was measured.
-        self._prior = _sums([(size, latency_ms + per_byte * size) for size in _PRIOR_SIZES])
+        sizes = np.array(_PRIOR_SIZES)
+        times = self.latency_ms + self.ms_per_byte * sizes
+        self._prior = np.array([np.ones(2), sizes, times, sizes * sizes, sizes * times]).sum(axis=1)
         self._prior_weight = _PRIOR_WEIGHT
-        self._measured = (0.0, 0.0, 0.0, 0.0, 0.0)
-        self._latency_ms, self._ms_per_byte = latency_ms, per_byte
-
-    @property
-    def latency_ms(self) -> float:
-        """Of a transfer without content."""
-        return self._latency_ms
+        self._measured = np.zeros(5)
 
     @property
     def mbps(self) -> float:
         """Rate in Mbit/s; infinite where size makes no difference."""
-        return 8e-3 / self._ms_per_byte if self._ms_per_byte > 0 else math.inf
+        return 8e-3 / self.ms_per_byte if self.ms_per_byte > 0 else math.inf
 
     def observe(self, size_bytes: float, transfer_ms: float) -> None:
         """A message was on its way for so long, there and back, without the time that was computed on it.
@@ -75,38 +83,21 @@ class LinkEstimate:
         """
         if not (0 < transfer_ms < math.inf and 0 <= size_bytes < math.inf):
             return
-        new = _sums([(size_bytes, transfer_ms)])
         self._prior_weight = max(_LEAST_PRIOR_WEIGHT, self._decay * self._prior_weight)
-        old = tuple(self._decay * part for part in self._measured)
-        self._measured = (old[0] + new[0], old[1] + new[1], old[2] + new[2], old[3] + new[3], old[4] + new[4])
-        self._fit()
-
-    def transfer_ms(self, size_bytes: float) -> float:
-        """Expected time of a message of this size."""
-        return self._latency_ms + self._ms_per_byte * size_bytes
-
-    def _fit(self) -> None:
-        n, x, y, xx, xy = (
-            self._prior_weight * assumed + measured
-            for assumed, measured in zip(self._prior, self._measured, strict=True)
-        )
+        new = np.array([1.0, size_bytes, transfer_ms, size_bytes * size_bytes, size_bytes * transfer_ms])
+        self._measured = self._decay * self._measured + new
+        n, x, y, xx, xy = (self._prior_weight * self._prior + self._measured).tolist()
         slope = (n * xy - x * y) / (n * xx - x * x)
         latency = (y - slope * x) / n
         if slope < 0:  # larger messages were faster by chance: size makes no difference
             slope, latency = 0.0, y / n
         elif latency < 0:
             slope, latency = xy / xx, 0.0
-        self._ms_per_byte, self._latency_ms = slope, latency
+        self.ms_per_byte, self.latency_ms = slope, latency
 
-
-def _sums(points: list[tuple[float, float]]) -> tuple[float, float, float, float, float]:
-    return (
-        float(len(points)),
-        math.fsum(x for x, _ in points),
-        math.fsum(y for _, y in points),
-        math.fsum(x * x for x, _ in points),
-        math.fsum(x * y for x, y in points),
-    )
+    def transfer_ms(self, size_bytes: float) -> float:
+        """Expected time of a message of this size."""
+        return self.latency_ms + self.ms_per_byte * size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +131,32 @@ class OffloadDecision:
         Time to the answer with each form.
     explored : bool
         Whether it was chosen only to measure it again.
-    why : str
-        The decision in one line, for a person.
+    sizes : mapping of str to int
+        Bytes of each form.
+    latency_ms, mbps : float
+        What was known of the link.
+    unknown_share : float
+        Share of the last photos that were unknown by their features.
     """
 
     form: str
     expected_ms: Mapping[str, float]
     explored: bool
-    why: str
+    sizes: Mapping[str, int]
+    latency_ms: float
+    mbps: float
+    unknown_share: float
+
+    @property
+    def why(self) -> str:
+        """The decision in one line, for a person."""
+        forms = ", ".join(
+            f"{form} {size / 1e3:.1f} kB: {self.expected_ms[form]:.1f} ms"
+            for form, size in self.sizes.items()
+        )
+        reason = "to measure it again" if self.explored else "expected sooner"
+        link = f"link {self.latency_ms:.1f} ms + {self.mbps:.1f} Mbit/s"
+        return f"{self.form} ({reason}); {forms}; {link}, {self.unknown_share:.0%} unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +190,11 @@ class OffloadChoice:
         If that costs no more than this share of the time that was spent since. A form that is far slower is
         tried that much more rarely; 0 never tries.
 
+    Attributes
+    ----------
+    unknown_share : float
+        Share of the last photos that were unknown by their features.
+
     Raises
     ------
     InvalidArgument
@@ -201,25 +215,15 @@ class OffloadChoice:
             raise InvalidArgument(
                 f"exploring after {explore_after} choices at {explore_share} of the time cannot be"
             )
+        self.unknown_share = 0.0
         self._link = link
         self._receiver_ms = dict(receiver_ms)
         self._explore_after = explore_after
         self._explore_share = explore_share
-        self._unknown_share = 0.0
         self._behind_ms = 0.0
         # Choices since each form was last sent, and the time that they were expected to take.
         self._unsent = dict.fromkeys(receiver_ms, 0)
         self._spent_ms = 0.0
-
-    @property
-    def link(self) -> LinkEstimate:
-        """What is known of the link."""
-        return self._link
-
-    @property
-    def unknown_share(self) -> float:
-        """Share of the last photos that were unknown by their features."""
-        return self._unknown_share
 
     def observe(self, form: str, size_bytes: int, transfer_ms: float, receiver_ms: float) -> None:
         """An answer came.
@@ -250,71 +254,57 @@ class OffloadChoice:
         """
         if unknown and 0 <= behind_ms < math.inf:
             self._behind_ms += _NEWEST_WEIGHT * (behind_ms - self._behind_ms)
-        self._unknown_share += _NEWEST_OUTCOME_WEIGHT * (unknown - self._unknown_share)
+        self.unknown_share += _NEWEST_OUTCOME_WEIGHT * (unknown - self.unknown_share)
 
     def choose(self, payloads: Sequence[Payload]) -> OffloadDecision:
         """Choose among the forms that this photo can be sent in; of equally fast ones the first.
+
+        A form that was not sent for long is tried again, if its trial is paid for by the time spent since.
 
         Raises
         ------
         InvalidArgument
             If there is nothing to choose from, or an unknown form.
         """
-        if not payloads or any(payload.form not in self._receiver_ms for payload in payloads):
-            raise InvalidArgument(f"choose from {sorted(self._receiver_ms)}, not {payloads}")
-        expected_ms = self._expected_ms(payloads)
-        best = min(expected_ms, key=lambda form: expected_ms[form])
-        chosen = self._due(expected_ms, best) or best
-        self._account(chosen, expected_ms)
-        why = f"{_why(payloads, expected_ms, chosen, best, self._link)}, {self._unknown_share:.0%} unknown"
-        return OffloadDecision(chosen, expected_ms, chosen != best, why)
-
-    def expected_ms(self, payloads: Sequence[Payload]) -> ExpectedAnswer:
-        """Times to the answers with the best of these forms."""
-        first_ms, last_ms = self._first_ms(payloads), self._expected_ms(payloads)
-        best = min(last_ms, key=lambda form: last_ms[form])
-        return ExpectedAnswer(first_ms[best], last_ms[best])
-
-    def _first_ms(self, payloads: Sequence[Payload]) -> dict[str, float]:
-        """Time to the first answer with each form."""
-        return {
-            payload.form: payload.before_ms
-            + self._link.transfer_ms(payload.size_bytes)
-            + self._receiver_ms[payload.form]
-            for payload in payloads
-        }
-
-    def _expected_ms(self, payloads: Sequence[Payload]) -> dict[str, float]:
-        """Time to the last answer with each form: with that of the form that follows where one is unknown."""
-        expected_ms = self._first_ms(payloads)
-        for form, next_form in _FOLLOWED_BY.items():
-            if form in expected_ms and next_form in expected_ms:
-                expected_ms[form] += self._unknown_share * (expected_ms[next_form] + self._behind_ms)
-        return expected_ms
-
-    def _due(self, expected_ms: Mapping[str, float], best: str) -> str | None:
-        """A form that should be tried again, and whose trial is paid for."""
+        _, expected_ms = self._prices(payloads)
+        best = chosen = min(expected_ms, key=expected_ms.__getitem__)
         budget_ms = self._explore_share * self._spent_ms
         for form, form_ms in expected_ms.items():
             long_ago = self._unsent[form] >= self._explore_after
             if form != best and long_ago and form_ms - expected_ms[best] <= budget_ms:
-                return form
-        return None
-
-    def _account(self, chosen: str, expected_ms: Mapping[str, float]) -> None:
+                chosen = form
+                break
         for form in expected_ms:
             self._unsent[form] += 1
         self._unsent[chosen] = 0
-        explored = chosen != min(expected_ms, key=lambda form: expected_ms[form])
+        explored = chosen != best
         self._spent_ms = 0.0 if explored else self._spent_ms + expected_ms[chosen]
+        sizes = {}
+        for payload in payloads:
+            sizes[payload.form] = payload.size_bytes
+        link = self._link
+        return OffloadDecision(
+            chosen, expected_ms, explored, sizes, link.latency_ms, link.mbps, self.unknown_share
+        )
 
+    def expected(self, payloads: Sequence[Payload]) -> ExpectedAnswer:
+        """Times to the answers with the best of these forms."""
+        first_ms, last_ms = self._prices(payloads)
+        best = min(last_ms, key=last_ms.__getitem__)
+        return ExpectedAnswer(first_ms[best], last_ms[best])
 
-def _why(
-    payloads: Sequence[Payload], expected_ms: Mapping[str, float], chosen: str, best: str, link: LinkEstimate
-) -> str:
-    forms = ", ".join(
-        f"{payload.form} {payload.size_bytes / 1e3:.1f} kB: {expected_ms[payload.form]:.1f} ms"
-        for payload in payloads
-    )
-    reason = "to measure it again" if chosen != best else "expected sooner"
-    return f"{chosen} ({reason}); {forms}; link {link.latency_ms:.1f} ms + {link.mbps:.1f} Mbit/s"
+    def _prices(self, payloads: Sequence[Payload]) -> tuple[dict[str, float], dict[str, float]]:
+        """Time to the first answer with each form, and to the last one, where another form may follow."""
+        first_ms: dict[str, float] = {}
+        for payload in payloads:
+            receiver_ms = self._receiver_ms.get(payload.form)
+            if receiver_ms is None:
+                raise InvalidArgument(f"choose from {sorted(self._receiver_ms)}, not {payload.form}")
+            transfer_ms = self._link.transfer_ms(payload.size_bytes)
+            first_ms[payload.form] = payload.before_ms + transfer_ms + receiver_ms
+        if not first_ms:
+            raise InvalidArgument("there is no form to choose from")
+        last_ms = dict(first_ms)
+        if FEATURES in first_ms and IMAGE in first_ms:
+            last_ms[FEATURES] += self.unknown_share * (first_ms[IMAGE] + self._behind_ms)
+        return first_ms, last_ms

@@ -90,6 +90,8 @@ class NextTiers:
     ----------
     names : tuple of str
         In the order in which they should be asked.
+    features_bytes : int
+        Size of features that are not extracted yet: of those that were sent lately.
     """
 
     def __init__(
@@ -104,13 +106,9 @@ class NextTiers:
         self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
         self._forms = {name: OffloadChoice(LinkEstimate(), computing_ms) for name in self._breakers}
         self._last: dict[str, OffloadDecision] = {}
-        self._features_bytes = float(query_features * BYTES_PER_FEATURE)
+        self.features_bytes = query_features * BYTES_PER_FEATURE
+        self._mean_features_bytes = float(self.features_bytes)
         self._lock = threading.Lock()
-
-    @property
-    def features_bytes(self) -> int:
-        """Size of features that are not extracted yet: of those that were sent lately."""
-        return round(self._features_bytes)
 
     def states(self) -> dict[str, BreakerState]:
         """The state of each tier's circuit breaker."""
@@ -127,22 +125,19 @@ class NextTiers:
             healthy = [name for name in left if self._breakers[name].healthy(now_s)]
             tier = healthy[0] if healthy else left[0]
             permit = self._breakers[tier].acquire(now_s)
-            form = self._form(tier, payloads)
+            form = payloads[0].form
+            if len(payloads) > 1:
+                decision = self._last[tier] = self._forms[tier].choose(payloads)
+                form = decision.form
         if len(healthy) < 2:
             return Choice(tier, form, permit)
         most_s = self._rules.breaker.probe_timeout_s if permit.probe else math.inf
         return Choice(tier, form, permit, self._rules.share, most_s)
 
-    def _form(self, tier: str, payloads: Sequence[Payload]) -> str:
-        if len(payloads) == 1:
-            return payloads[0].form
-        decision = self._last[tier] = self._forms[tier].choose(payloads)
-        return decision.form
-
     def expected(self, tier: str, payloads: Sequence[Payload]) -> ExpectedAnswer:
         """When a tier is expected to answer the best of these forms."""
         with self._lock:
-            return self._forms[tier].expected_ms(payloads)
+            return self._forms[tier].expected(payloads)
 
     def observe(
         self, tier: str, form: str, sent_bytes: int, round_trip_ms: float, hops: Sequence[Hop]
@@ -155,7 +150,8 @@ class NextTiers:
         with self._lock:
             self._forms[tier].observe(form, sent_bytes, transfer_ms, own.compute_ms)
             if form == FEATURES:
-                self._features_bytes += _NEWEST_WEIGHT * (sent_bytes - self._features_bytes)
+                self._mean_features_bytes += _NEWEST_WEIGHT * (sent_bytes - self._mean_features_bytes)
+                self.features_bytes = round(self._mean_features_bytes)
 
     def observe_outcome(self, tier: str, *, unknown: bool, behind_ms: float) -> None:
         """What became of a photo that there was a choice for: see `OffloadChoice.observe_outcome`."""

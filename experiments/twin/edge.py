@@ -95,21 +95,20 @@ class TwinEdgeQuery(EdgeQuery):
     def __init__(self, question: Question) -> None:
         super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again)
         self.question = question
+        self.has_image, self.image_bytes = question.image, question.size_bytes
         self.extraction_s = self.lookup_s = 0.0
         self.found: RecognizedObject | None = None
         self.held = 0
 
     @property
-    def image_bytes(self) -> int | None:
-        """Size of the image; None if there is none."""
-        return self.question.size_bytes if self.question.image else None
+    def has_features(self) -> bool:
+        """Whether its features are here."""
+        return not self.has_image or self.extraction_s > 0
 
     @property
-    def features_bytes(self) -> int | None:
-        """Size of the features on the network; None if they are not extracted."""
-        if not self.question.image:
-            return self.question.size_bytes
-        return _FEATURES_BYTES if self.extraction_s else None
+    def features_bytes(self) -> int:
+        """Size of its features on the network."""
+        return _FEATURES_BYTES if self.has_image else self.question.size_bytes
 
     def sent(self, step: Ask) -> Question:
         """What the cloud gets."""

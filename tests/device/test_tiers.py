@@ -10,6 +10,7 @@ import pytest
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
+from nearsight.common.request.answer import Answer
 from nearsight.common.request.flow import Ask
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.rpc.client import Channel
@@ -20,6 +21,7 @@ from nearsight.protos.recognition_pb2 import RecognizeResponse
 from support.gallery import photo_features
 from support.pictures import photo_jpeg
 from support.recognition_server import EXHIBIT, ScriptedRecognition, response, serve
+from support.requests import asked
 
 PHOTO = photo_jpeg(1)
 CONTEXT = QueryContext(UploadSettings(), SYSTEM_CLOCK)
@@ -36,6 +38,10 @@ class Scene:
         self.tier = RemoteTier("edge", Channel(server.endpoint, client_id="phone"), "museum")
         stack.callback(self.tier.close)
 
+    def ask(self, query: DeviceQuery, step: Ask) -> Answer:
+        """Ask, and wait for the answer."""
+        return asked(self.tier, query, step)
+
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
@@ -46,7 +52,7 @@ def scene() -> Iterator[Scene]:
 def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown(scene: Scene) -> None:
     query = DeviceQuery(PHOTO, CONTEXT)
     for again in (False, True):
-        answer = scene.tier.ask(query, Ask("edge", IMAGE, 5.0, 0, again), "t").result(5)
+        answer = scene.ask(query, Ask("edge", IMAGE, 5.0, 0, again))
         assert (answer.found, answer.answered_by, answer.grain) == (EXHIBIT, "edge", "object")
         assert answer.sent_bytes > len(PHOTO)
         assert [hop.tier for hop in answer.hops] == ["edge"]
@@ -58,7 +64,7 @@ def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown
 def test_features_travel_as_three_blobs(scene: Scene) -> None:
     features = photo_features(1)
     scene.answer = RecognizeResponse(answered_by="cloud", grain="network")
-    answer = scene.tier.ask(DeviceQuery(features, CONTEXT), Ask("edge", FEATURES, 5.0, 0), "t").result(5)
+    answer = scene.ask(DeviceQuery(features, CONTEXT), Ask("edge", FEATURES, 5.0, 0))
     assert (answer.found, answer.answered_by, answer.grain) == (None, "cloud", "network")
     (context,) = scene.service.contexts
     assert len(features_from_proto(scene.service.requests[0].features, context.blobs)) == len(features)
@@ -70,15 +76,15 @@ def test_what_an_edge_predicts_is_kept_with_the_query_unless_it_makes_no_sense(s
     following.object_ids.append("0001")
     following.probabilities.append(0.75)
     following.remaining = 0.25
-    scene.tier.ask(query, Ask("edge", IMAGE, 5.0, 0), "t").result(5)
+    scene.ask(query, Ask("edge", IMAGE, 5.0, 0))
     assert query.prediction is not None
     assert query.prediction.following.object_ids == ("0001",)
     following.probabilities[0] = 7.0
-    scene.tier.ask(query, Ask("edge", IMAGE, 5.0, 0), "t").result(5)
+    scene.ask(query, Ask("edge", IMAGE, 5.0, 0))
     assert query.prediction is None
 
 
 def test_a_broken_answer_is_the_tier_s_fault(scene: Scene) -> None:
     scene.answer.object.confidence = 7.0
     with pytest.raises(InternalError, match="the edge sent a broken answer"):
-        scene.tier.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0), "t").result(5)
+        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0))

@@ -34,6 +34,7 @@ from support.edge import (
     serving,
     warm,
 )
+from support.requests import asked
 from support.waiting import wait_until
 
 UNKNOWN = 77
@@ -52,10 +53,10 @@ def ask(device: RemoteTier, number: int) -> str | None:
     """Ask with features first, as a device does that has looked the photo up itself."""
     context, image = QueryContext(UploadSettings(), SYSTEM_CLOCK), photo(number)
     features = DeviceQuery(features_of(image), context)
-    found = device.ask(features, Ask("edge", FEATURES, 10.0, 0), "t").result(10).found
+    found = asked(device, features, Ask("edge", FEATURES, 10.0, 0)).found
     if found is None:
         again = Ask("edge", IMAGE, 10.0, 0, again=True)
-        found = device.ask(DeviceQuery(image, context), again, "t").result(10).found
+        found = asked(device, DeviceQuery(image, context), again).found
     return found.object_id if found is not None else None
 
 

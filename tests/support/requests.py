@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 
+from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
 from nearsight.common.request.breaker import BreakerSettings
-from nearsight.common.request.flow import Encode, Extract, Work
+from nearsight.common.request.flow import Ask, Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import AskRules, NextTiers
 from nearsight.common.rpc.envelope import Hop
+from nearsight.device.query import DeviceQuery
+from nearsight.device.tiers import RemoteTier
 
 COMPUTING_MS = {IMAGE: 8.0, FEATURES: 6.0}
 RULES = AskRules(0.6, BreakerSettings(failures=3, probe_timeout_s=1.0))
@@ -92,3 +96,13 @@ class PlainStage:
     def learn(self, query: PlainQuery, answer: Answer, lesson: Lesson | None) -> None:
         """Remember it."""
         self.learnt.append((answer, lesson))
+
+
+def asked(tier: RemoteTier, query: DeviceQuery, step: Ask) -> Answer:
+    """What a tier answers; raises what it fails with."""
+    outcome: Future[Answer | NearsightError] = Future()
+    tier.ask(query, step, "t", outcome.set_result)
+    answer = outcome.result(10.0)
+    if isinstance(answer, NearsightError):
+        raise answer
+    return answer

@@ -340,7 +340,7 @@ def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_want
     answer = outcome(finish)
     assert isinstance(answer, Answer)
     assert (answer.found, answer.answered_by, answer.grain) == (EXHIBIT, "device", "object")
-    assert (finish.lesson, finish.learners, flow.attempts) == (None, (), ())
+    assert (finish.lesson, finish.learners, flow.attempts) == (None, (), [])
     own = flow.own_hop(answer)
     assert (own.queue_ms, own.compute_ms, own.next_tier_ms) == (pytest.approx(100), pytest.approx(200), 0)
 
