@@ -18,30 +18,20 @@ from nearsight.edge.request_distribution import Ranking
 
 @dataclass(frozen=True, slots=True)
 class CacheSizeDecision:
-    """A cache size, and what speaks for it.
-
-    Attributes
-    ----------
-    k : int
-        The chosen size.
-    k_max : int
-        The largest size that was allowed.
-    terms : LatencyTerms
-        Equation 2.3 at the chosen size.
-    alternatives : mapping of int to LatencyTerms
-        The same for no cache (0), one object less, one more and ``k_max``, where these exist.
-    object_ids : tuple of str, length k
-        What belongs into the cache, most probable first.
-    why : str
-        The decision in one line, for a person.
-    """
+    """A cache size, and what speaks for it."""
 
     k: int
+    """The chosen size."""
     k_max: int
+    """The largest size that was allowed."""
     terms: LatencyTerms
+    """Equation 2.3 at the chosen size."""
     alternatives: Mapping[int, LatencyTerms] = field(default_factory=dict)
+    """The same for no cache (0), one object less, one more and ``k_max``, where these exist."""
     object_ids: tuple[str, ...] = ()
+    """What belongs into the cache, most probable first, length k."""
     why: str = ""
+    """The decision in one line, for a person."""
 
 
 class CacheSizeOptimizer:

@@ -60,14 +60,6 @@ class InterArrivalTime:
 class Capacity:
     """How much the edge may compute at the same time.
 
-    Attributes
-    ----------
-    share : float
-        Part of its capacity that the edge uses. 1 as in the dissertation's text; its system used 0.9, which
-        keeps the queue short: at a load of exactly 1 a queue grows without bound.
-    servers : int
-        Requests that the edge computes at the same time.
-
     Raises
     ------
     InvalidArgument
@@ -75,7 +67,10 @@ class Capacity:
     """
 
     share: float = 1.0
+    """Part of its capacity that the edge uses. 1 as in the dissertation's text; its system used 0.9, which
+    keeps the queue short: at a load of exactly 1 a queue grows without bound."""
     servers: int = 1
+    """Requests that the edge computes at the same time."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -143,24 +138,16 @@ class LoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class SizeBound:
-    """The largest cache that keeps up with the requests.
-
-    Attributes
-    ----------
-    k_max : int
-        Its size; 0 where even one object is too slow.
-    allowed_ms : float
-        Time that a lookup may take.
-    lookup_ms : float
-        f(k_max).
-    binding : bool
-        Whether a larger size was described and is too slow.
-    """
+    """The largest cache that keeps up with the requests."""
 
     k_max: int
+    """Its size; 0 where even one object is too slow."""
     allowed_ms: float
+    """Time that a lookup may take."""
     lookup_ms: float
+    """f(k_max)."""
     binding: bool
+    """Whether a larger size was described and is too slow."""
 
     @property
     def why(self) -> str:

@@ -32,84 +32,54 @@ from nearsight.edge.settings import CacheSettings
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Situation:
-    """What a decision rests on.
-
-    Attributes
-    ----------
-    ranking : Ranking
-        The estimated request distribution.
-    costs : Costs
-        f(k), recall(k) and L_miss.
-    recent : tuple of str
-        Objects that were asked for, the latest first.
-    """
+    """What a decision rests on."""
 
     ranking: Ranking
+    """The estimated request distribution."""
     costs: Costs
+    """f(k), recall(k) and L_miss."""
     recent: tuple[str, ...] = ()
+    """Objects that were asked for, the latest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """The cache as it is.
-
-    Attributes
-    ----------
-    cached : set of str
-        Objects in the snapshot that answers now.
-    outdated : set of str
-        Those of them that left the catalogue or were replaced there.
-    asked : mapping of str to int
-        Requests per object since that snapshot was built.
-    """
+    """The cache as it is."""
 
     cached: Set[str]
+    """Objects in the snapshot that answers now."""
     outdated: Set[str]
+    """Those of them that left the catalogue or were replaced there."""
     asked: Mapping[str, int]
+    """Requests per object since that snapshot was built."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheChange:
-    """A possible step to another set of cached objects.
-
-    Attributes
-    ----------
-    worthwhile : bool
-        Whether to build the new snapshot.
-    why : str
-        The rule that decided, for a person.
-    gain_ms : float
-        Expected latency saved per request; negative where objects must leave, 0 where it does not matter.
-    """
+    """A possible step to another set of cached objects."""
 
     worthwhile: bool
+    """Whether to build the new snapshot."""
     why: str
+    """The rule that decided, for a person."""
     gain_ms: float = 0.0
+    """Expected latency saved per request; negative where objects must leave, 0 where it does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStep:
-    """What follows from one look at the situation.
-
-    Attributes
-    ----------
-    decision : CacheSizeDecision
-        What belongs into the cache.
-    wanted : tuple of str or None
-        The new aim: keep the models of these objects, fetch what is not here. None: the aim stays.
-    build : frozenset of str or None
-        Build a snapshot of these objects, whose models are here. None: the snapshot stays.
-    shrinks : bool
-        Whether the cache was larger than the load allows.
-    why : str
-        Why to build, for a person.
-    """
+    """What follows from one look at the situation."""
 
     decision: CacheSizeDecision
+    """What belongs into the cache."""
     wanted: tuple[str, ...] | None
+    """The new aim: keep the models of these objects, fetch what is not here. None: the aim stays."""
     build: frozenset[str] | None
+    """Build a snapshot of these objects, whose models are here. None: the snapshot stays."""
     shrinks: bool
+    """Whether the cache was larger than the load allows."""
     why: str
+    """Why to build, for a person."""
 
 
 class Optimizer:

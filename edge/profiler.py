@@ -84,22 +84,16 @@ class MissLatency:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """The terms of equation 3.4 apart from the distribution, as of now.
-
-    Attributes
-    ----------
-    lookup_ms, recall : ndarray, (K + 1,) float64
-        f(k), corrected, and recall(k).
-    miss_ms : float
-        L_miss.
-    indifference : float
-        See `LookupCorrection.indifference`.
-    """
+    """The terms of equation 3.4 apart from the distribution, as of now."""
 
     lookup_ms: FloatArray
+    """(K + 1,) float64: f(k), corrected."""
     recall: FloatArray
+    """(K + 1,) float64: recall(k)."""
     miss_ms: float
+    """L_miss."""
     indifference: float = 0.0
+    """See `LookupCorrection.indifference`."""
 
 
 class Measured(BaseModel):

@@ -20,24 +20,16 @@ from nearsight.edge.request_distribution import Ranking
 
 @dataclass(frozen=True, slots=True)
 class RegretReport:
-    """The last requests in hindsight.
-
-    Attributes
-    ----------
-    requests : int
-        How many.
-    mean_ms : float
-        Cost per request of the sizes that were chosen.
-    best_k : int
-        The fixed size that would have cost least; of equally good ones the smallest.
-    best_ms : float
-        What it would have cost per request.
-    """
+    """The last requests in hindsight."""
 
     requests: int
+    """How many."""
     mean_ms: float
+    """Cost per request of the sizes that were chosen."""
     best_k: int
+    """The fixed size that would have cost least; of equally good ones the smallest."""
     best_ms: float
+    """What it would have cost per request."""
 
     @property
     def regret_ms(self) -> float:

@@ -26,31 +26,20 @@ _RECENT_OBJECTS = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Objects by falling probability of being asked for next.
-
-    Attributes
-    ----------
-    catalogue : tuple of str, length N
-        The objects, in the catalogue's order.
-    positions : mapping of str to int
-        Where each object is in ``catalogue``.
-    order : ndarray, (N,) intp
-        Positions by falling probability; equally probable ones in the catalogue's order.
-    probabilities : ndarray, (N,) float64
-        p̂_i of equation 3.2 in that order, the largest first; they sum to 1.
-    cumulative : ndarray, (N + 1,) float64
-        P_cached(k) of equation 3.3 for k = 0 … N.
-    seen : int
-        How many objects stand above the prior: somebody asked for them. They are the first ``seen`` of the
-        ranking.
-    """
+    """Objects by falling probability of being asked for next."""
 
     catalogue: tuple[str, ...]
+    """The N objects in the catalogue's order."""
     positions: Mapping[str, int]
+    """Where each object is in ``catalogue``."""
     order: NDArray[np.intp]
+    """(N,) intp: Positions by falling probability; equally probable ones in the catalogue's order."""
     probabilities: NDArray[np.float64]
+    """(N,) float64: p̂_i of equation 3.2 in that order, the largest first; they sum to 1."""
     cumulative: NDArray[np.float64]
+    """(N + 1,) float64: P_cached(k) of equation 3.3 for k = 0 … N."""
     seen: int
+    """How many objects stand above the prior, as somebody asked for them: the first of the ranking."""
 
     def __len__(self) -> int:
         return len(self.catalogue)

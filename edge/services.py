@@ -15,22 +15,14 @@ from nearsight.edge.state_store import StateStore
 
 @dataclass(frozen=True, slots=True)
 class EdgeServices:
-    """Parts of the daemon that exist once.
-
-    Attributes
-    ----------
-    cloud, background, metrics, clock, load
-        Whom to ask, who works, where to count, the time, and how much is to be done.
-    profile : CacheProfile, optional
-        The profile that the settings name.
-    store : StateStore, optional
-        Where to keep what is learnt.
-    """
+    """Parts of the daemon that exist once."""
 
     cloud: CloudClient
     background: BackgroundWorker
     metrics: EdgeMetrics
     clock: Clock
     profile: CacheProfile | None
+    """The one that the settings name."""
     load: LoadControl
     store: StateStore | None = None
+    """Keeps what is learnt."""

@@ -34,53 +34,29 @@ class LatencyTerms:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision about a cache with all that a person needs to judge it, the same for edge and device.
-
-    Attributes
-    ----------
-    catalogue : str
-        Which catalogue's cache it is about.
-    age_s : float
-        Seconds since it was taken.
-    chosen : LatencyTerms
-        What was chosen.
-    alternatives : tuple of LatencyTerms
-        What else was compared.
-    k_max : int
-        Largest size that was allowed.
-    why : str
-        In one line.
-    object_ids : tuple of str
-        What belongs into the cache, the most probable first.
-    facts : tuple of pairs
-        Further facts for a person, in display order.
-    """
+    """A decision about a cache with all that a person needs to judge it, the same for edge and device."""
 
     catalogue: str
+    """Which catalogue's cache it is about."""
     age_s: float
+    """Seconds since it was taken."""
     chosen: LatencyTerms
+    """What was chosen."""
     alternatives: tuple[LatencyTerms, ...] = ()
+    """What else was compared."""
     k_max: int = 0
+    """Largest size that was allowed."""
     why: str = ""
+    """In one line."""
     object_ids: tuple[str, ...] = ()
+    """What belongs into the cache, the most probable first."""
     facts: tuple[tuple[str, str], ...] = ()
+    """Further facts for a person, in display order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedLatency:
     """The terms of E[L](k) for every cache size k = 0 … K at once.
-
-    Attributes
-    ----------
-    lookup_ms : ndarray, (K + 1,) float64
-        f(k): time that every request spends in a cache of k objects. f(0) is normally 0: an empty cache is
-        not asked.
-    recall : ndarray, (K + 1,) float64
-        Probability that an object in a cache of k objects is recognised.
-    cached_probability : ndarray, (K + 1,) float64
-        P_cached(k): probability that a request is for one of the k objects; 0 at k = 0, not decreasing.
-    miss_ms : float
-        L_miss: whole round trip to the next tier.
 
     Raises
     ------
@@ -93,9 +69,15 @@ class ExpectedLatency:
     """
 
     lookup_ms: FloatArray
+    """(K + 1,) float64: f(k): time that every request spends in a cache of k objects. f(0) is normally 0: an
+    empty cache is not asked."""
     recall: FloatArray
+    """(K + 1,) float64: Probability that an object in a cache of k objects is recognised."""
     cached_probability: FloatArray
+    """(K + 1,) float64: P_cached(k): probability that a request is for one of the k objects; 0 at k = 0, not
+    decreasing."""
     miss_ms: float
+    """L_miss: whole round trip to the next tier."""
 
     def __post_init__(self) -> None:
         shape = self.lookup_ms.shape

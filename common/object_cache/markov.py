@@ -37,24 +37,6 @@ _STAYING_WEIGHT = 0.01
 class MarkovSettings:
     """How a Markov model learns.
 
-    Attributes
-    ----------
-    order : int
-        Length of the history that predicts, 0 to 3; 1 in the dissertation, 0 is popularity alone.
-    prior : float
-        Sum of alpha of one history, in transitions. 5 predicts generated and real visitors best.
-    backoff : bool
-        Whether the prior points to what the next lower order predicts; else it is uniform, and histories
-        without counts predict nothing.
-    half_life_s : float
-        Seconds in which a count loses half of its weight; ``inf`` never forgets, as in the dissertation.
-    devices_max : int
-        Devices whose history is remembered.
-    rows_max : int
-        Histories with counts; of more, the one unused for longest is forgotten. Matters from order 2 on.
-    pause_s : float
-        A device that was silent for so long begins a new history.
-
     Raises
     ------
     InvalidArgument
@@ -62,12 +44,20 @@ class MarkovSettings:
     """
 
     order: int = 1
+    """Length of the history that predicts, 0 to 3; 1 in the dissertation, 0 is popularity alone."""
     prior: float = 5.0
+    """Sum of alpha of one history, in transitions. 5 predicts generated and real visitors best."""
     backoff: bool = True
+    """Whether the prior points to what the next lower order predicts; else it is uniform, and histories
+    without counts predict nothing."""
     half_life_s: float = math.inf
+    """Seconds in which a count loses half of its weight; ``inf`` never forgets, as in the dissertation."""
     devices_max: int = 10_000
+    """Devices whose history is remembered."""
     rows_max: int = 100_000
+    """Histories with counts; of more, the one unused for longest is forgotten. Matters from order 2 on."""
     pause_s: float = math.inf
+    """A device that was silent for so long begins a new history."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.order <= LARGEST_ORDER:
@@ -82,40 +72,26 @@ class MarkovSettings:
 
 @dataclass(frozen=True, slots=True)
 class TransitionCount:
-    """One count of a Markov model, as it is stored.
-
-    Attributes
-    ----------
-    history : tuple of str
-        What came before, the latest last; empty for the popularity of the object.
-    object_id : str
-        What followed.
-    count : float
-        How often, with decay as of when it was stored. As a change, 0 means that it was forgotten.
-    age_s : float
-        Seconds since it was stored, for `MarkovModel.restore`.
-    """
+    """One count of a Markov model, as it is stored."""
 
     history: tuple[str, ...]
+    """What came before, the latest last; empty for the popularity of the object."""
     object_id: str
+    """What followed."""
     count: float
+    """How often, with decay as of when it was stored. As a change, 0 means that it was forgotten."""
     age_s: float = 0.0
+    """Seconds since it was stored, for `MarkovModel.restore`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkovChanges:
-    """What a store has to write, in this order.
-
-    Attributes
-    ----------
-    removed_objects : tuple of str
-        Delete every count with one of these in its history or after it.
-    counts : tuple of TransitionCount
-        Replace these counts; delete those that are 0.
-    """
+    """What a store has to write, in this order."""
 
     removed_objects: tuple[str, ...] = ()
+    """Delete every count with one of these in its history or after it."""
     counts: tuple[TransitionCount, ...] = ()
+    """Replace these counts; delete those that are 0."""
 
     def __bool__(self) -> bool:
         return bool(self.removed_objects or self.counts)

@@ -16,16 +16,6 @@ _ROUNDING = 1e-6
 class NextObjects:
     """Possible next objects, the most probable first.
 
-    Attributes
-    ----------
-    object_ids : tuple of str, length M
-        Different objects.
-    probabilities : ndarray, (M,) float64
-        P(next), falling.
-    remaining : float
-        Probability of everything that is not listed: objects that were cut off, and objects that nobody was
-        seen to ask for. With it the probabilities sum to 1.
-
     Raises
     ------
     InvalidArgument
@@ -34,8 +24,12 @@ class NextObjects:
     """
 
     object_ids: tuple[str, ...]
+    """Different objects, length M."""
     probabilities: NDArray[np.float64]
+    """(M,) float64: P(next), falling."""
     remaining: float
+    """Probability of everything that is not listed: objects that were cut off, and objects that nobody was
+    seen to ask for. With it the probabilities sum to 1."""
 
     def __post_init__(self) -> None:
         p = self.probabilities

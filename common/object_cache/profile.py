@@ -122,42 +122,30 @@ class Measurement(BaseModel):
 
 
 class CacheProfile(VersionedFile):
-    """How a recognition cache of k objects behaves on one machine.
-
-    Attributes
-    ----------
-    version : int
-        Version of the file format.
-    backend : str
-        Classifier that was measured.
-    query_features : int
-        Features per query.
-    largest_k : int
-        Largest size that was measured.
-    lookup_ms, recall, precision : tuple of float
-        Polynomials in k, constant term first.
-    extraction_ms : float
-        Time to get the features out of one image; paid only for requests that bring an image.
-    created, machine, dataset : str
-        When, where and on what it was measured.
-    measurements : tuple of Measurement
-        The points behind the polynomials; may be empty.
-    """
+    """How a recognition cache of k objects behaves on one machine."""
 
     file_advice = "measure a new one: nearsight profile DIR --out FILE"
 
     version: Literal[1] = 1
+    """Version of the file format."""
     backend: str
+    """Classifier that was measured."""
     query_features: int = Field(ge=1)
+    """Features per query."""
     largest_k: int = Field(ge=1, le=10_000_000)
+    """Largest size that was measured."""
     lookup_ms: Coefficients = Field(min_length=1, max_length=8)
     recall: Coefficients = Field(min_length=1, max_length=8)
     precision: Coefficients = Field(default=(1.0,), min_length=1, max_length=8)
+    """Polynomial in k, as the two above, constant term first."""
     extraction_ms: FiniteFloat = Field(default=0.0, ge=0)
+    """Time to get the features out of one image; paid only for requests that bring an image."""
     created: str = ""
     machine: str = ""
     dataset: str = ""
+    """On what it was measured; above: when and where."""
     measurements: tuple[Measurement, ...] = ()
+    """The points behind the polynomials; may be empty."""
 
     @model_validator(mode="after")
     def _lookup_time_makes_sense(self) -> Self:
