@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,23 +71,26 @@ def profile(
         plan = plan.shortened()
     counts = _parse_numbers(features, "--features")
     dataset = merge_datasets(load_datasets(folder), folder.resolve().name)
+    result: DeviceProfile | CacheProfile
     if device:
-        _profile_device(dataset, plan, backend, counts, out, figure, as_json=as_json)
+        result, skipped = _profile_device(dataset, plan, backend, counts)
     else:
-        _profile_edge(dataset, plan, backend, query_features, out, figure, as_json=as_json)
+        result, skipped = _profile_edge(dataset, plan, backend, query_features)
+    result.save(out)
+    _draw(result, figure, out)
+    for line in skipped:
+        typer.echo(f"skipped {line}", err=True)
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+        return
+    _print_measurements(result, plan)
+    typer.echo(f"written to {out}; use it with: nearsight {'device' if device else 'edge'} --profile {out}")
 
 
 def _profile_edge(
-    dataset: Dataset,
-    plan: ProfilingPlan,
-    backend: str,
-    query_features: int,
-    out: Path,
-    figure: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Of an edge (3.3.1); a plan without sizes gets those of the data set."""
+    dataset: Dataset, plan: ProfilingPlan, backend: str, query_features: int
+) -> tuple[CacheProfile, tuple[str, ...]]:
+    """Of an edge (3.3.1), and what was skipped; a plan without sizes gets those of the data set."""
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.experiments.profiling.measuring import default_sizes, fit_profile, measure, prepare
 
@@ -97,28 +100,12 @@ def _profile_edge(
     plan = replace(plan, sizes=plan.sizes or default_sizes(len(data.models)))
     with progress_bar("measuring subsets", plan.steps) as advance:
         rows = measure(data, plan, settings, advance)
-    result = fit_profile(rows, data, settings, time.time())
-    result.save(out)
-    _draw((result,), figure, out, with_extraction=False)
-    _tell_skipped(data.skipped)
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-        return
-    typer.echo(f"{result.dataset}; backend {backend}, {plan.subsets} subsets per size")
-    _print_measurements(result)
-    typer.echo(f"written to {out}; use it with: nearsight edge --profile {out}")
+    return fit_profile(rows, data, settings, time.time()), data.skipped
 
 
 def _profile_device(
-    dataset: Dataset,
-    plan: ProfilingPlan,
-    backend: str,
-    counts: Sequence[int],
-    out: Path,
-    figure: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+    dataset: Dataset, plan: ProfilingPlan, backend: str, counts: Sequence[int]
+) -> tuple[DeviceProfile, tuple[str, ...]]:
     """Of a device that looks with so many features (4.5.2); a plan without sizes gets those of devices."""
     from contextlib import ExitStack
 
@@ -140,21 +127,16 @@ def _profile_device(
             time.time(),
             progress,
         )
-    analysis.profile.save(out)
-    _draw(analysis.profile.profiles, figure, out, with_extraction=True)
-    _tell_skipped(analysis.skipped)
-    if as_json:
-        print_json(analysis.profile.model_dump(mode="json"))
+    return analysis.profile, analysis.skipped
+
+
+def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPlan) -> None:
+    from nearsight.common.object_cache.profile import CacheProfile
+
+    if not isinstance(profile, CacheProfile):
+        _print_table_4_1(profile)
         return
-    _print_table_4_1(analysis.profile, out)
-
-
-def _tell_skipped(lines: Iterable[str]) -> None:
-    for line in lines:
-        typer.echo(f"skipped {line}", err=True)
-
-
-def _print_measurements(profile: CacheProfile) -> None:
+    typer.echo(f"{profile.dataset}; backend {profile.backend}, {plan.subsets} subsets per size")
     print_table(
         ("k", "lookup ms", "recall", "precision"),
         [
@@ -174,7 +156,7 @@ def _print_measurements(profile: CacheProfile) -> None:
     typer.echo(f"extraction   = {profile.extraction_ms:.2f} ms per photo")
 
 
-def _draw(profiles: Sequence[CacheProfile], figure: Path | None, out: Path, *, with_extraction: bool) -> None:
+def _draw(profile: DeviceProfile | CacheProfile, figure: Path | None, out: Path) -> None:
     """Figure 3.4, or 4.4 for a device; says so where it cannot be drawn and was not asked for."""
     path = figure or out.with_suffix(".png")
     try:
@@ -182,13 +164,17 @@ def _draw(profiles: Sequence[CacheProfile], figure: Path | None, out: Path, *, w
     except MissingDependency as error:
         typer.echo(f"no picture: {error}", err=True)
         return
+    from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.experiments.profiling.picture import draw_profiles
 
-    draw_profiles(profiles, path, with_extraction=with_extraction)
+    if isinstance(profile, CacheProfile):
+        draw_profiles((profile,), path)
+    else:
+        draw_profiles(profile.profiles, path, with_extraction=True)
     typer.echo(f"picture: {path}", err=True)
 
 
-def _print_table_4_1(profile: DeviceProfile, out: Path) -> None:
+def _print_table_4_1(profile: DeviceProfile) -> None:
     columns = ("features", "f_D(k) ms, extraction included", "recall_D(k)", "precision(k)")
     rows = [
         (
@@ -201,7 +187,6 @@ def _print_table_4_1(profile: DeviceProfile, out: Path) -> None:
     ]
     typer.echo(f"{profile.origin}; backend {profile.profiles[0].backend}")
     print_table(columns, rows, title="Table 4.1 on this machine", right=("features",))
-    typer.echo(f"written to {out}; use it with: nearsight device --profile {out}")
 
 
 def _parse_numbers(text: str, option: str) -> tuple[int, ...]:

@@ -272,21 +272,10 @@ def summarize(rows: Sequence[SubsetRow]) -> tuple[Measurement, ...]:
     points = []
     for k in sorted({row.k for row in rows}):
         at_k = [row for row in rows if row.k == k]
-        lookup, recall, precision = (
-            _mean_and_std([getattr(row, name) for row in at_k])
-            for name in ("lookup_ms", "recall", "precision")
-        )
-        points.append(
-            Measurement(
-                k=k,
-                lookup_ms=lookup[0],
-                lookup_ms_std=lookup[1],
-                recall=recall[0],
-                recall_std=recall[1],
-                precision=precision[0],
-                precision_std=precision[1],
-            )
-        )
+        values: dict[str, float] = {}
+        for name in ("lookup_ms", "recall", "precision"):
+            values[name], values[f"{name}_std"] = _mean_and_std([getattr(row, name) for row in at_k])
+        points.append(Measurement(k=k, **values))
     return tuple(points)
 
 
