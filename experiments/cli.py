@@ -161,7 +161,7 @@ def report(
 
 
 def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -> None:
-    """Use what other experiments measured of the same."""
+    """Use rows that other experiments measured already."""
     from nearsight.experiments.framework.running import adopt_cells, adopt_rows
 
     if found.same_rows_as:
@@ -175,7 +175,7 @@ def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -
 
 
 def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
-    """Run the cells that are missing, and show how far it is."""
+    """Run the missing cells and show progress."""
     from nearsight.experiments.framework.cell_progress import cell_progress
     from nearsight.experiments.framework.running import missing_cells, run_cells
 
@@ -193,7 +193,7 @@ def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
 
 
 def _variant(on: str, costs: str) -> str:
-    """What is added to a folder's name: a measurement in another way does not replace this one."""
+    """Suffix of the folder's name, so that runs on other machines do not replace each other."""
     if on == "testbed":
         return "-testbed"
     return {"paper": "-paper", "testbed": "-twin"}.get(costs, "")
@@ -217,13 +217,13 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
 
 
 def _keys(rows: Sequence[Sequence[object]]) -> int:
-    """How many of a table's first columns say what a row is: the first, and names right behind it."""
+    """How many leading columns name a row: the first, and text columns right after it."""
     texts = [any(str(cell)[:1].isalpha() for cell in column) for column in zip(*rows, strict=True)]
     return next((place for place, text in enumerate(texts) if place and not text), 1)
 
 
 def _show_targets(targets: Sequence[Target]) -> None:
-    """What should be reached: one line each, those that were missed last, where a person looks."""
+    """One line per target; missed targets last, as a terminal shows the end."""
     for target in sorted(targets, key=lambda target: not target.reached):
         verdict = typer.style("reached", fg="green") if target.reached else typer.style("MISSED ", fg="red")
         typer.echo(f"{verdict}  {folded(f'{target.text}: {target.value:.3f}', _INDENT)}")

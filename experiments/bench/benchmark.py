@@ -16,7 +16,7 @@ from rich.table import Table
 from nearsight.experiments.framework.environment import describe_environment
 
 Tell = Callable[[str], None]
-"""Told what is going on, for a person."""
+"""Called with the current step, in words."""
 
 _Argument = TypeVar("_Argument")
 _TABLE_WIDTH = 120
@@ -45,7 +45,7 @@ class Benchmark:
         return {**figures, "environment": {**self.environment, **figures.get("environment", {})}}
 
     def table(self) -> Table:
-        """The rows for a person; names stand to the left, numbers to the right."""
+        """The rows as a table: names to the left, numbers to the right."""
         table = Table(title=self.title)
         cells = [[text.format_map(row) for text in self.columns.values()] for row in self.rows]
         for column, values in zip(self.columns, zip(*cells, strict=True), strict=True):

@@ -120,7 +120,7 @@ def run(
     Parameters
     ----------
     tell : callable
-        Told what is going on.
+        Called with the current step.
     sizes_bytes : sequence of int
         Sizes of the echoed blob.
     rounds, calls : int

@@ -25,12 +25,12 @@ from nearsight.experiments.datasets.loading import load_datasets
 from nearsight.experiments.datasets.training import train_references
 
 Progress = Callable[[int], None]
-"""Told how many references or queries were done since the last call."""
+"""Called with the number of references or queries done since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one photo came to."""
+    """The answer to one photo."""
 
     path: Path
     expected: str | None
@@ -132,7 +132,7 @@ def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
 
 
 def steps(datasets: Sequence[Dataset]) -> int:
-    """References and queries of all: what `evaluate_together` tells its progress in."""
+    """Number of references and queries: the steps of `evaluate_together`."""
     return sum(len(dataset.references) + len(dataset.queries) for dataset in datasets)
 
 
@@ -154,7 +154,7 @@ def reports_to_json(reports: Sequence[EvaluationReport]) -> dict[str, object]:
 
 
 def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows for a person: a row per data set, and the total."""
+    """Columns and rows of a table: a row per data set, and the total."""
     times = ("extract_ms", "match_ms", "verify_ms")
     names = (name.replace("_", " ") for name in times)
     columns = ("data set", "objects", "photos", "recall", "precision", "wrong", *names)

@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
-    """Read the one data set that lies in ``folder``, in whichever known layout.
+    """Read the only data set in ``folder``, in any known layout.
 
     Raises
     ------

@@ -23,7 +23,7 @@ def train_references(
     settings : RecognitionSettings
         The pipeline.
     progress : callable
-        Told 1 after each object.
+        Called with 1 after each object.
 
     Returns
     -------

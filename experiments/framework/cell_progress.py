@@ -1,8 +1,8 @@
-"""How far a run is: which part is measured now, how many are left, how long that will take.
+"""Progress of a run: the current cell, how many are left, and the time that they will take.
 
-Parts take seconds or many minutes, and some are much longer than others; the time left is an estimate from
-those that this run has finished. Where no terminal shows a bar, each finished part is a line in the log.
-Until there is an estimate the bar says what is done at the moment.
+Cells take seconds or many minutes. The time left is estimated from the cells that this run has finished;
+before the first one the bar shows the current stage. Without a terminal each finished cell is a line in the
+log.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _NOTHING_S = 0.5
 
 
 class CellProgress:
-    """Counts the parts of a run and says how they come along.
+    """Counts the finished cells of a run and estimates the time left.
 
     Parameters
     ----------
     name : str
         Of the experiment.
     total : int
-        Parts of the whole run.
+        Cells of the whole run.
     before : int
-        Those that an earlier run finished.
+        Cells that an earlier run finished.
     console : Console
-        Where to.
+        Prints the lines.
     bar : Progress, optional
-        Without one, lines are printed.
+        None: print lines.
     clock : Clock
-        Times the parts.
+        Measures the cells.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class CellProgress:
         )
 
     def begin(self, key: str) -> None:
-        """A part is measured from now on."""
+        """Start to measure a cell."""
         self._key, self._stage = key, ""
         self._cell_started_s = self._clock.monotonic()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=escape(f"{self._name}: {key}"))
 
     def stage(self, words: str) -> None:
-        """What is done for the part now."""
+        """Name the current stage of the cell."""
         self._stage = words
 
     def left(self) -> str:
-        """How long it will take from now on; what is done at the moment as long as nobody knows."""
+        """The time left in words; the current stage while there is no estimate."""
         if not self._mean_s:
             return self._stage
         in_part_s = min(self._clock.monotonic() - self._cell_started_s, self._mean_s)
@@ -84,7 +84,7 @@ class CellProgress:
         return f"about {in_words(left_s)} left" if left_s > 0 else ""
 
     def finish(self) -> None:
-        """It is finished."""
+        """The current cell is finished."""
         now_s = self._clock.monotonic()
         took_s, self._cell_started_s = now_s - self._cell_started_s, now_s
         self._done += 1
@@ -92,7 +92,7 @@ class CellProgress:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
             return
-        # Of parts that other processes ran nothing is heard until they are finished.
+        # Cells in other processes are reported when they are finished: their times are not known.
         what = self._key if took_s < _NOTHING_S else f"{self._key} took {in_words(took_s)}"
         parts = (f"{self._done}/{self._total}", what, self.left())
         self._console.print(f"{self._name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
@@ -131,6 +131,6 @@ def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
 
 
 def in_words(seconds: float) -> str:
-    """A time for a person, such as "8 s" or "0:12:30"."""
+    """A duration, such as "8 s" or "0:12:30"."""
     rounded = round(seconds)
     return f"{rounded} s" if rounded < 100 else str(timedelta(seconds=rounded))

@@ -37,7 +37,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a person can choose about a run."""
+    """Options of a run."""
 
     seed: int = 1
     """Everything random follows from it."""
@@ -59,7 +59,7 @@ class RunOptions:
     """With other traces each; 0: as many as the experiment wants."""
 
     def configuration(self) -> dict[str, Any]:
-        """What identifies a run: results of different configurations are never mixed.
+        """Values that identify a run: results of different configurations are never mixed.
 
         Raises
         ------
@@ -75,19 +75,19 @@ class RunOptions:
         }
 
     def rng(self, *parts: str | int) -> np.random.Generator:
-        """Random numbers for one named part: others drawing more or fewer does not change them."""
+        """Random numbers of one named part; they do not depend on what other parts draw."""
         named = [xxhash.xxh32_intdigest(str(part).encode()) for part in parts]
         return np.random.default_rng([self.seed, *named])
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A part of a run that is finished or not: what an interrupted run keeps, and continues after."""
+    """A part of a run. An interrupted run keeps the cells that are finished."""
 
     key: str
-    """Names it among the cells of the run; letters, digits, dots and dashes."""
+    """Unique in the run; letters, digits, dots and dashes."""
     parameters: Mapping[str, Any]
-    """What is particular about it."""
+    """Its parameters."""
 
 
 def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
@@ -107,7 +107,7 @@ class Target:
     reached: bool
     """Whether that is enough."""
     note: str = ""
-    """What is to be known about it, such as why it was missed."""
+    """Remarks, such as why it was missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,9 @@ class Experiment(ABC):
     takes_machines: ClassVar[bool] = False
     """Whether ``--on``, ``--costs`` and ``--runs`` do: it runs on the twin or on the testbed."""
     same_rows_as: ClassVar[str] = ""
-    """Another experiment that measures the same; its rows are used if they are there. Empty: none."""
+    """An experiment that measures the same; its rows are used if they exist. Empty: none."""
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
-    """Others that have some cells in common with it: of those that are there the rows are used."""
+    """Experiments with common cells; their rows are used if they exist."""
     style: ClassVar[Any] = MappingProxyType({})
     """What differs in its picture from the style of all."""
 
@@ -145,7 +145,7 @@ class Experiment(ABC):
         """The parts of a run, in the order in which they are run."""
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """What the options leave open, decided once before a run; ``say`` tells a person what takes long."""
+        """Fill in options that are open, once before a run; ``say`` prints what takes long."""
         del say
         return options
 
@@ -154,7 +154,7 @@ class Experiment(ABC):
         raise NotImplementedError(f"{self.name} shares no cells: it has none of {dict(row)}")
 
     def processes(self, options: RunOptions) -> int:
-        """How many cells are run at a time; more than one only where no time is measured."""
+        """Number of cells that run at a time; more than one only if no times are measured."""
         del options
         return 1
 

@@ -90,7 +90,7 @@ class ResultFolder:
     def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
         """Write ``rows.csv`` in place of the cells; rows of another run keep their own provenance.
 
-        What that run did not measure yet is empty in its rows.
+        Columns that are missing in such rows are empty.
         """
         text = io.StringIO(newline="")
         columns = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in PROVENANCE]

@@ -47,7 +47,7 @@ class Outcome:
 
 
 def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:
-    """What a run into this folder would still have to measure."""
+    """Cells that a run into this folder still has to measure."""
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
         return ()
@@ -89,7 +89,7 @@ def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bo
 
 
 def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
-    """Use the rows of another experiment that measured the same, if they are there; True if they were.
+    """Use the rows of another experiment that measured the same; whether there were any.
 
     They keep the provenance with which they were measured.
     """
@@ -132,8 +132,8 @@ def run_cells(
 ) -> None:
     """Measure what is missing, and write ``rows.csv``.
 
-    ``begin`` hears the key of every cell that is measured, ``advance`` when it is finished. Of cells that are
-    run in several processes ``begin`` hears when they are finished, too.
+    ``begin`` is called with the key of each cell before it is measured, ``advance`` after it. Cells in
+    several processes are reported to both when they are finished.
     """
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
@@ -185,7 +185,7 @@ def run_in_processes(
 
 
 def _begin_work() -> None:
-    """A process of its own: one thread; the parent alone hears Ctrl-C, and does not leave it behind."""
+    """Prepare a worker: one thread; only the parent handles Ctrl-C; it ends with the parent."""
     from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415
 
     if sys.platform.startswith("linux"):

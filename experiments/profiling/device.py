@@ -76,7 +76,7 @@ def analyse_device(
     wall_s : float
         The date, in seconds since the epoch.
     progress : callable
-        Told which stage begins.
+        Called when a stage begins.
 
     Raises
     ------

@@ -25,7 +25,7 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
     Parameters
     ----------
     profiles : sequence of CacheProfile
-        One of an edge, or several of a device, told apart by their numbers of features.
+        One of an edge, or several of a device with different numbers of features.
     path : Path
         The picture; its suffix says the format.
     with_extraction : bool

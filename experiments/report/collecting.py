@@ -195,7 +195,7 @@ def _with_picture(result: Result) -> Result:
 
 
 def _without_result(stored: ResultFolder, entries: Mapping[str, Entry], *, damaged: bool) -> Unusable:
-    """A folder whose summary is damaged, or that has none; run.json may still tell whose it is."""
+    """A folder whose summary is damaged, or that has none; run.json may name the experiment."""
     try:
         run = _Run.model_validate(stored.run_information())
     except (CorruptStore, NotFound, ValidationError, OSError):

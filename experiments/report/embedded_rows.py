@@ -1,7 +1,7 @@
 """The raw rows of a run as a CSV inside the page, bounded in size.
 
-Columns with the same value in every row, such as machine and versions, are told once instead; they are most
-of the file. What is still too long keeps every n-th row, so that each part of the run stays represented.
+Columns with the same value in every row, such as machine and versions, are shown once instead; they are most
+of the file. If it is still too long, every n-th row is kept, so that each part of the run is represented.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EmbeddedRows:
     kept: int
     """How many rows the file has, and how many are in the link."""
     step: int
-    """Every how many-th row was kept; 1: all."""
+    """Every step-th row was kept; 1: all."""
     size_bytes: int
     """Of the CSV in the link."""
     constant: dict[str, str]

@@ -1,6 +1,6 @@
 """From a folder of results to one HTML file that needs no network: light or dark, on paper and on a phone.
 
-The templates say what stands where. This module computes what they show, and writes values for a person.
+The templates hold the layout. This module computes what they show and formats values.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def write_report(
     entries : mapping
         The experiments that belong into the report; those without results are listed, too.
     begin : callable
-        Hears the name of every experiment before its section is written.
+        Called with the name of each experiment before its section is written.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def _page(collection: Collection, entries: Mapping[str, Entry], begin: Callable[
 
 
 def _facts(collection: Collection, counted: Sequence[Result], first: int, known: int) -> list[str]:
-    """What the headline leaves out."""
+    """Facts below the headline."""
     counts = {
         f"{reached_in_words(counted)} with {{}} further results: other seeds, machines, data": len(counted)
         - first,
@@ -142,7 +142,7 @@ def _facts(collection: Collection, counted: Sequence[Result], first: int, known:
 
 
 def _mends(name: str, collection: Collection) -> str:
-    """What goes on with a run that was begun, or begins one."""
+    """The command that continues a run that was begun, or starts one."""
     begun = (one.command for one in collection.unusable_of(name) if one.command)
     return next(begun, command(name, {}))
 
@@ -255,7 +255,7 @@ def _measured(value: float) -> str:
 
 
 def _moment(stored: str) -> str:
-    """Time as it is stored, as a person reads it: "2026-11-21 06:44 UTC"."""
+    """A stored time, as "2026-11-21 06:44 UTC"."""
     try:
         found = datetime.fromisoformat(stored)
     except ValueError:

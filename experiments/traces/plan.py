@@ -1,4 +1,4 @@
-"""What a replay sends: which photo of which object, when, for one visitor. Built from traces of either form.
+"""The photos that a replay sends for one visitor, with their times; built from traces of either form.
 
 Visits (``visitor,exhibit,start_s,end_s``) become one photo per second of stay, drawn from the photos of a
 data set; the dissertation's form (``objectID,imagePath,time_ms``) names the photos itself.
@@ -223,5 +223,5 @@ def _planned(
 
 
 def delayed(plan: Sequence[PlannedPhoto], by_s: float) -> tuple[PlannedPhoto, ...]:
-    """The same plan, later: devices do not all send at the same moment."""
+    """The same plan, later, so that devices do not send at the same moment."""
     return tuple(replace(photo, at_s=photo.at_s + by_s) for photo in plan)

@@ -41,7 +41,7 @@ NEXUS_7 = 311 / 51.14
 HARDWARE = Hardware(device_slowness=NEXUS_7)
 """Table 6.1."""
 _EDGE_WORKERS = 2
-"""Of the daemon, unless it is told otherwise."""
+"""The daemon's default."""
 
 _AMOUNT = ProfileAmount((1, 8, 33, 66, 132, 264, 400), subsets=4, queries=12)
 
@@ -50,23 +50,23 @@ M = TypeVar("M", CostModel, PhotoKind)
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """One world."""
+    """Machines, what everything costs on them, and photos."""
 
     costs: CostModel
     hardware: Hardware
     photos: PhotoKind
     origin: str
-    """For a person: where the costs are from."""
+    """Where the costs are from, in words."""
 
     @property
     def mark(self) -> str:
-        """Tells costs apart: results with others are never mixed with these."""
+        """Identifies the costs: results with different costs are never mixed."""
         world = f"{self.costs.model_dump_json()} {self.hardware} {self.photos.model_dump_json()}"
         return xxhash.xxh64_hexdigest(world.encode())
 
 
 def machines_of(options: RunOptions) -> Machines:
-    """The world of a run.
+    """The machines of a run.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def machines_of(options: RunOptions) -> Machines:
 
 
 def paper_machines() -> Machines:
-    """The dissertation's world.
+    """The dissertation's machines.
 
     Its photos differ in recall and size, but all are looked up in the times of its tables. It prints no
     spread, and that of our photos does not apply: our lookups verify candidates, few for a clear photo and
@@ -116,7 +116,7 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
     options : RunOptions
         Where museums and measurements are kept.
     say : callable
-        Told what is measured, as it takes minutes.
+        Called with what is measured now: it takes minutes.
     """
     if options.costs == PAPER or options.smoke:
         return

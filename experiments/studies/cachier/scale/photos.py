@@ -1,4 +1,4 @@
-"""What the visitors' photos are like: how hard they are to recognise, how large, how long a look takes.
+"""The visitors' photos: how hard they are to recognise, how large, how long a look takes.
 
 Measured photos are a sample, from which whole photos are drawn. Where there is none, in the dissertation's
 world and in smoke runs, photos differ in recall and size alone.
@@ -44,7 +44,7 @@ Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PhotoKind(VersionedFile):
-    """What the visitors' photos are like."""
+    """How hard the visitors' photos are to recognise, and how large they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -90,7 +90,7 @@ class PhotoKind(VersionedFile):
 
 
 def mark_of(costs: CostModel) -> str:
-    """Tells the profiles apart over which efforts are measured."""
+    """Identifies the profiles that efforts are relative to."""
     profiles = costs.edge.model_dump_json() + costs.device.model_dump_json()
     return xxhash.xxh64_hexdigest(profiles.encode())
 
@@ -107,7 +107,7 @@ def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[s
     seed : int
         Of the exhibition.
     say : callable
-        Told what is measured, as it takes minutes.
+        Called with what is measured now: it takes minutes.
     """
     from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
     from nearsight.experiments.datasets.training import train_all  # noqa: PLC0415
