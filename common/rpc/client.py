@@ -149,7 +149,7 @@ class Channel:
             self._closed = True
             ended = self._perform(self._pending.close(Unavailable("the channel is closed")), 0.0)
         self._transport.wake()
-        self._transport.wake_driver()
+        self._transport.wake_caller()
         _hand_out(ended)
         if not self._closed_by_own_thread:
             self._thread.join()
@@ -200,7 +200,7 @@ class Channel:
         """Whether the calling thread is to receive: nobody does, and there is a connection."""
         if self._thread_receives or self._caller_receives or not self._pending.up:
             return False
-        self._caller_receives = self._transport.can_drive()
+        self._caller_receives = self._transport.caller_can_wait()
         return self._caller_receives
 
     def _alert_thread(self, caller_receives: bool) -> None:
@@ -211,7 +211,7 @@ class Channel:
         if nobody or missed or (due_s is not None and due_s < self._wakes_at_s):
             self._transport.wake()
         if missed and self._caller_receives:
-            self._transport.wake_driver()
+            self._transport.wake_caller()
 
     def _receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
         """Receive, in a caller, until its answer is there or the channel's thread must take over."""
@@ -227,7 +227,7 @@ class Channel:
             if waiter.done():
                 break
             left_s = max(0.0, deadline_s - self._clock.monotonic())
-            undisturbed = self._transport.drive(left_s) and self._clock.monotonic() < deadline_s
+            undisturbed = self._transport.wait_in_caller(left_s) and self._clock.monotonic() < deadline_s
             arrived = True
         with self._lock:
             self._caller_receives = False
@@ -290,7 +290,7 @@ class Channel:
                 ended += self._on_change(change, now_s)
             ended += self._perform(self._pending.tick(now_s), now_s)
             if self._caller_receives and (changes or answers or ended):
-                self._transport.wake_driver()
+                self._transport.wake_caller()
         _hand_out(answers + ended)
 
     def _on_change(self, event: ConnectionEvent, now_s: float) -> list[_Ended]:

@@ -94,9 +94,9 @@ class Transport:
         self._up = False
         self._proven = False  # one connection with these keys succeeded, so that the keys are right
         self._waker = Waker()
-        self._driver_waker = Waker()
+        self._caller_waker = Waker()
         self._all = self._changes_only = _poller_on(self._waker)
-        self._driver: select.poll | None = None
+        self._caller_poller: select.poll | None = None
 
     def connect(self) -> None:
         """Begin one attempt to connect, in place of the connection that there was."""
@@ -109,12 +109,12 @@ class Transport:
         arrivals, changes = (int(one.getsockopt(zmq.FD)) for one in (dealer, self._monitor))
         self._all = _poller_on(self._waker, arrivals, changes)
         self._changes_only = _poller_on(self._waker, changes)
-        self._driver = _poller_on(self._driver_waker, arrivals)
+        self._caller_poller = _poller_on(self._caller_waker, arrivals)
 
     def disconnect(self) -> None:
         """Drop the connection, if any; what was not sent is lost."""
         self._all = self._changes_only = _poller_on(self._waker)
-        self._driver = None
+        self._caller_poller = None
         self._up = False
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
@@ -158,7 +158,7 @@ class Transport:
         return found
 
     def wait(self, timeout_s: float, *, arrivals: bool) -> None:
-        """Wait for changes, `wake` and, unless a caller drives, arrivals; one thread does."""
+        """Wait for changes, `wake` and, unless a caller waits for them, arrivals; one thread does."""
         poller = self._all if arrivals else self._changes_only
         for fileno, _ in poller.poll(timeout_s * 1000.0 + 0.5):
             if fileno == self._waker.fileno():
@@ -168,33 +168,33 @@ class Transport:
         """Interrupt `wait`; any thread may."""
         self._waker.wake()
 
-    def can_drive(self) -> bool:
+    def caller_can_wait(self) -> bool:
         """Whether a caller may wait for arrivals on the connection that there is."""
-        return self._driver is not None
+        return self._caller_poller is not None
 
-    def drive(self, timeout_s: float) -> bool:
-        """Wait for arrivals, in one caller; False if `wake_driver` interrupts or the connection is gone."""
-        poller = self._driver
+    def wait_in_caller(self, timeout_s: float) -> bool:
+        """Wait for arrivals, in one caller; False if `wake_caller` interrupts or the connection is gone."""
+        poller = self._caller_poller
         if poller is None:
             return False
         for fileno, event in poller.poll(timeout_s * 1000.0 + 0.5):
-            if fileno == self._driver_waker.fileno():
-                self._driver_waker.clear()
+            if fileno == self._caller_waker.fileno():
+                self._caller_waker.clear()
                 return False
             if event & select.POLLNVAL:
                 return False
         return True
 
-    def wake_driver(self) -> None:
-        """Interrupt `drive`; any thread may."""
-        self._driver_waker.wake()
+    def wake_caller(self) -> None:
+        """Interrupt `wait_in_caller`; any thread may."""
+        self._caller_waker.wake()
 
     def close(self) -> None:
         """Give everything back."""
         self.disconnect()
         self._context.term()
         self._waker.close()
-        self._driver_waker.close()
+        self._caller_waker.close()
 
     def _configure(self, dealer: zmq.Socket[bytes]) -> None:
         dealer.linger = 0

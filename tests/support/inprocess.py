@@ -80,10 +80,10 @@ class InProcessTransport(Transport):
     def has_arrivals(self) -> bool:
         return False  # each arrival wakes
 
-    def can_drive(self) -> bool:
+    def caller_can_wait(self) -> bool:
         return False  # there is nothing to poll
 
-    def wake_driver(self) -> None:
+    def wake_caller(self) -> None:
         pass
 
     def wait(self, timeout_s: float, *, arrivals: bool) -> None:
