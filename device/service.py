@@ -75,7 +75,7 @@ def _account(recognition: Recognition, context: CallContext) -> None:
     """Hand on the hops of the tiers below; the server adds this daemon's own."""
     *below, own = recognition.hops
     context.hops.extend(below)
-    context.add_next_tier_ms(own.next_tier_ms)
+    context.next_tier_ms += own.next_tier_ms
 
 
 def _to_proto(recognition: Recognition) -> RecognizeResponse:

@@ -241,7 +241,7 @@ class EdgeRecognitionService(Service):
 
     def _replied(self, call: _Call, step: Ask, done: Future[Reply], sent_s: float, sent_bytes: int) -> None:
         now_s = self._clock.monotonic()
-        call.context.add_next_tier_ms((now_s - sent_s) * 1e3)
+        call.context.next_tier_ms += (now_s - sent_s) * 1e3
         try:
             reply = _reply_of(done)
             answer = _answer_of(reply, sent_bytes)

@@ -80,10 +80,6 @@ class CallContext:
     hops: list[Hop] = field(default_factory=list)
     next_tier_ms: float = 0.0
 
-    def add_next_tier_ms(self, milliseconds: float) -> None:
-        """Count time that passed while the next tier worked."""
-        self.next_tier_ms += milliseconds
-
     def cancelled(self) -> bool:
         """Whether nobody waits for the answer any more; long work looks at it now and then."""
         return self.deadline.expired() or self.stopping()

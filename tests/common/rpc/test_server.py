@@ -66,7 +66,7 @@ def test_hops_of_lower_tiers_come_first_and_waiting_for_them_is_no_work() -> Non
                 request, timeout_s=context.deadline.remaining_s(), trace_id=context.trace_id
             )
             context.hops.extend(reply.hops)
-            context.add_next_tier_ms(5000.0)
+            context.next_tier_ms += 5000.0
             return echo_pb2.EchoResponse(text=reply.message.text)
 
         with serving(ScriptedEcho(forward)) as edge, echo_stub(edge) as stub:
