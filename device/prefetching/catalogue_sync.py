@@ -1,7 +1,4 @@
-"""Following the catalogue: which objects there are, in which versions, and which models are the right ones.
-
-Everything here runs in the background thread.
-"""
+"""Keeps up with the catalogue: which objects there are, in which versions. Runs in the background thread."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _RETRY_S = 5.0
 
 
 class ObjectLister(Protocol):
-    """Who lists the catalogue: a tier, or several in turn."""
+    """A tier that lists the catalogue, or several in turn."""
 
     def list_objects(self, timeout_s: float) -> Future[Listing]:
         """Ask which objects there are."""
@@ -67,8 +64,8 @@ class CatalogueSync:
         self._failing = False
         self._last_s = -math.inf
 
-    def see(self, revision: int | None) -> None:
-        """Somebody who knows said that the catalogue is at this revision; None says nothing."""
+    def note_revision(self, revision: int | None) -> None:
+        """An answer of a tier mentions that the catalogue is at this revision; None is ignored."""
         if revision is None or revision == self._revision:
             return
         if self._revision is None:
@@ -85,17 +82,18 @@ class CatalogueSync:
             self._open = True
             when_done(self._lister.list_objects(self._timeout_s), self._background, self._answered)
 
-    def keep_watch(self, period_s: float) -> None:
-        """Ask for the revision again and again: where nobody mentions it by the way."""
-        self._background.submit(lambda: self._look(period_s), name="watch", after_s=period_s)
+    def poll(self, period_s: float) -> None:
+        """Ask for the revision every ``period_s`` seconds: where no answer mentions it."""
 
-    def _look(self, period_s: float) -> None:
-        when_done(self._lister.get_revision(self._timeout_s), self._background, self._looked)
-        self.keep_watch(period_s)
+        def ask() -> None:
+            when_done(self._lister.get_revision(self._timeout_s), self._background, answered)
+            self.poll(period_s)
 
-    def _looked(self, outcome: int | NearsightError) -> None:
-        if isinstance(outcome, int):
-            self.see(outcome)
+        def answered(outcome: int | NearsightError) -> None:
+            if isinstance(outcome, int):
+                self.note_revision(outcome)
+
+        self._background.submit(ask, name="watch", after_s=period_s)
 
     def _answered(self, outcome: Listing | NearsightError) -> None:
         self._open = False

@@ -206,9 +206,9 @@ class PrefetchController:
             self._background,
             settings,
             clock,
-            self._heard,
+            self._predicted,
             sources.neighbours,
-            strange=self._sync.sync,
+            on_unknown=self._sync.sync,
         )
         self._has_edge = sources.edge is not None
         self._edge_away = not self._has_edge
@@ -222,7 +222,7 @@ class PrefetchController:
         if sources.neighbourhood is not None:
             self._background.submit(self._sync.sync)
         if not self._has_edge:
-            self._sync.keep_watch(settings.watch_s)
+            self._sync.poll(settings.watch_s)
 
     # On the request path
 
@@ -329,20 +329,20 @@ class PrefetchController:
         self._held.used(name)
         if name != self._current:
             self._current = name
-            self._snapshots.take_up(name)
+            self._snapshots.reuse(name)
         held = self._held.version(name)
         if held is not None and held < note.found.version:
             self._sync.sync()
         if note.prediction is not None:
             self._forecasts.remember(name, note.prediction)
-            self._heard(note.prediction)
+            self._predicted(note.prediction)
         elif not note.seen_by_edge:
             self._forecasts.report(name)
         if note.seen_by_edge or self._forecasts.get(name) is not None:
             self._decide()
         # Otherwise what served until now goes on serving until the edge says more.
 
-    def _heard(self, prediction: Prediction | None) -> None:
+    def _predicted(self, prediction: Prediction | None) -> None:
         """Something was predicted, or the edge did not answer."""
         if prediction is not None and prediction.now is not None:
             self._profiler.observe_edge(prediction.now)
@@ -355,7 +355,7 @@ class PrefetchController:
         if self._forecasts.get(self._current) is not None or not self._has_edge:
             self._decide()
         if prediction is not None:
-            self._sync.see(prediction.revision)
+            self._sync.note_revision(prediction.revision)
 
     # Deciding
 
@@ -403,7 +403,7 @@ class PrefetchController:
         if fetched.missing and len(self._absent) < _MOST_ABSENT:
             self._absent.update(fetched.missing)
             self._background.submit(self._decide, name="decide")
-        self._sync.see(fetched.revision)
+        self._sync.note_revision(fetched.revision)
         self._assemble_soon(_GATHER_S if self._fetcher.in_flight > 1 else 0.0)
         return [model.object_id for model in fetched.models if model.object_id in gone]
 
@@ -439,6 +439,6 @@ class PrefetchController:
         versions = listing.versions
         outdated = {name for name, version in self._held.versions().items() if versions.get(name) != version}
         self._held.remove(outdated)
-        self._snapshots.banish(outdated)
+        self._snapshots.remove(outdated)
         self._basis = None
         self._decide()

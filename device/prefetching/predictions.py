@@ -38,7 +38,7 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeNow:
+class EdgeTimes:
     """What a photo would find at the edge now, as far as a report and its answer tell.
 
     Attributes
@@ -72,13 +72,13 @@ class Prediction:
         The most probable objects.
     revision : int or None
         Of the catalogue, as the edge knew it; None from others, who do not vouch for any.
-    now : EdgeNow, optional
+    now : EdgeTimes, optional
         What a photo takes at the edge that predicted, if it said so.
     """
 
     following: NextObjects
     revision: int | None
-    now: EdgeNow | None = None
+    now: EdgeTimes | None = None
 
 
 class PredictionSource(Protocol):
@@ -114,12 +114,12 @@ class Forecasts:
         Times.
     clock : Clock
         Must run in real time.
-    heard : callable
-        Told what a report was answered with; None if it was not answered.
+    on_prediction : callable
+        Called with what a report was answered with; None if it was not answered.
     neighbours : PredictionSource, optional
         The devices nearby.
-    strange : callable, optional
-        Told that the edge does not know an object of this device: the catalogue has changed.
+    on_unknown : callable, optional
+        Called if the edge does not know an object of this device: the catalogue has changed.
     """
 
     def __init__(
@@ -128,17 +128,17 @@ class Forecasts:
         background: BackgroundWorker,
         settings: PrefetchSettings,
         clock: Clock,
-        heard: Callable[[Prediction | None], None],
+        on_prediction: Callable[[Prediction | None], None],
         neighbours: PredictionSource | None = None,
-        strange: Callable[[], None] | None = None,
+        on_unknown: Callable[[], None] = lambda: None,
     ) -> None:
         self._edge = edge
         self._neighbours = neighbours
         self._background = background
         self._settings = settings
         self._clock = clock
-        self._heard = heard
-        self._strange = strange
+        self._on_prediction = on_prediction
+        self._on_unknown = on_unknown
         self._log = get_logger("device.forecasts")
         self._predictions: OrderedDict[str, Prediction] = OrderedDict()
         self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
@@ -167,22 +167,10 @@ class Forecasts:
         self._keep(object_id, prediction)
         self._newest = (object_id, self._clock.monotonic())
 
-    def _edge_answers(self) -> None:
-        if self._failures:
-            self._log.info("the edge predicts again")
-        self._failures = 0
-        self._retry_s = -math.inf
-
-    def _keep(self, object_id: str, prediction: Prediction) -> None:
-        self._predictions[object_id] = prediction
-        self._predictions.move_to_end(object_id)
-        if len(self._predictions) > MOST_PREDICTIONS:
-            self._predictions.popitem(last=False)
-
     def report(self, object_id: str) -> None:
-        """The device recognised an object itself: tell the edge, which answers with what may follow.
+        """Tell the edge that the device recognised an object itself; it answers with what may follow.
 
-        Not for every photo of an object that the device goes on looking at.
+        An object that the device goes on looking at is not reported with every photo.
         """
         newest, at_s = self._newest
         if newest == object_id and self._clock.monotonic() < at_s + self._settings.refresh_s:
@@ -197,10 +185,8 @@ class Forecasts:
         if self._edge is None or self._clock.monotonic() < self._retry_s:
             newest = self._reports[-1]
             self._reports.clear()  # the edge is away; old steps are of no use to it later
-            if self._neighbours is None or self._said_by_edge(newest):
+            if not self._ask_neighbours(newest):
                 self._newest = _NOTHING
-            else:
-                self._ask_neighbours(newest)
             return
         object_id = self._reports.popleft()
         self._open = True
@@ -211,22 +197,25 @@ class Forecasts:
         self._open = False
         if isinstance(outcome, NotFound):
             self._edge_answers()
-            self._heard(None)
-            if self._strange is not None:
-                self._strange()
-            self._send()
-            return
-        if isinstance(outcome, NearsightError):
+            self._on_prediction(None)
+            self._on_unknown()
+        elif isinstance(outcome, NearsightError):
             self._failed(outcome)
-            self._heard(None)
+            self._on_prediction(None)
             self._ask_neighbours(object_id)
-            return
-        newest = self._newest
-        self.remember(object_id, outcome)
-        if self._reports:
-            self._newest = newest  # the device has moved on meanwhile
-        self._heard(outcome)
+        else:
+            newest = self._newest
+            self.remember(object_id, outcome)
+            if self._reports:
+                self._newest = newest  # the device has moved on meanwhile
+            self._on_prediction(outcome)
         self._send()
+
+    def _edge_answers(self) -> None:
+        if self._failures:
+            self._log.info("the edge predicts again")
+        self._failures = 0
+        self._retry_s = -math.inf
 
     def _failed(self, error: NearsightError) -> None:
         self._failures += 1
@@ -237,20 +226,29 @@ class Forecasts:
         if self._failures == 1:
             self._log.info("no predictions from the edge for now", reason=str(error))
 
-    def _ask_neighbours(self, object_id: str) -> None:
-        if self._neighbours is None or self._said_by_edge(object_id):
-            return
+    def _keep(self, object_id: str, prediction: Prediction) -> None:
+        self._predictions[object_id] = prediction
+        self._predictions.move_to_end(object_id)
+        if len(self._predictions) > MOST_PREDICTIONS:
+            self._predictions.popitem(last=False)
+
+    def _ask_neighbours(self, object_id: str) -> bool:
+        """Ask the devices nearby, unless the edge predicted for this object; whether they were asked."""
+        if self._neighbours is None or self._is_from_edge(object_id):
+            return False
+
+        def answered(outcome: Prediction | NearsightError) -> None:
+            if isinstance(outcome, NearsightError):
+                self._log.debug("no prediction from devices nearby", reason=str(outcome))
+                self._on_prediction(None)
+            elif not self._is_from_edge(object_id):
+                self._keep(object_id, outcome)
+                self._on_prediction(outcome)
+
         future = self._neighbours.get_next_objects(object_id, self._settings.timeout_s)
-        when_done(future, self._background, lambda outcome: self._neighbours_said(object_id, outcome))
+        when_done(future, self._background, answered)
+        return True
 
-    def _neighbours_said(self, object_id: str, outcome: Prediction | NearsightError) -> None:
-        if isinstance(outcome, NearsightError):
-            self._log.debug("no prediction from devices nearby", reason=str(outcome))
-            self._heard(None)
-        elif not self._said_by_edge(object_id):
-            self._keep(object_id, outcome)
-            self._heard(outcome)
-
-    def _said_by_edge(self, object_id: str) -> bool:
+    def _is_from_edge(self, object_id: str) -> bool:
         known = self._predictions.get(object_id)
         return known is not None and known.revision is not None

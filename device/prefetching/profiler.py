@@ -12,7 +12,7 @@ from nearsight.common.object_cache.rolling_mean import RollingMean
 from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.device.prefetching.decision import ExtractionCurves
 from nearsight.device.prefetching.device_profile import DeviceProfile
-from nearsight.device.prefetching.predictions import EdgeNow
+from nearsight.device.prefetching.predictions import EdgeTimes
 
 _STAYS_WINDOW = 30
 _STAYS_AT_FIRST = 0.5
@@ -83,7 +83,7 @@ class DeviceProfiler:
                 max(tier_ms, round_trip_ms), tier_ms, avoidable=avoidable, reports=reports
             )
 
-    def observe_edge(self, now: EdgeNow) -> None:
+    def observe_edge(self, now: EdgeTimes) -> None:
         """The edge answered a report, and said what a photo takes there now."""
         with self._lock:
             self._transfer.observe_small(now.transfer_ms)

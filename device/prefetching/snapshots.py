@@ -139,7 +139,7 @@ class Snapshots:
         self._kept: OrderedDict[str, LocalSnapshot] = OrderedDict()
         self._next_build_s = clock.monotonic()
 
-    def take_up(self, current: str) -> None:
+    def reuse(self, current: str) -> None:
         """Use the snapshot of an object that the device goes back to; it needs no new building."""
         if current in self._kept:
             self._kept.move_to_end(current)
@@ -178,7 +178,7 @@ class Snapshots:
             if not snapshot.names.isdisjoint(object_ids):
                 del self._kept[current]
 
-    def banish(self, object_ids: Set[str]) -> None:
+    def remove(self, object_ids: Set[str]) -> None:
         """Nothing answers with these objects any more."""
         self.forget(object_ids)
         answering = self._cache.snapshot

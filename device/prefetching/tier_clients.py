@@ -17,7 +17,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidMessage, NearsightError, PeerError
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.prefetching.predictions import EdgeNow, Prediction, prediction_of
+from nearsight.device.prefetching.predictions import EdgeTimes, Prediction, prediction_of
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
@@ -107,11 +107,11 @@ class EdgeClient(CatalogueClient):
             return prediction
 
 
-def _now_at(reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeNow | None:
+def _now_at(reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeTimes | None:
     if answer_ms == 0 or not reply.hops:
         return None
     own = reply.hops[-1]
-    return EdgeNow(answer_ms, round_trip_ms - own.queue_ms - own.compute_ms - own.next_tier_ms)
+    return EdgeTimes(answer_ms, round_trip_ms - own.queue_ms - own.compute_ms - own.next_tier_ms)
 
 
 class TierCatalogues:

@@ -24,7 +24,7 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.flow import Ask, Effect, Extract, Finish, Look, RequestFlow
 from nearsight.common.request.forms import IMAGE
 from nearsight.common.rpc.envelope import Hop
-from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeNow, Prediction
+from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeTimes, Prediction
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
@@ -324,10 +324,10 @@ class TwinEdge:
         call = Call(deadline_s, lambda _call: (self._costs.small_s, end), refuse)
         self.server.offer(call)
 
-    def _now(self, queue_ms: float) -> EdgeNow | None:
+    def _now(self, queue_ms: float) -> EdgeTimes | None:
         """What a photo would take here; the device adds its way."""
         here_ms = answer_ms(queue_ms, self.load, self.cache.size)
-        return EdgeNow(here_ms, 0.0) if here_ms else None
+        return EdgeTimes(here_ms, 0.0) if here_ms else None
 
     def get_models(
         self,

@@ -58,11 +58,11 @@ def scene() -> Scene:
 
 def test_only_a_changed_revision_leads_to_a_listing(scene: Scene) -> None:
     for revision in (3, 3, None):
-        scene.sync.see(revision)
+        scene.sync.note_revision(revision)
     assert scene.lister.listings == []
-    scene.sync.see(4)
+    scene.sync.note_revision(4)
     scene.answer(4)
-    scene.sync.see(4)
+    scene.sync.note_revision(4)
     assert (len(scene.lister.listings), scene.listed) == (1, [4])
 
 
@@ -100,14 +100,14 @@ def test_a_tier_that_stays_away_is_reported_once_until_it_was_back(
         fail()
     assert capsys.readouterr().err.count("objects not listed") == 1
     scene.answer(1)
-    scene.sync.see(2)
+    scene.sync.note_revision(2)
     scene.background.advance(60.0)
     fail()
     assert capsys.readouterr().err.count("objects not listed") == 1
 
 
 def test_where_nobody_mentions_revisions_they_are_asked_for(scene: Scene) -> None:
-    scene.sync.keep_watch(30.0)
+    scene.sync.poll(30.0)
     scene.background.advance(61.0)
     assert (scene.lister.looks, scene.lister.listings) == (2, [])
     scene.lister.revision = 2

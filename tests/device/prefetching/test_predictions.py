@@ -60,10 +60,10 @@ class Scene:
             settings,
             self.clock,
             self.heard.append,
-            strange=self._count_strange,
+            on_unknown=self._count_unknown,
         )
 
-    def _count_strange(self) -> None:
+    def _count_unknown(self) -> None:
         self.strange += 1
 
 

@@ -9,7 +9,7 @@ from nearsight.common.errors import InvalidMessage
 from nearsight.common.rpc.client import Channel
 from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.device.prefetching.device_profile import default_device_profile
-from nearsight.device.prefetching.predictions import EdgeNow
+from nearsight.device.prefetching.predictions import EdgeTimes
 from nearsight.device.prefetching.profiler import DeviceProfiler, PhotoTransfer
 from nearsight.device.prefetching.tier_clients import EdgeClient
 from support.gallery import exhibit_models
@@ -25,14 +25,14 @@ def test_what_the_edge_says_and_the_way_there_make_the_time_of_a_photo() -> None
     for _ in range(2):
         after.observe_answer(743.0, 743.0, avoidable=True, transfer_ms=12.0)
     for _ in range(2):
-        after.observe_edge(EdgeNow(answer_ms=8.0, transfer_ms=5.0))
+        after.observe_edge(EdgeTimes(answer_ms=8.0, transfer_ms=5.0))
     assert after.miss_ms == 20.0
 
 
 def test_a_device_that_hears_only_of_its_cloud_believes_no_edge() -> None:
     after = profiler()
     after.observe_answer(300.0, 300.0, avoidable=True)
-    after.observe_edge(EdgeNow(answer_ms=8.0, transfer_ms=5.0))
+    after.observe_edge(EdgeTimes(answer_ms=8.0, transfer_ms=5.0))
     assert after.miss_ms == 300.0
 
 
@@ -42,7 +42,7 @@ def test_a_device_that_hears_only_of_its_cloud_believes_no_edge() -> None:
 )
 def test_times_that_cannot_be_are_refused(answer_ms: float, transfer_ms: float) -> None:
     with pytest.raises(InvalidMessage):
-        EdgeNow(answer_ms, transfer_ms)
+        EdgeTimes(answer_ms, transfer_ms)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def client(edge: PredictingEdge) -> Iterator[EdgeClient]:
     client.close()
 
 
-def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeNow | None:
+def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeTimes | None:
     """What a device makes of such an answer to a report; there is always a prediction."""
     edge.answer_ms = answer_ms
     prediction = client.get_next_objects("exhibit-0", 10.0).result(20)

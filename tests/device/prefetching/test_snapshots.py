@@ -50,9 +50,9 @@ def test_going_back_to_an_object_needs_no_new_building() -> None:
     snapshots.serve("exhibit-0", [exhibit_model(0)], 400)
     first = cache.snapshot
     snapshots.serve("exhibit-1", [exhibit_model(1)], 400)
-    snapshots.take_up("exhibit-0")
+    snapshots.reuse("exhibit-0")
     assert cache.snapshot is first
-    snapshots.take_up("never seen")
+    snapshots.reuse("never seen")
     assert cache.snapshot is first
     snapshots.serve("exhibit-0", [exhibit_model(0)], 400)
     assert cache.snapshot is first
@@ -65,12 +65,12 @@ def test_of_the_snapshots_the_one_unused_for_longest_goes() -> None:
     snapshots = Snapshots(cache, 2, SETTINGS, ManualClock())
     served = []
     for seed in (0, 1, 0, 2):
-        snapshots.take_up(f"exhibit-{seed}")
+        snapshots.reuse(f"exhibit-{seed}")
         snapshots.serve(f"exhibit-{seed}", [exhibit_model(seed)], 400)
         served.append(cache.snapshot)
     assert served[2] is served[0]
     for seed, kept in ((0, served[0]), (1, served[0]), (2, served[3])):
-        snapshots.take_up(f"exhibit-{seed}")
+        snapshots.reuse(f"exhibit-{seed}")
         assert cache.snapshot is kept
 
 
@@ -84,17 +84,17 @@ def test_builds_leave_time_for_the_rest_but_emptying_never_waits() -> None:
     assert not cache.snapshot
 
 
-def test_banished_objects_answer_neither_now_nor_from_a_kept_snapshot() -> None:
+def test_removed_objects_answer_neither_now_nor_from_a_kept_snapshot() -> None:
     cache = empty_cache()
     snapshots = Snapshots(cache, 4, SETTINGS, ManualClock())
     both = [exhibit_model(0), exhibit_model(1)]
     snapshots.serve("exhibit-0", both, 400)
     snapshots.serve("exhibit-1", both, 200)
-    snapshots.banish({"exhibit-1", "never there"})
+    snapshots.remove({"exhibit-1", "never there"})
     assert cache.snapshot.recognizer.object_ids == {"exhibit-0"}
     assert cache.snapshot.query_features == 200
     before = cache.snapshot
-    snapshots.take_up("exhibit-0")
+    snapshots.reuse("exhibit-0")
     assert cache.snapshot is before
 
 
