@@ -3,6 +3,7 @@
 Hypothesis judges laws, not speed: on a busy machine an example may take its time.
 """
 
+import inspect
 import io
 import multiprocessing.resource_tracker
 import sys
@@ -26,6 +27,10 @@ settings.register_profile("nearsight", deadline=None, suppress_health_check=[Hea
 settings.load_profile("nearsight")
 
 
+_SHARES = pytest.StashKey[bool]()
+"""Of tests and modules: what a fixture of the module runs is shared by its tests."""
+
+
 class _LoggerOfTests(structlog.PrintLogger):
     """Drops the lines that a thread prints between two phases of a test, when nothing captures them."""
 
@@ -46,6 +51,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = {need for mark in item.iter_markers("needs") for need in mark.args}
         if needs & SYSTEM_NEEDS and item.get_closest_marker("system") is None:
             raise pytest.UsageError(f"{item.nodeid} needs {', '.join(sorted(needs))}: mark it as system")
+        if isinstance(item, pytest.Function) and _uses_what_the_module_runs(item):
+            module = item.getparent(pytest.Module)
+            assert module is not None
+            item.stash[_SHARES] = module.stash[_SHARES] = True
+
+
+def _uses_what_the_module_runs(item: pytest.Function) -> bool:
+    """Whether a fixture of the test has the scope of its module, and something to give back."""
+    fixtures = [one for found in item._fixtureinfo.name2fixturedefs.values() for one in found]
+    return any(
+        one.scope == "module" and inspect.isgeneratorfunction(one.func) and not one.argname.startswith("_")
+        for one in fixtures
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,10 +83,26 @@ def _logs_of_one_test() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail the test that leaves threads, descriptors or processes open. Wider fixtures may keep theirs."""
+    """Fail the test that leaves threads, descriptors or processes open.
+
+    What a fixture of the module runs, such as a daemon, may connect anew at any time; see the next fixture.
+    """
     failed = request.session.testsfailed
     before = open_things()
     yield
+    if request.node.stash.get(_SHARES, False):
+        return
     if request.session.testsfailed == failed:  # the traceback of a failure keeps things alive
         left = left_open(before)
         assert not left, "left open: " + ", ".join(left)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_open_by_the_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the last test of a module whose fixtures leave something open."""
+    failed = request.session.testsfailed
+    before = open_things()
+    yield
+    if request.node.stash.get(_SHARES, False) and request.session.testsfailed == failed:
+        left = left_open(before)
+        assert not left, "left open by the module: " + ", ".join(left)

@@ -7,12 +7,15 @@ import pytest
 
 from nearsight.experiments.framework.registry import experiments
 
+LAYERS = ("protos", "common", "cloud", "edge", "device", "experiments", "tests", "docs")
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+MODULES = {path.name for layer in LAYERS for path in (ROOT / layer).rglob("*.*")}
 DECISIONS = ROOT / "docs/decisions"
 
 _CODE = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|proto))`")
 _EXPERIMENT = re.compile(r"nearsight experiment run ([\w.-]*\w)")
+_BARE = re.compile(r"`([\w-]+\.(?:py|proto))`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 
 
@@ -21,7 +24,8 @@ def test_modules_and_files_that_a_document_names_exist(document: Path) -> None:
     text = document.read_text()
     places = [ROOT / name for name in _CODE.findall(text)]
     places += [document.parent / name for name in _LINK.findall(text)]
-    assert [str(place) for place in places if not place.exists()] == []
+    missing = [str(place) for place in places if not place.exists()]
+    assert missing + [name for name in _BARE.findall(text) if name not in MODULES] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
