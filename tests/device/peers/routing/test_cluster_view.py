@@ -24,7 +24,7 @@ def test_views_differ_by_nodes_and_by_restarts() -> None:
     assert len({view.digest for view in views}) == len(views)
 
 
-def test_a_node_is_settled_once_all_others_are_through_for_its_view() -> None:
+def test_a_node_is_synchronised_once_all_others_are_through_for_its_view() -> None:
     alone, two, three = View.of(A, 1, ()), View.of(A, 1, [(B, 1)]), View.of(A, 1, [(B, 1), (C, 1)])
     cluster = ClusterView(A, alone)
     assert cluster.synchronised(alone.digest)

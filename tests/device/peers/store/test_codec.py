@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -20,7 +20,15 @@ from nearsight.device.peers.store.codec import (
 )
 from nearsight.device.peers.store.stamps import NEVER, Stamp
 from nearsight.device.peers.store.values import Entry, Register, canonical, digest, merged, size_bytes
-from nearsight.protos.peers_pb2 import EntryMessage, StampMessage
+from nearsight.protos.peers_pb2 import (
+    ContributionMessage,
+    CountersMessage,
+    EntryMessage,
+    ListItemMessage,
+    ListMessage,
+    RegisterMessage,
+    StampMessage,
+)
 from support.peer_states import ENTRIES, KEY
 
 NOW_S = 100.0
@@ -58,119 +66,61 @@ def test_a_message_is_brought_into_the_form_that_merging_leaves() -> None:
     assert entry_from_proto(sent, NOW_S) == canonical(Entry(KEY, Stamp(4, 0)))
 
 
-def register(sent: EntryMessage) -> None:
-    sent.register.stamp.counter = 1
+FIRST = StampMessage(counter=1)
+REGISTER = RegisterMessage(stamp=FIRST)
 
 
-def without_key(sent: EntryMessage) -> None:
-    register(sent)
-    sent.key = ""
+def listed(*items: ListItemMessage) -> ListMessage:
+    return ListMessage(items=items)
 
 
-def long_key(sent: EntryMessage) -> None:
-    register(sent)
-    sent.key = "k" * (values.MAX_KEY_BYTES + 1)
+def counted(*contributions: ContributionMessage) -> CountersMessage:
+    return CountersMessage(contributions=contributions)
 
 
-def nothing(sent: EntryMessage) -> None:
-    sent.ClearField("value")
+def counts(name: str, count: int) -> ContributionMessage:
+    return ContributionMessage(contributor=7, began=FIRST, counts={name: count})
 
 
-def no_stamp(sent: EntryMessage) -> None:
-    sent.register.value = b"a"
+WRONG: dict[str, dict[str, Any]] = {
+    "no key": {"key": "", "register": REGISTER},
+    "a long key": {"key": "k" * (values.MAX_KEY_BYTES + 1), "register": REGISTER},
+    "nothing": {},
+    "no stamp": {"register": RegisterMessage(value=b"a")},
+    "a stamp from the end of time": {
+        "register": RegisterMessage(stamp=StampMessage(counter=MAX_COUNTER + 1))
+    },
+    "cleared never": {"register": REGISTER, "cleared": StampMessage(writer=5)},
+    "renewed at the end of time": {"register": REGISTER, "renewed": StampMessage(counter=2**64 - 1)},
+    "lives too long": {"register": REGISTER, "time_left_ms": int(MAX_TIME_TO_LIVE_S * 1000) + 1},
+    "an empty list": {"list": listed()},
+    "too many items": {
+        "list": listed(
+            *(ListItemMessage(value=b"%d" % number, stamp=FIRST) for number in range(values.MAX_ITEMS + 1))
+        )
+    },
+    "an item twice": {"list": listed(*[ListItemMessage(value=b"a", stamp=FIRST)] * 2)},
+    "an item without stamp": {"list": listed(ListItemMessage(value=b"a"))},
+    "no counters": {"counters": counted()},
+    "too many contributors": {
+        "counters": counted(
+            *(
+                ContributionMessage(contributor=number, began=FIRST)
+                for number in range(values.MAX_CONTRIBUTORS + 1)
+            )
+        )
+    },
+    "a contributor twice": {"counters": counted(*[ContributionMessage(contributor=7, began=FIRST)] * 2)},
+    "a contribution without beginning": {"counters": counted(ContributionMessage(contributor=7))},
+    "a count too high": {"counters": counted(counts("a", MAX_COUNTER + 1))},
+    "a counter without name": {"counters": counted(counts("", 1))},
+}
 
 
-def stamp_from_the_end_of_time(sent: EntryMessage) -> None:
-    sent.register.stamp.counter = MAX_COUNTER + 1
-
-
-def cleared_never(sent: EntryMessage) -> None:
-    register(sent)
-    sent.cleared.writer = 5
-
-
-def renewed_at_the_end_of_time(sent: EntryMessage) -> None:
-    register(sent)
-    sent.renewed.counter = 2**64 - 1
-
-
-def lives_too_long(sent: EntryMessage) -> None:
-    register(sent)
-    sent.time_left_ms = int(MAX_TIME_TO_LIVE_S * 1000) + 1
-
-
-def empty_list(sent: EntryMessage) -> None:
-    sent.list.SetInParent()
-
-
-def too_many_items(sent: EntryMessage) -> None:
-    for number in range(values.MAX_ITEMS + 1):
-        sent.list.items.add(value=str(number).encode()).stamp.counter = number + 1
-
-
-def item_twice(sent: EntryMessage) -> None:
-    for counter in (1, 2):
-        sent.list.items.add(value=b"a").stamp.counter = counter
-
-
-def item_without_stamp(sent: EntryMessage) -> None:
-    sent.list.items.add(value=b"a")
-
-
-def no_counters(sent: EntryMessage) -> None:
-    sent.counters.SetInParent()
-
-
-def too_many_contributors(sent: EntryMessage) -> None:
-    for number in range(values.MAX_CONTRIBUTORS + 1):
-        sent.counters.contributions.add(contributor=number).began.counter = 1
-
-
-def contributor_twice(sent: EntryMessage) -> None:
-    for counter in (1, 2):
-        sent.counters.contributions.add(contributor=7).began.counter = counter
-
-
-def contribution_without_beginning(sent: EntryMessage) -> None:
-    sent.counters.contributions.add(contributor=7)
-
-
-def count_too_high(sent: EntryMessage) -> None:
-    sent.counters.contributions.add(contributor=7, counts={"a": MAX_COUNTER + 1}).began.counter = 1
-
-
-def counter_without_name(sent: EntryMessage) -> None:
-    sent.counters.contributions.add(contributor=7, counts={"": 1}).began.counter = 1
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        without_key,
-        long_key,
-        nothing,
-        no_stamp,
-        stamp_from_the_end_of_time,
-        cleared_never,
-        renewed_at_the_end_of_time,
-        lives_too_long,
-        empty_list,
-        too_many_items,
-        item_twice,
-        item_without_stamp,
-        no_counters,
-        too_many_contributors,
-        contributor_twice,
-        contribution_without_beginning,
-        count_too_high,
-        counter_without_name,
-    ],
-)
-def test_what_breaks_the_rules_is_refused(spoil: Callable[[EntryMessage], None]) -> None:
-    sent = EntryMessage(key=KEY)
-    spoil(sent)
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_breaks_the_rules_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidMessage):
-        entry_from_proto(sent, NOW_S)
+        entry_from_proto(EntryMessage(**{"key": KEY, **wrong}), NOW_S)
 
 
 def test_a_list_over_the_bytes_keeps_what_is_newest() -> None:
@@ -199,21 +149,10 @@ def test_any_bytes_make_a_valid_entry_or_are_refused(data: bytes, held: Entry) -
 
 def test_pieces_of_messages_in_any_mixture_make_a_valid_entry_or_are_refused() -> None:
     rng = random.Random(3)
-    spoils = [
-        register,
-        long_key,
-        item_twice,
-        item_without_stamp,
-        contributor_twice,
-        count_too_high,
-        lives_too_long,
-    ]
     for _ in range(300):
         data = b""
-        for spoil in rng.choices(spoils, k=3):
-            sent = EntryMessage(key=KEY)
-            spoil(sent)
-            whole = sent.SerializeToString()
+        for wrong in rng.choices(list(WRONG.values()), k=3):
+            whole = EntryMessage(**{"key": KEY, **wrong}).SerializeToString()
             data += whole[: rng.randrange(len(whole) + 1)]
         check_that_it_is_refused_or_valid(data, Entry(KEY, Stamp(1, 1)))
 

@@ -42,7 +42,7 @@ def held(read: ReadPlan) -> set[bytes]:
 MISSING = NodeAnswer(None, synchronised=True)
 
 
-def test_what_the_first_node_holds_is_all_there_is_if_it_is_settled() -> None:
+def test_what_the_first_node_holds_is_all_there_is_if_it_is_synchronised() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     assert read.ask_next() == (A,)
     assert read.answered(A, NodeAnswer(items(b"x"), synchronised=True)) == ()
@@ -94,7 +94,7 @@ def test_who_claims_and_is_told_to_wait_asks_nobody_else(claim: bool, asked: tup
     assert read.answered(A, NodeAnswer(None, synchronised=True, wait_ms=500)) == asked
 
 
-def test_an_unsettled_node_is_completed_by_the_next() -> None:
+def test_a_node_that_is_not_synchronised_is_completed_by_the_next() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
     assert read.answered(A, NodeAnswer(items(b"new"), synchronised=False)) == (B,)
@@ -103,7 +103,7 @@ def test_an_unsettled_node_is_completed_by_the_next() -> None:
     assert held(read) == {b"new", b"old"}
 
 
-def test_while_nobody_is_settled_one_more_than_the_replicas_is_asked() -> None:
+def test_while_no_node_is_synchronised_one_more_than_the_replicas_is_asked() -> None:
     read = ReadPlan((A, B, C, D), replicas=2)
     assert read.ask_next() == (A,)
     assert read.answered(A, NodeAnswer(None, synchronised=False)) == (B,)
@@ -112,7 +112,7 @@ def test_while_nobody_is_settled_one_more_than_the_replicas_is_asked() -> None:
     assert held(read) == {b"x"}
 
 
-def test_of_many_replicas_that_are_not_settled_three_are_enough() -> None:
+def test_of_many_replicas_that_are_not_synchronised_three_are_enough() -> None:
     nodes = [NodeId(number) for number in range(1, 21)]
     read = ReadPlan(nodes, replicas=20)
     (asked,) = read.ask_next()
@@ -143,7 +143,7 @@ def test_nodes_that_fail_are_passed_over_until_none_is_left() -> None:
         read.outcome()
 
 
-def test_after_the_first_failed_a_settled_miss_of_the_next_is_final() -> None:
+def test_after_the_first_failed_a_synchronised_miss_of_the_next_is_final() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
     assert read.failed(A, GONE) == (B,)
@@ -295,8 +295,8 @@ class Reading:
         service: Any = SimpleNamespace(shared=SharedStore(settings, OWN, clock))
         calls = ReplicaCalls(route, service, settings, clock, timers, random.Random(1))
         calls.first_timeout.seconds = TIMEOUT_S
-        self._course = QuorumRead(calls, "key", claim=False)
-        self._course.begin()
+        self._read = QuorumRead(calls, "key", claim=False)
+        self._read.begin()
 
     def at(self, after_s: float) -> None:
         """Let so much time pass since the read began."""
@@ -308,7 +308,7 @@ class Reading:
 
     @property
     def done(self) -> bool:
-        return self._course.future.done()
+        return self._read.future.done()
 
 
 @pytest.fixture
