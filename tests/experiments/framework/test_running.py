@@ -1,20 +1,49 @@
-"""Experiments: what is finished is kept, what failed is not, and numbers and pictures come from files."""
+"""Experiments: what is finished is kept, what failed is not, and numbers and pictures come from files.
+
+Cells that several experiments have in common are measured once; processes that run cells end with the parent.
+"""
 
 import csv
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, Unavailable
-from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.experiment import Experiment, RunOptions, StoredRow
 from nearsight.experiments.framework.numbers import mean_and_spread
 from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.framework.result_files import PROVENANCE, ResultFolder
-from nearsight.experiments.framework.running import conclude, missing_cells, prepare, run_cells
+from nearsight.experiments.framework.running import (
+    adopt_cells,
+    check,
+    conclude,
+    missing_cells,
+    prepare,
+    run_cells,
+)
+from nearsight.experiments.rig.processes import leashed
 from support.squares import Squares, SquaresAtOnce
+from support.waiting import wait_until
+
+FEW, ALL = RunOptions(smoke=True), RunOptions()
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from nearsight.experiments.framework.running import run_in_processes
+from nearsight.experiments.framework.experiment import RunOptions
+from support.squares import Endless
+if __name__ == "__main__":
+    endless = Endless(Path(sys.argv[1]))
+    list(run_in_processes(endless, RunOptions(), endless.cells(RunOptions()), 2))
+"""
 
 
 def run(experiment: Squares, out: Path, options: RunOptions | None = None, *, fresh: bool = False) -> int:
@@ -150,3 +179,107 @@ def test_random_numbers_depend_on_seed_and_part_and_on_nothing_else() -> None:
 def test_the_spread_of_repetitions_is_told() -> None:
     assert mean_and_spread([1.0, 3.0]) == {"mean": 2.0, "std": 1.414214, "min": 1.0, "max": 3.0, "runs": 2}
     assert mean_and_spread([1.0])["std"] == 0.0
+
+
+class SquaresWithFewer(Squares):
+    """Its cells are among those of others with the same options."""
+
+    def cell_of(self, row: StoredRow) -> str:
+        return f"n-{row['n']}"
+
+
+class FewSquares(SquaresWithFewer):
+    """The first two."""
+
+    def cells(self, options: RunOptions):
+        return super().cells(options)[:2]
+
+
+def measure(experiment: Experiment, out: Path, options: RunOptions = ALL) -> None:
+    prepare(experiment, options, out)
+    run_cells(experiment, options, out, lambda _cells: None)
+
+
+def test_only_what_others_did_not_measure_is_measured(tmp_path: Path) -> None:
+    measure(FewSquares(), tmp_path / "few")
+    all_of_them = SquaresWithFewer()
+    prepare(all_of_them, ALL, tmp_path / "all")
+    assert adopt_cells(all_of_them, ALL, tmp_path / "all", tmp_path / "few") == 2
+    run_cells(all_of_them, ALL, tmp_path / "all", lambda _cells: None)
+    assert all_of_them.measured == ["n-2", "n-3"]
+
+
+def rewrite(folder: Path, changed: Callable[[StoredRow], StoredRow]) -> None:
+    """As if an earlier run had left other rows."""
+    path = folder / "rows.csv"
+    rows = [changed(row) for row in stored_rows(path)]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def stored_rows(path: Path) -> list[StoredRow]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def adopted(folder: Path) -> list[StoredRow]:
+    """All rows, those of the run with fewer cells among them."""
+    experiment = SquaresWithFewer()
+    prepare(experiment, ALL, folder / "all")
+    adopt_cells(experiment, ALL, folder / "all", folder / "few")
+    run_cells(experiment, ALL, folder / "all", lambda _cells: None)
+    return stored_rows(folder / "all" / "rows.csv")
+
+
+def test_adopted_rows_keep_where_they_were_measured(tmp_path: Path) -> None:
+    measure(FewSquares(), tmp_path / "few")
+    rewrite(tmp_path / "few", lambda row: {**row, "machine": "another"})
+    machines = [row["machine"] for row in adopted(tmp_path)]
+    assert machines[:2] == ["another", "another"]
+    assert "another" not in machines[2:]
+
+
+def test_adopted_rows_may_lack_what_is_measured_by_now(tmp_path: Path) -> None:
+    measure(FewSquares(), tmp_path / "few")
+    rewrite(tmp_path / "few", lambda row: {name: row[name] for name in row if name != "square"})
+    squares = [row["square"] for row in adopted(tmp_path)]
+    assert squares == ["", "", "4", "9"]
+
+
+def test_cells_of_other_settings_are_not_used(tmp_path: Path) -> None:
+    measure(FewSquares(), tmp_path / "few", replace(ALL, seed=2))
+    experiment = SquaresWithFewer()
+    prepare(experiment, ALL, tmp_path / "all")
+    assert adopt_cells(experiment, ALL, tmp_path / "all", tmp_path / "few") == 0
+
+
+@pytest.mark.parametrize(
+    "options", [replace(FEW, on="testbed"), replace(FEW, costs="paper"), replace(FEW, runs=2)]
+)
+def test_an_experiment_that_runs_in_one_way_refuses_to_be_told_how(options: RunOptions) -> None:
+    with pytest.raises(InvalidArgument, match="one way"):
+        check(Squares(), options)
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; one that ended and nobody asked for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel is asked for it")
+def test_cells_end_with_the_process_that_runs_them(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    tests = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        leashed(str(program), str(tmp_path)), env={**os.environ, "PYTHONPATH": tests}
+    ) as process:
+        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, timeout_s=60, what="two cells that run")
+        process.kill()
+    workers = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    wait_until(lambda: not any(map(alive, workers)), timeout_s=20, what="their end")
