@@ -51,14 +51,14 @@ _SUBSETS = 2
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a session needs on disk."""
+    """Files of a session."""
 
     museum: Path
     """The generated museum; the paths of the traces start from here."""
     database: Path
     """The cloud's catalogue."""
     profile: Path
-    """What a recognition cache of this machine costs and finds."""
+    """Profile of a recognition cache on this machine."""
     traces: tuple[Trace, ...]
     """One per visitor."""
 

@@ -12,10 +12,10 @@ from nearsight.experiments.rig.rows import LATE_MS, RequestRow, accounting_error
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationResult:
-    """What one configuration gave."""
+    """Results of one configuration."""
 
     name: str
-    """Of the configuration."""
+    """Name of the configuration."""
     rows: tuple[RequestRow, ...]
     """One per photo."""
     bytes: dict[str, dict[str, int]]
@@ -45,7 +45,7 @@ class Target:
     value: float | None
     """As measured."""
     limit: float
-    """What it is compared with."""
+    """Limit with which it is compared."""
     reached: bool
     """Whether it is on the right side."""
 
@@ -67,7 +67,7 @@ def targets(results: Mapping[str, ConfigurationResult]) -> list[Target]:
 
 
 def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
-    """What makes the figures doubtful: a machine that could not keep up, a link that is not as asked."""
+    """Reasons to doubt the figures: a machine that could not keep up, a link that is not as asked."""
     found = []
     for result in results:
         late_ms = summarise(result.rows).sent_late_ms

@@ -39,7 +39,7 @@ _EDGE = ""
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What a demo gave, and where it is."""
+    """Results of a demo, and their files."""
 
     results: tuple[ConfigurationResult, ...]
     """One per configuration, in the order of playing."""

@@ -36,7 +36,7 @@ class Scenario:
     timeout_s: float = 5.0
     """Deadline of each request [s]."""
     seed: int = 1
-    """Of everything."""
+    """Seed of everything."""
 
     def __post_init__(self) -> None:
         if min(self.objects, self.sections, self.exhibits_per_section, self.visitors) < 1:

@@ -1,4 +1,4 @@
-"""How true is a shaped link: the shaper measures itself, corrects its own overhead and reports what is left.
+"""Calibration of a shaped link: the shaper measures itself, corrects its own overhead and reports the error.
 
 The overhead of the proxy (wake-ups, copying) delays every message on top of the delay that was asked for. It
 is measured as the added round trip through a real proxy, taken off the delay, and measured again, until the
@@ -34,7 +34,7 @@ class Calibration:
     asked: LinkShape
     """The link that was asked for, without jitter and losses."""
     kernel: LinkShape
-    """What of it the kernel does; the proxy does the rest."""
+    """The part that the kernel does; the proxy does the rest."""
     compensation_ms: float
     """Taken off each one-way delay [ms] for the proxy's own work."""
     loopback_rtt_ms: float
@@ -132,12 +132,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class KernelPart:
-    """What the kernel does of a link, and a `Probe` at the end to which it does so."""
+    """The kernel's part of a link, and a `Probe` at its other end."""
 
     shape: LinkShape
     """Delay and rates."""
     peer: tuple[str, int]
-    """Where the probe serves."""
+    """Address of the probe."""
 
 
 def calibrate(

@@ -1,4 +1,4 @@
-"""What the kernel does of a link between namespaces: ``netem`` delays, a token bucket keeps the rate.
+"""The kernel's part of a link between namespaces: ``netem`` delays, a token bucket keeps the rate.
 
 On a host, packets to another host pass a class of their own. The link's process (`shaper`) stays in any case:
 it does what the kernel cannot, counts, measures the whole link, and takes its own overhead off the delay; the
@@ -20,7 +20,7 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 from nearsight.experiments.links.link import MEGABIT, LinkShape
 
 OWN_RTT_MS = 1.0
-"""Of the round trip, what the link's process keeps to do."""
+"""Part of the round trip that is left to the link's process [ms]."""
 _FRAME_BYTES, _PAYLOAD_BYTES = 1514, 1448
 """A link's rate is that of its payload; the bucket counts TCP's, IP's and Ethernet's headers as well."""
 _BURST_S = 0.004
@@ -43,14 +43,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What this kernel can do."""
+    """Abilities of this kernel."""
 
     rates: bool = False
     delays: bool = False
     """It has TBF, netem."""
 
     def part(self, shape: LinkShape) -> LinkShape:
-        """What it does of a link."""
+        """The kernel's part of a link."""
         steady = self.delays and not shape.jitter_ms
         return LinkShape(
             rtt_ms=max(0.0, shape.rtt_ms - OWN_RTT_MS) if steady else 0.0,

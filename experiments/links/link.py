@@ -19,7 +19,7 @@ MEGABIT = 1e6
 
 @dataclass(frozen=True, slots=True)
 class LinkShape:
-    """What a link between two machines is like."""
+    """Properties of a link between two machines."""
 
     rtt_ms: float = 0.0
     """Round trip of a message of no size [ms]; each direction takes half."""
@@ -43,7 +43,7 @@ class LinkShape:
         return replace(self, jitter_ms=0.0, loss_per_minute=0.0)
 
     def without(self, kernel: LinkShape) -> LinkShape:
-        """What is left of the link for its process if the kernel does a part of it."""
+        """The part that is left to the link's process if the kernel does the other."""
         return replace(
             self,
             rtt_ms=self.rtt_ms - kernel.rtt_ms,

@@ -35,9 +35,9 @@ from nearsight.experiments.links.kernel_links import Rate, limit_rate
 
 T = TypeVar("T")
 NAMESPACES = Path("/run/netns")
-"""Has a file for each, of its name."""
+"""Folder with a file for each namespace."""
 INTERFACE = "eth0"
-"""Of every host."""
+"""Name of every host's interface."""
 _PREFIX = "nearsight"
 _OURS = re.compile(rf"{_PREFIX}-(?P<pid>\d+)-(?P<started>\d+)-")
 _BRIDGE = "switch"
@@ -60,7 +60,7 @@ class Namespace:
     """One host."""
 
     name: str
-    """Of the namespace."""
+    """Name of the namespace."""
     address: str
     """IPv4 address of its only network."""
     port: str
@@ -73,7 +73,7 @@ class Namespace:
 
     @property
     def file(self) -> Path:
-        """What ``setns`` takes."""
+        """File that ``setns`` takes."""
         return NAMESPACES / self.name
 
     @property
@@ -385,7 +385,7 @@ def remove_leftovers() -> None:
 
 
 def _started(pid: int) -> int:
-    """When a process started, in ticks of the kernel: tells it from a later one with the same id; 0: none."""
+    """Start of a process [ticks], which tells it from a later one with its id; 0: no such process."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
     except OSError:

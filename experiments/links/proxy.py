@@ -36,7 +36,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send a reset
 
 @dataclass(slots=True)
 class DirectionCounters:
-    """What passed in one direction, and how late the proxy itself was with it."""
+    """Counters of one direction, and how late the proxy itself was."""
 
     bytes: int = 0
     chunks: int = 0

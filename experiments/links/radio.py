@@ -27,16 +27,16 @@ _LEAST_WINDOW, _LARGEST_WINDOW = 16, 1024
 
 @dataclass(frozen=True, slots=True)
 class RadioSettings:
-    """What a channel is like."""
+    """Properties of a channel."""
 
     rate_mbps: float = 54.0
-    """Of frames to one station [10⁶ bit/s]."""
+    """Rate of frames to one station [10⁶ bit/s]."""
     basic_rate_mbps: float = 6.0
-    """Of frames to everybody, and of acknowledgements [10⁶ bit/s]."""
+    """Rate of frames to everybody, and of acknowledgements [10⁶ bit/s]."""
     error_rate: float = 0.1
     """Share of attempts that fail; those of frames to one station are repeated."""
     retries: int = 7
-    """How often."""
+    """How often a failed attempt is repeated."""
     loss: float = 0.0
     """Share of frames that get lost all the same on their way over both hops: interference that lasts, a
     station that sleeps or looks for other channels."""
@@ -55,11 +55,11 @@ class Delivery:
     """A frame that has arrived at stations."""
 
     at_s: float
-    """When."""
+    """Time of arrival [s]."""
     stations: tuple[int, ...]
-    """Where."""
+    """Numbers of the stations that got it."""
     frame: bytes
-    """What."""
+    """The frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ class RadioChannel:
             self._next(max(now_s, self._free_s))
 
     def next_s(self) -> float:
-        """When `advance` has something to do."""
+        """Time at which `advance` has something to do [s]."""
         return self._free_s if self._on_air is not None else math.inf
 
     def advance(self, now_s: float) -> list[Delivery]:
-        """What has arrived by now."""
+        """Frames that have arrived by now."""
         arrived: list[Delivery] = []
         while self._on_air is not None and self._free_s <= now_s:
             waiting, at_s = self._on_air, self._free_s

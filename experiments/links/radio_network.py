@@ -71,7 +71,7 @@ class RadioNetwork(NamespaceNetwork):
         self._tell(str(share))
 
     def report(self) -> Mapping[str, float]:
-        """What the channel carried so far, and how late the access point was."""
+        """Counters of the channel so far, and how late the access point was."""
         self._tell("report")
         found: dict[str, float] = json.loads(self._answer())
         return found
@@ -153,7 +153,7 @@ class AccessPoint:
                     return
 
     def report(self) -> dict[str, float]:
-        """What was carried, and how much later than the channel wanted."""
+        """Counters of frames, and how much later than planned they were delivered."""
         late_s = sorted(self._late_s) or [0.0]
         return {
             "sent": self._channel.sent,

@@ -34,7 +34,7 @@ _HANDLED = (*_STOPPING, signal.SIGUSR1, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class ShaperOrder:
-    """What a shaper is told, as JSON on its command line."""
+    """The settings of a shaper, as JSON on its command line."""
 
     upstream: str
     """Server that the link leads to, tcp://host:port."""
@@ -43,20 +43,20 @@ class ShaperOrder:
     stats: str
     """File for its byte counters."""
     seed: int = 1
-    """Of jitter and losses."""
+    """Seed of jitter and losses."""
     listen: str = "tcp://127.0.0.1:0"
-    """Where clients connect."""
+    """Address at which clients connect."""
     calibrated: bool = True
     """Measure itself before it serves."""
     kernel: LinkShape = UNSHAPED
-    """What the kernel does of the link."""
+    """The kernel's part of the link."""
     probe: str = ""
     """Endpoint of a probe at the other end, if the kernel does something."""
     control: str = ""
     """File with another shape, read on SIGHUP."""
 
     def arguments(self) -> list[str]:
-        """What to start with `sys.executable`."""
+        """Arguments after `sys.executable`."""
         return ["-m", "nearsight.experiments.links.shaper", json.dumps(asdict(self))]
 
 

@@ -29,9 +29,9 @@ from nearsight.experiments.museum.art.exhibit import render_reference
 T = TypeVar("T")
 
 MOST_SLOWER = 1.25
-"""Of the best pace that was seen."""
+"""Largest pace that is accepted, as a multiple of the best one."""
 MOST_OTHERS = 0.1
-"""Of all cores' time."""
+"""Largest share of all cores' time that is accepted."""
 _TIMES = 80
 _FEATURES = 800
 _YIELDS = 10
@@ -51,15 +51,15 @@ class Conditions:
     others: float
     """Share of all cores' time that other processes took, or the host of a virtual machine."""
     names: tuple[str, ...] = ()
-    """Of those that took most."""
+    """Names of those that took most."""
 
     @property
     def pace_ms(self) -> float:
-        """Of the whole measurement."""
+        """Mean pace of the measurement [ms]."""
         return (self.before_ms + self.after_ms) / 2
 
     def disturbance(self, best_ms: float) -> str:
-        """What is wrong, for a person; empty if nothing is. ``best_ms``: the best pace that was seen."""
+        """The disturbance in words; empty if there was none. ``best_ms``: the best pace that was seen."""
         slowest_ms = max(self.before_ms, self.after_ms)
         if self.others > MOST_OTHERS:
             who = f" ({', '.join(self.names)})" if self.names else ""
@@ -212,7 +212,7 @@ def _processes() -> dict[tuple[int, float], _Process]:
 
 
 def _busy_s() -> float:
-    """Of all cores, without what we and our ended children computed."""
+    """Busy time of all cores, without ours and that of our ended children [s]."""
     cores, ours = psutil.cpu_times(), os.times()
     idle_s = cores.idle + getattr(cores, "iowait", 0.0)
     # Guests of this machine are part of its users' time.

@@ -30,13 +30,13 @@ class DevicePlan:
     photos: str
     """Folder that the paths of the traces start from."""
     label: str
-    """Goes into the rows as the configuration."""
+    """Name of the configuration in the rows."""
     timeout_s: float
     """Deadline of each request [s]."""
     settings: Mapping[str, object]
-    """Of the device, as after ``--set``; the endpoints of its tiers among them."""
+    """Settings as after ``--set``, with the endpoints of its tiers."""
     catalogue: str = CATALOGUE
-    """Of the objects."""
+    """Catalogue of the objects."""
 
     def arguments(self, visitor: str, trace: str, phase_s: float, config: str, out: str) -> list[str]:
         """The command of one device, which waits for a line on its standard input.
@@ -70,9 +70,9 @@ class Devices:
     processes: tuple[ManagedProcess, ...]
     """One per trace."""
     folder: Path
-    """Where they leave their rows."""
+    """Folder of their rows."""
     traces: tuple[Trace, ...]
-    """What they replay."""
+    """One per device."""
 
     @classmethod
     def started(cls, group: ProcessGroup, traces: Iterable[Trace], plan: DevicePlan) -> Devices:
@@ -91,7 +91,7 @@ class Devices:
         return cls(processes, group.folder, traces)
 
     def rows(self) -> tuple[RequestRow, ...]:
-        """What they left, once they have ended."""
+        """The rows of all, once they have ended."""
         paths = (self.folder / f"{trace.visitor}.csv" for trace in self.traces)
         return tuple(row for path in paths for row in read_request_rows(path))
 

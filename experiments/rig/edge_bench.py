@@ -115,7 +115,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one edge made of one photo."""
+    """The answer of one edge to one photo."""
 
     size: str
     """Which edge: its cache size, or "adaptive"."""
@@ -125,7 +125,7 @@ class Answer:
     """The answer with the times of the tiers."""
 
     def hop(self, tier: str) -> Hop:
-        """What a tier spent; zeros if it took no part."""
+        """Times of a tier; zeros if it took no part."""
         return next((hop for hop in self.recognition.hops if hop.tier == tier), NO_HOP)
 
 

@@ -40,20 +40,20 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What a group is made of."""
+    """The composition of a group."""
 
     nodes: int
     """How many."""
     peers: PeerSettings
-    """Of all of them; addresses, ports and keys are filled in."""
+    """Settings of all nodes; addresses, ports and keys are filled in."""
     kademlia: KademliaSettings | None = None
     """Run a node of that package in each process, too."""
     rate_mbps: float = 0.0
-    """Of each node's link, in namespaces; 0: unshaped."""
+    """Rate of each node's link, in namespaces [10⁶ bit/s]; 0: unshaped."""
     radio: RadioSettings | None = None
     """Instead of a switch, a wireless channel that all nodes share; in namespaces only."""
     seed: int = 1
-    """Of node ids."""
+    """Seed of node ids."""
 
 
 @dataclass(frozen=True, slots=True)

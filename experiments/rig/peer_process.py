@@ -81,7 +81,7 @@ class Done:
     """One put or get of a trace."""
 
     key: str
-    """Which."""
+    """The key."""
     late_ms: float
     """How much later than planned it began [ms]; not part of ``ms``."""
     ms: float
@@ -290,7 +290,7 @@ def read_wire(path: Path = Path("/proc/self/net/dev")) -> Wire:
 
 
 def judged(key: str, value: bytes | None, size_bytes: int) -> str:
-    """What a get was worth."""
+    """Outcome of a get."""
     if value is None:
         return MISSING
     return OK if value == value_of(key, size_bytes) else WRONG

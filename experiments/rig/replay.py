@@ -202,14 +202,14 @@ def _entry_of(ledger: Ledger, number: int, clock: Clock) -> Callable[[Outcome], 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What one device replays, and how."""
+    """The replay of one device."""
 
     trace: Path
     """Visits or photo requests, as CSV."""
     photos: Path
     """The data set of the photos; the folder that image paths start from."""
     visitor: str | None = None
-    """Whose visits."""
+    """Visitor whose visits are replayed."""
     seconds: float | None = None
     """Stop after this time."""
     timeout_s: float = 5.0
@@ -219,11 +219,11 @@ class ReplayOptions:
     seed: int = 1
     """Draws the photos of visits."""
     label: str = "replay"
-    """Goes into the rows as the configuration."""
+    """Name of the configuration in the rows."""
     start_after_s: float = 0.0
     """Wait before the first photo [s]."""
     account: Path | None = None
-    """Where to write, as JSON, which models the device fetched, and from where."""
+    """JSON file for the account of fetched models."""
 
 
 def make_plan(options: ReplayOptions) -> tuple[PlannedPhoto, ...]:
@@ -281,7 +281,7 @@ def _account(recognizer: Recognizer) -> dict[str, int]:
 
 
 def start_signal(announce: Path | None, wait_for_input: bool) -> Callable[[], None]:
-    """What a device does when it is ready: say so, and wait for a line on standard input, if asked to."""
+    """The start of a device: it announces that it is ready, and waits for a line on standard input."""
 
     def wait_for_start() -> None:
         if announce is not None:

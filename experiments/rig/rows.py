@@ -61,7 +61,7 @@ class RequestRow:
     edge_next_tier_ms: float = 0.0
     cloud_queue_ms: float = 0.0
     cloud_compute_ms: float = 0.0
-    """What each tier spent [ms]; 0 for a tier that took no part."""
+    """Times of each tier [ms]; 0 for a tier that took no part."""
 
     @property
     def is_answered(self) -> bool:

@@ -43,10 +43,10 @@ class Tiers:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What one configuration gave."""
+    """Results of one configuration."""
 
     rows: tuple[RequestRow, ...]
-    """Of all devices."""
+    """Requests of all devices."""
     guests: GuestCount | None
     """The edge's account of its guests; None without an edge."""
     edge_sent: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Played:
     run side by side."""
     up_bytes: int = 0
     down_bytes: int = 0
-    """That the link passed during the replay, for all of them; 0 unless the session counts them."""
+    """Bytes on the link during the replay, of all configurations; 0 unless the session counts them."""
     link: Mapping[str, Any] = field(default_factory=dict)
     """Calibration of the link to the cloud: what was asked, what was measured, and the errors."""
 
@@ -74,7 +74,7 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is the same for all configurations."""
+    """The part that all configurations share."""
 
     folder: Path
     """For logs."""
@@ -83,11 +83,11 @@ class Session:
     traces: tuple[Trace, ...]
     """One per device."""
     transitions: tuple[tuple[str, str], ...]
-    """What an edge that is taught has heard of before."""
+    """Earlier requests, for edges that are taught."""
     network: LinkShape
     """To the cloud."""
     seed: int
-    """Of the link."""
+    """Seed of the link."""
     counts_bytes: bool = False
     """Whether what passes the link is counted, which takes two seconds."""
 

@@ -36,7 +36,7 @@ from nearsight.experiments.rig.warming import WarmUp
 
 CATALOGUE = "museum"
 ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
-"""Of all daemons: one thread per library call."""
+"""Environment of all daemons: one thread per library call."""
 START_TIMEOUT_S = 90.0
 _COUNT_TIMEOUT_S, _COUNT_POLL_S = 15.0, 0.05
 _METRICS_TIMEOUT_S = 10.0
@@ -89,12 +89,12 @@ class RunningLink:
     process: ManagedProcess
     """The shaper."""
     endpoint: str
-    """Where clients reach the server through the link."""
+    """Endpoint at which clients reach the server through the link."""
     calibration: Mapping[str, Any]
-    """What was asked, what the link measured before it served, and the errors."""
+    """The shape that was asked for, the measured one, and the errors."""
     shape_path: Path
     stats_path: Path
-    """Where the shaper reads another shape, and writes its counters."""
+    """Files in which the shaper finds another shape, and writes its counters."""
 
     @classmethod
     def started(cls, group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:

@@ -24,7 +24,7 @@ TRAINING_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one device sends: a trace in the dissertation's form, and its offset within the second [s]."""
+    """A device's trace in the dissertation's form, and its offset within the second [s]."""
 
     visitor: str
     path: Path
@@ -38,7 +38,7 @@ class Crowd:
 
     training: tuple[Visit, ...]
     test: tuple[Visit, ...]
-    """Of different visitors."""
+    """Visits of different visitors."""
 
     @classmethod
     def divided(cls, visits: Sequence[Visit], rng: np.random.Generator) -> Crowd:
@@ -57,7 +57,7 @@ class Crowd:
         return assign_objects(exhibits, sorted(object_ids))
 
     def transitions(self, objects: Mapping[str, str]) -> list[tuple[str, str]]:
-        """What the training visitors looked at, as (visitor, object) in the order of time."""
+        """Looks of the training visitors as (visitor, object) in the order of time."""
         ordered = sorted(self.training, key=lambda visit: visit.start_s)
         return [(visit.visitor, objects[visit.exhibit]) for visit in ordered]
 
@@ -69,7 +69,7 @@ class Following:
     devices: int
     """So many visitors, each with a device."""
     seconds: float
-    """So long, one photo per second while they look at something."""
+    """Length of the replay; one photo per second while visitors look at something [s]."""
     unknown_share: float
     """Share of the photos that show what is in no catalogue."""
 

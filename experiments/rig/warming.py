@@ -78,7 +78,7 @@ class WarmUp:
     edge: str
     """Endpoint."""
     catalogue: str = "museum"
-    """Of the objects."""
+    """Catalogue of the objects."""
     security: ClientSecurity | None = None
     """Keys, if the edge uses encryption."""
 
@@ -151,7 +151,7 @@ class WarmUp:
         objects : int, optional
             How many objects it must hold then; without it, whatever it chooses.
         quiet_s : float
-            So long nothing may change; if the edge has chosen to hold more, until its next build is overdue.
+            How long nothing may change [s]; longer if the edge has chosen to hold more than it does.
         timeout_s : float
             How long to wait at most.
 
@@ -211,7 +211,7 @@ class WarmUp:
 
 
 def _fact(facts: Mapping[str, str], name: str) -> str:
-    """Of the first catalogue that has it."""
+    """A fact of the first catalogue that has it."""
     return next((value for key, value in facts.items() if key.endswith(name)), "")
 
 

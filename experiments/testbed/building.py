@@ -32,19 +32,19 @@ class Builder:
     """Builds one testbed."""
 
     state: TestbedState
-    """What is there is noted in it."""
+    """Every daemon that serves is noted in it."""
     folder: Path
     """The testbed's."""
     nodes: Nodes
     """Open."""
     on_stage: OnStage
-    """Told in words what is done next."""
+    """Told the next step, in words."""
     pairs: Pairs = field(default_factory=dict)
     """The kernel's part of the links between hosts."""
 
     @property
     def inventory(self) -> Inventory:
-        """What to build."""
+        """The inventory to build."""
         return self.state.inventory
 
     def build(self) -> None:
@@ -191,13 +191,13 @@ class Builder:
             self.nodes[name].stop([_PROBE])
 
     def _peer(self, server: str, link: LinkSpec) -> Host:
-        """Where a link's packets go."""
+        """Host to which a link's packets go."""
         if link.via:
             return self.inventory.hosts_of(link.via)[0]
         return self.nodes[self._daemon(server).host].host
 
     def _start_probe(self, host: Host) -> str:
-        """What links to a host are measured with, until they are there."""
+        """Start the probe with which links to a host are measured; returns its endpoint."""
         node = self.nodes[host.name]
         node.start(
             _PROBE, ["-m", "nearsight.experiments.links.probe", "--listen", host.address], limited=False

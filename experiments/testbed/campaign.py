@@ -73,9 +73,9 @@ class Cell:
     configuration: str
     """Its name."""
     point: Point
-    """Of the sweep."""
+    """Point of the sweep."""
     run: int
-    """Which set of traces, from 1."""
+    """Number of the set of traces, from 1."""
 
     @property
     def name(self) -> str:

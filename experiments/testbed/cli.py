@@ -39,7 +39,7 @@ def testbed() -> None:
 
 
 def state_folder(inventory: Path, given: Path | None) -> Path:
-    """Where a testbed keeps its state."""
+    """Folder of a testbed's state."""
     return given or inventory.with_suffix(".testbed")
 
 

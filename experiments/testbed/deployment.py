@@ -25,7 +25,7 @@ _FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
 _FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 _REAL_PYTHON = ("-c", "import os, sys; print(os.path.realpath(sys.executable))")
 _DATE = "315532800"
-"""Of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
+"""Date of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _IMPORTS = (
     "import cv2, faiss, zmq; import nearsight.experiments.rig.replay; "
@@ -118,7 +118,7 @@ def deploy(node: Node, wheel: Path) -> bool:
 
 
 def _said(node: Node, command: list[str]) -> str:
-    """What a command prints; nothing if it fails."""
+    """Output of a command; empty if it fails."""
     try:
         return node.shell.run(command).decode()
     except SetupError:

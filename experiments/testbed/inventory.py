@@ -34,7 +34,7 @@ from nearsight.experiments.links.link import LinkShape
 
 Kind = Literal["process", "namespace", "ssh"]
 NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
-"""Of the nodes in namespaces; it is only seen inside of them."""
+"""Network of the nodes in namespaces, seen only inside of them."""
 MEBIBYTE = 2**20
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _SEE_DOCS = "see docs/testbed.md"
@@ -58,7 +58,7 @@ def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
 
 
 LocalPath = Annotated[Path, AfterValidator(_beside_inventory)]
-"""Of this machine; in the file it starts from the folder of the inventory."""
+"""A path on this machine; in the file it starts from the folder of the inventory."""
 Value = str | int | float | bool
 
 
@@ -75,7 +75,7 @@ class NodeSpec(_Table):
     profile: str = ""
     """How much of the machine it gets; empty: all."""
     address: str = ""
-    """Where other nodes reach it. Default: 127.0.0.1, one of the network of namespaces, or the SSH host."""
+    """Address for other nodes. Default: 127.0.0.1, one of the network of namespaces, or the SSH host."""
     host: str = ""
     """ssh: name or address, as for the command ssh, which also reads its own configuration."""
     user: str = ""
@@ -165,17 +165,17 @@ class ReplaySpec(_Table):
     """Visits, as CSV: ``visitor,exhibit,start_s,end_s``. Each device gets a visitor, each run others.
     Default: visits are generated, as `nearsight museum traces` does."""
     sections: int = Field(default=3, ge=1)
-    """Of generated visits: rooms, each with its own exhibits."""
+    """Rooms of generated visits, each with its own exhibits."""
     exhibits: int = Field(default=44, ge=1)
-    """Of generated visits: in each section."""
+    """Exhibits in each section of generated visits."""
     population: int = Field(default=180, ge=1)
-    """Of generated visits: visitors."""
+    """Visitors of generated visits."""
     visitors: int = Field(default=0, ge=0)
     """Devices that take part; 0: all."""
     classes: int = Field(default=0, ge=0)
     """Objects that the cloud knows, those on show among them; 0: all of its database."""
     configurations: tuple[Name, ...] = ()
-    """Which, of the inventory's own and of those that are built in. Default: see `campaign.chosen`."""
+    """Names of the inventory's own and of built-in ones. Default: see `campaign.chosen`."""
     catalogue: str = "museum"
     seconds: float = Field(default=60.0, gt=0)
     timeout_s: float = Field(default=5.0, ge=0.05)
@@ -243,7 +243,7 @@ class Host(BaseModel):
         return bool(self.cpus or self.memory_mb)
 
     def limits(self, group: str) -> dict[str, object]:
-        """What the agent is told; ``group`` is the name of the host's group of limited processes."""
+        """The agent's order; ``group`` is the name of the host's group of limited processes."""
         return {"group": group, "cpus": self.cpus, "memory_bytes": self.memory_mb * MEBIBYTE}
 
 
@@ -261,9 +261,9 @@ class Inventory(_Table):
     networks: Mapping[Name, NetworkSpec] = {}
     sweep: SweepSpec = SweepSpec()
     wheel: LocalPath | None = None
-    """What SSH nodes install. Default: built from this working tree."""
+    """Wheel that SSH nodes install. Default: built from this working tree."""
     seed: int = 1
-    """Of jitter and losses."""
+    """Seed of jitter and losses."""
 
     def hosts(self) -> tuple[Host, ...]:
         """All hosts, in the order of the file."""

@@ -26,19 +26,19 @@ from nearsight.experiments.testbed.state import TestbedState
 T = TypeVar("T")
 AGENT = Path(agent.__file__)
 _TOLD = 4
-"""Of further nodes that fail, too."""
+"""So many further nodes that fail are named in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """What a node says about one daemon."""
+    """State of one daemon, as its node says."""
 
     running: bool
     """Whether its process lives."""
     pid: int
-    """On its node."""
+    """Process id on its node."""
     announced: dict[str, Any] | None
-    """What it announced when it was ready."""
+    """Its announcement when it was ready."""
     log: str
     """The end of its log, on one line."""
     cpu_s: float
@@ -104,7 +104,7 @@ class Node:
         return self.path(name)
 
     def read(self, name: str) -> bytes:
-        """What is in a file of the node."""
+        """Content of a file of the node."""
         return self.shell.run(["cat", self.path(name)])
 
     def start(

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a cell is made of: its testbed, who replays, and what the edges have heard of before."""
+    """The parts of a cell: its testbed, the visitors who replay, and the visits that edges hear of before."""
 
     inventory: Inventory
     visitors: tuple[Visitor, ...]
@@ -67,13 +67,13 @@ class Replay:
     scratch: Path
     """A folder for files on their way to nodes and back."""
     on_stage: OnStage
-    """Told in words what is done next."""
+    """Told the next step, in words."""
     beacon_port: int = field(default_factory=free_udp_port)
     """Without keys, devices of other testbeds on this machine would be heard."""
 
     @property
     def spec(self) -> ReplaySpec:
-        """What the devices do."""
+        """The replay of the inventory."""
         return replay_of(self.state.inventory)
 
     def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
@@ -277,7 +277,7 @@ class Replay:
         return read_request_rows(path)
 
     def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
-        """Which models a device fetched, and from where."""
+        """A device's account of fetched models."""
         return visitor.name, json.loads(self._node(visitor).read(f"{_OUT}-models.json"))
 
     def _used(self) -> dict[str, float]:
@@ -311,7 +311,7 @@ class Replay:
         }
 
     def _links(self, before: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
-        """What passed each link during the replay; they are stopped for that, so that nothing is missing."""
+        """Bytes on each link during the replay; links are stopped first, so that no bytes are missing."""
         links = [daemon for daemon in self.state.daemons if daemon.leads_to]
         for link in links:
             self.nodes[link.host].stop([link.name])

@@ -37,7 +37,7 @@ _ADVICE = (
 
 
 def last_line(output: bytes) -> str:
-    """What a program complained about last."""
+    """The last line of a program's complaints."""
     lines = output.decode(errors="replace").strip().splitlines()
     return " ".join(lines[-1].split()) if lines else ""
 
@@ -166,7 +166,7 @@ class SshShell(Shell):
         return ["ssh", *_options(options), *key, *self._own_words()]
 
     def _own_words(self) -> list[str]:
-        """What a person says after ``ssh`` or ``ssh-copy-id``, before the host, to get to the same place."""
+        """Options of ``ssh`` or ``ssh-copy-id`` with which a person reaches the same host."""
         spec = self._host.spec
         port = ["-p", str(spec.port)] if spec.port else []
         key = ["-i", str(spec.key)] if spec.key else []

@@ -1,4 +1,4 @@
-"""What is up, in a file: another shell can ask and stop a testbed, also after a crash of its maker.
+"""The state of a testbed in a file: another shell can ask and stop it, also after a crash of its maker.
 
 The file is written before anything is made, with all names in it, so that whatever a crash left behind can be
 found and removed.
@@ -34,15 +34,15 @@ class Daemon:
     """One daemon or link that should run."""
 
     host: str
-    """Where."""
+    """Host on which it runs."""
     name: str
-    """There: "cloud", "edge-NAME", "link-to-SERVER"."""
+    """Name on its host: "cloud", "edge-NAME", "link-to-SERVER"."""
     endpoint: str
-    """Where clients on other hosts reach it; of a link, where those on its own host do."""
+    """Endpoint for clients on other hosts; of a link, for those on its own host."""
     metrics: str = ""
     """Address of its metrics; empty: none."""
     calibration: dict[str, Any] | None = None
-    """Of a link: what was asked for and what was measured."""
+    """A link's calibration: the shape that was asked for, and the measured one."""
 
     @property
     def leads_to(self) -> str:
@@ -67,13 +67,13 @@ class TestbedState:
     complete: bool = False
     """Whether ``up`` came to its end."""
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By host: what it is."""
+    """Facts about each host, by name."""
     keys: dict[str, str] = field(default_factory=dict)
     """Public keys by owner; empty without encryption."""
     daemons: list[Daemon] = field(default_factory=list)
     """In the order of their starts."""
     created_s: float = field(default_factory=time.time)
-    """When, in seconds since 1970."""
+    """Time of creation [s since 1970]."""
 
     def save(self, folder: Path) -> None:
         """Write it, in one step."""
@@ -81,7 +81,7 @@ class TestbedState:
         write_json(folder / STATE_FILE, _STORED.dump_python(self, mode="json", by_alias=True))
 
     def endpoint(self, host: str, server: str) -> str:
-        """Where a host reaches a server: through its link if there is one."""
+        """Endpoint at which a host reaches a server: that of its link if there is one."""
         found = {(daemon.host, daemon.name): daemon.endpoint for daemon in self.daemons}
         if (host, f"link-to-{server}") in found:
             return found[host, f"link-to-{server}"]

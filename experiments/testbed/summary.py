@@ -1,4 +1,4 @@
-"""What a sweep found: per configuration and point latency, accuracy, and what it cost the tiers.
+"""Summary of a sweep: latency, accuracy and costs of the tiers, per configuration and point.
 
 Read from what the parts left; nothing is measured here. Latencies and costs are medians over the runs, which
 had different visitors.
@@ -51,9 +51,9 @@ class PartSummary:
 
     configuration: str
     point: str
-    """Which."""
+    """Names of both."""
     metrics: Metrics
-    """Of all runs together."""
+    """Numbers of all runs together."""
     each_run_ms: Mapping[str, Sequence[float]]
     """"p50" and "p95" of every run that had answers [ms]."""
     split_ms: Mapping[str, float]
@@ -127,7 +127,7 @@ def _cpu_percent(facts: Mapping[str, Any], tier: str) -> float:
 
 
 def _cloud_bytes(facts: Mapping[str, Any]) -> int | None:
-    """Of links to the cloud, but not of those that go on through another."""
+    """Bytes on links to the cloud, without those that go on through another link."""
     counts = [
         link["up_bytes"] + link["down_bytes"]
         for name, link in facts["links"].items()
@@ -146,7 +146,7 @@ class Table:
 
 
 def tables(parts: Sequence[PartSummary]) -> tuple[Table, Table]:
-    """What was answered how fast, and how well and at what cost; each narrow enough for a terminal."""
+    """Latency, and accuracy with costs; each table is narrow enough for a terminal."""
     runs = max((len(part.each_run_ms["p50"]) for part in parts), default=0)
     spread = f": median over {runs} runs (least\N{EN DASH}most)" if runs > 1 else ""
     first = ("configuration", "point")
@@ -180,7 +180,7 @@ def _cost_cells(part: PartSummary) -> tuple[str, ...]:
 
 
 def notes(parts: Sequence[PartSummary]) -> list[str]:
-    """What a person must know to believe the table: how good the links were, and which photos went late."""
+    """Remarks on the tables: errors of the links, and runs whose photos were sent late."""
     links = [part.links for part in parts if part.links.links]
     found = []
     if links:

@@ -35,7 +35,7 @@ _PURGE = (
 )
 """What was installed in a folder, if that is one of ours; the folder too if nothing else is there."""
 _LEFT = ("nodes", "keys", "material", "wheel")
-"""Folders that a testbed makes in its own."""
+"""Folders that a testbed makes in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class HostStatus:
     """How a host is."""
 
     host: Host
-    """Which."""
+    """The host."""
     daemons: Mapping[str, DaemonState]
-    """What runs there, or should."""
+    """Daemons that run there, or should."""
     error: str = ""
     """Why it does not answer; empty if it does."""
 
