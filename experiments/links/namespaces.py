@@ -2,7 +2,7 @@
 
 Everything is configured over netlink (pyroute2), by a thread that enters the namespace. Only the processes on
 a host need the command ``ip netns exec``. The switch is in a namespace as well: the machine's own network
-does not change. Linux as root only; see `namespaces_allowed`.
+does not change. Linux as root only; see `why_not`.
 
 `NamespaceNetwork` is a context manager. However its block ends, its namespaces and interfaces are gone
 afterwards. The next run removes those of a run that was killed. `make_switch` and `remove_namespaces` are for
@@ -361,14 +361,9 @@ def _limit_interface(interface: str, rate_mbps: float, queue_ms: float, route: I
     limit_rate(route, index_of(route, interface), rate_mbps, queue_ms)
 
 
-def namespaces_allowed() -> bool:
-    """Whether this machine lets this process make networks of namespaces. Asked once."""
-    return not why_not()
-
-
 @functools.cache
 def why_not() -> str:
-    """Why namespaces cannot be made here; empty if they can."""
+    """Why this process cannot make namespaces; empty if it can. Tried once."""
     try:
         with NamespaceNetwork(1, rate=Rate(10.0, 10.0)):
             return ""

@@ -16,13 +16,13 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import AddressInUse
 from nearsight.experiments.links.link import LinkDirection, LinkShape
 
@@ -57,10 +57,9 @@ class DirectionCounters:
 class _Pipe:
     """One direction of one connection: reads, schedules, delivers."""
 
-    def __init__(self, link: LinkDirection, counters: DirectionCounters, clock: Clock) -> None:
+    def __init__(self, link: LinkDirection, counters: DirectionCounters) -> None:
         self._link = link
         self._counters = counters
-        self._clock = clock
         self._queue: deque[tuple[float, bytes]] = deque()
         self._queued_bytes = 0
         self._changed = asyncio.Event()
@@ -79,7 +78,7 @@ class _Pipe:
         loop = asyncio.get_running_loop()
         try:
             while data := await loop.sock_recv(source, CHUNK_BYTES):
-                self._queue.append((self._link.admit(len(data), self._clock.monotonic()), data))
+                self._queue.append((self._link.admit(len(data), time.monotonic()), data))
                 self._queued_bytes += len(data)
                 self._changed.set()
                 while self._queued_bytes >= BUFFER_BYTES:
@@ -96,8 +95,8 @@ class _Pipe:
         while True:
             while self._queue:
                 due_s, data = self._queue.popleft()
-                await asyncio.sleep(max(0.0, due_s - self._clock.monotonic()))
-                self._counters.lateness_s.append(self._clock.monotonic() - due_s)
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                self._counters.lateness_s.append(time.monotonic() - due_s)
                 await loop.sock_sendall(target, data)
                 self._queued_bytes -= len(data)
                 self._counters.bytes += len(data)
@@ -139,11 +138,9 @@ class ShapingProxy:
         rng: np.random.Generator,
         listen: tuple[str, int] = ("127.0.0.1", 0),
         compensation_s: float = 0.0,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._upstream = upstream
         self._listen = listen
-        self._clock = clock
         self._rng = rng
         self._shape = shape
         self._compensation_s = compensation_s
@@ -279,9 +276,7 @@ class ShapingProxy:
     async def _carry(self, client: socket.socket, server: socket.socket) -> bool:
         """Copy both ways until one side ends; True if the link broke first."""
         ways = [
-            asyncio.create_task(
-                _Pipe(self._links[name], self.counters[name], self._clock).run(source, target)
-            )
+            asyncio.create_task(_Pipe(self._links[name], self.counters[name]).run(source, target))
             for name, source, target in (("up", client, server), ("down", server, client))
         ]
         try:

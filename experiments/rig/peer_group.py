@@ -23,7 +23,7 @@ from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.links.kernel_links import Rate
-from nearsight.experiments.links.namespaces import NamespaceNetwork, namespaces_allowed
+from nearsight.experiments.links.namespaces import NamespaceNetwork, why_not
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
@@ -54,12 +54,6 @@ class GroupPlan:
     """Instead of a switch, a wireless channel that all nodes share; in namespaces only."""
     seed: int = 1
     """Seed of node ids."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    host: str
-    prefix: tuple[str, ...]
 
 
 class PeerHandle:
@@ -178,7 +172,7 @@ class PeerGroup:
 
     def __init__(self, folder: Path, plan: GroupPlan) -> None:
         self.nodes: list[PeerHandle] = []
-        self.place = (RADIO if plan.radio else NAMESPACES) if namespaces_allowed() else LOOPBACK
+        self.place = LOOPBACK if why_not() else RADIO if plan.radio else NAMESPACES
         self.radio: RadioNetwork | None = None
         self._folder = folder
         self._plan = plan
@@ -191,11 +185,10 @@ class PeerGroup:
             self._folder.mkdir(parents=True)
             places = self._places(undo)
             processes = undo.enter_context(ProcessGroup(self._folder, child_environment()))
-            settings = [self._settings(number, place) for number, place in enumerate(places)]
+            settings = [self._settings(number, address) for number, (address, _) in enumerate(places)]
             started = [
-                processes.start(name, self._arguments(name, number, one), capture=True, prefix=place.prefix)
-                for number, (one, place) in enumerate(zip(settings, places, strict=True))
-                for name in (_name(number),)
+                processes.start(_name(number), self._arguments(number, one), capture=True, prefix=prefix)
+                for number, (one, (_, prefix)) in enumerate(zip(settings, places, strict=True))
             ]
             for process in started:
                 process.wait_ready(START_TIMEOUT_S)
@@ -230,11 +223,11 @@ class PeerGroup:
         deadline_s = time.monotonic() + timeout_s
         return [node.wait_saw(lambda live: node_id not in live, deadline_s, since_s) for node in self.nodes]
 
-    def _places(self, undo: ExitStack) -> list[_Place]:
+    def _places(self, undo: ExitStack) -> list[tuple[str, tuple[str, ...]]]:
+        """Address and prefix of commands, for each node."""
         if self.place == LOOPBACK:
-            return [_Place("127.0.0.1", ())] * self._plan.nodes
-        nodes = undo.enter_context(self._network()).nodes
-        return [_Place(node.address, node.prefix) for node in nodes]
+            return [("127.0.0.1", ())] * self._plan.nodes
+        return [(node.address, node.prefix) for node in undo.enter_context(self._network()).nodes]
 
     def _network(self) -> NamespaceNetwork:
         plan = self._plan
@@ -245,8 +238,8 @@ class PeerGroup:
             plan.nodes, rate=Rate(plan.rate_mbps, plan.rate_mbps) if plan.rate_mbps else None
         )
 
-    def _settings(self, number: int, place: _Place) -> PeerSettings:
-        changes: dict[str, Any] = {"enabled": True, "listen": f"tcp://{place.host}:0"}
+    def _settings(self, number: int, address: str) -> PeerSettings:
+        changes: dict[str, Any] = {"enabled": True, "listen": f"tcp://{address}:0"}
         if self.place == LOOPBACK:
             changes["beacon_port"] = self._beacon_port
         else:
@@ -257,11 +250,11 @@ class PeerGroup:
             changes |= {"secret_key_file": keys.secret_file, "allowed": allowed}
         return PeerSettings.model_validate(self._plan.peers.model_dump() | changes)
 
-    def _arguments(self, name: str, number: int, settings: PeerSettings) -> list[str]:
+    def _arguments(self, number: int, settings: PeerSettings) -> list[str]:
         rival = self._plan.kademlia
         return [
             *("-m", "nearsight.experiments.rig.peer_process", "--settings", settings.model_dump_json()),
-            *("--device-id", name, "--seed", str(1000 * self._plan.seed + number)),
+            *("--device-id", _name(number), "--seed", str(1000 * self._plan.seed + number)),
             *(("--kademlia", json.dumps(asdict(rival))) if rival is not None else ()),
         ]
 

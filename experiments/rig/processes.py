@@ -33,7 +33,7 @@ class ManagedProcess:
     """One child process. Made by `ProcessGroup.start`."""
 
     def __init__(
-        self, name: str, process: subprocess.Popen[str], log_path: Path, announce_path: Path | None
+        self, name: str, process: subprocess.Popen[str], log_path: Path, announce_path: Path
     ) -> None:
         self.name = name
         self.log_path = log_path
@@ -66,8 +66,6 @@ class ManagedProcess:
         SetupError
             If the process ends first, or does not announce itself in time; with its last log lines.
         """
-        if self._announce_path is None:
-            raise SetupError(f"{self.name} was started without an announcement file")
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             # Whether it ended is asked first: it may announce itself between the two questions.
@@ -182,11 +180,10 @@ class ProcessGroup:
         name: str,
         arguments: Sequence[str],
         *,
-        announces: bool = True,
         capture: bool = False,
         prefix: Sequence[str] = (),
     ) -> ManagedProcess:
-        """Start ``python ARGUMENTS``.
+        """Start ``python ARGUMENTS --announce FILE``; see `ManagedProcess.wait_ready`.
 
         Parameters
         ----------
@@ -194,8 +191,6 @@ class ProcessGroup:
             Names the log file; unique in this group.
         arguments : sequence of str
             After the interpreter, e.g. ``("-m", "nearsight", "cloud")``.
-        announces : bool
-            Add ``--announce FILE``, for `ManagedProcess.wait_ready`.
         capture : bool
             Give it a standard input (`ManagedProcess.tell`) and output (`ManagedProcess.output`).
         prefix : sequence of str
@@ -203,11 +198,9 @@ class ProcessGroup:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         log_path = self.folder / f"{name}.log"
-        announce_path = self.folder / f"{name}.json" if announces else None
-        command = [*prefix, *leashed(*arguments)]
-        if announce_path:
-            announce_path.unlink(missing_ok=True)
-            command += ["--announce", str(announce_path)]
+        announce_path = self.folder / f"{name}.json"
+        announce_path.unlink(missing_ok=True)
+        command = [*prefix, *leashed(*arguments), "--announce", str(announce_path)]
         with log_path.open("w") as log:
             process = subprocess.Popen(
                 command,

@@ -92,7 +92,7 @@ def test_cpu_seconds_include_children_and_outlive_the_process(tmp_path: Path) ->
     busy = "import time\nwhile time.process_time() < 0.3: pass\n"
     parent = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {busy!r} + 'input()']).wait()"
     with ProcessGroup(tmp_path) as group:
-        daemon = group.start("edge", ["-c", parent], announces=False, capture=True)
+        daemon = group.start("edge", ["-c", parent], capture=True)
         wait_until(lambda: daemon.cpu_s() >= 0.3, what="the CPU time of the child")
         daemon.tell("")
         daemon.wait(10)
@@ -101,7 +101,7 @@ def test_cpu_seconds_include_children_and_outlive_the_process(tmp_path: Path) ->
 
 def test_a_captured_process_talks_line_by_line(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
-        device = group.start("device", ["-c", "print('got', input())"], announces=False, capture=True)
+        device = group.start("device", ["-c", "print('got', input())"], capture=True)
         device.tell("go")
         assert list(device.output) == ["got go\n"]
         device.wait(10)
@@ -109,7 +109,7 @@ def test_a_captured_process_talks_line_by_line(tmp_path: Path) -> None:
 
 def test_waiting_for_a_failing_process_tells_why(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
-        device = group.start("device", ["-c", FAILS], announces=False)
+        device = group.start("device", ["-c", FAILS])
         with pytest.raises(SetupError, match=r"device ended with exit status 5.*no such catalogue"):
             device.wait(10)
 
