@@ -52,7 +52,7 @@ class DemoResult:
     """How long it all took [s]."""
 
 
-def run_demo(scenario: Scenario, folder: Path, configurations: Sequence[str] = CONFIGURATIONS) -> DemoResult:
+def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
     """Play the demo; leaves ``summary.json``, ``requests.csv``, ``demo.png`` and logs in ``folder``.
 
     Raises
@@ -70,7 +70,7 @@ def run_demo(scenario: Scenario, folder: Path, configurations: Sequence[str] = C
         material = prepare(scenario, folder, view.stage)
         timings_s["museum and catalogue"] = time.monotonic() - start_s
         try:
-            for name in configurations:
+            for name in CONFIGURATIONS:
                 before_s = time.monotonic()
                 on_stage, on_tally = view.configuration(name, material.photos)
                 results.append(
@@ -200,9 +200,9 @@ class LiveView:
             console=Console(stderr=True),
         )
 
-    def stage(self, description: str, total: int | None = None) -> Callable[[int, int], None]:
+    def stage(self, description: str) -> Callable[[int, int], None]:
         """Add a bar; what is returned takes the steps done and their total."""
-        task = self.progress.add_task(description, total=total, facts="")
+        task = self.progress.add_task(description, total=None, facts="")
 
         def update(done: int, of: int) -> None:
             self.progress.update(task, completed=done, total=of)

@@ -25,6 +25,8 @@ RATE_PROBE_S = 0.4
 LEAST_BURST_BYTES = 192 * 1024
 """What a bucket lets pass at once must not count for much."""
 ROUNDS = 3
+ECHOES = 12
+"""Round trips per measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,7 @@ class KernelPart:
     """Address of the probe."""
 
 
-def calibrate(
-    shape: LinkShape, rng: np.random.Generator, *, echoes: int = 12, kernel: KernelPart | None = None
-) -> Calibration:
+def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart | None = None) -> Calibration:
     """Measure a link of this shape on this machine, now, and find the compensation that makes it true.
 
     Parameters
@@ -151,22 +151,20 @@ def calibrate(
         The whole link; its jitter and losses are left out of the measurement.
     rng : numpy.random.Generator
         Passed to the proxy.
-    echoes : int
-        Round trips per measurement.
     kernel : KernelPart, optional
         Without one the proxy does everything, and all is measured on this host.
     """
     steady, done = shape.steady(), kernel.shape if kernel else UNSHAPED
     own = steady.without(done)
     with Probe() as probe:
-        loopback_ms = statistics.median(probe.rtt_ms(probe.port, echoes))
+        loopback_ms = statistics.median(probe.rtt_ms(probe.port, ECHOES))
         link = _Measured(probe, kernel.peer if kernel else ("127.0.0.1", probe.port), own, loopback_ms, rng)
-        best = link.trial(0.0, echoes)
+        best = link.trial(0.0)
         for _ in range(ROUNDS):
             if abs(best.added_ms - steady.rtt_ms) <= TARGET_RTT_ERROR_MS / 5 or not own.rtt_ms:
                 break
             compensation_ms = best.compensation_ms + (best.added_ms - steady.rtt_ms) / 2
-            trial = link.trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2), echoes)
+            trial = link.trial(min(max(compensation_ms, 0.0), own.rtt_ms / 2))
             best = min(best, trial, key=lambda one: abs(one.added_ms - steady.rtt_ms))
         up_mbps, down_mbps = link.rates(steady)
     return Calibration(
@@ -198,10 +196,10 @@ class _Measured:
     loopback_ms: float
     rng: np.random.Generator
 
-    def trial(self, compensation_ms: float, echoes: int) -> _Trial:
+    def trial(self, compensation_ms: float) -> _Trial:
         """The round trip that it adds."""
         with ShapingProxy(self.peer, self.own, rng=self.rng, compensation_s=compensation_ms / 1000) as proxy:
-            times_ms = self.probe.rtt_ms(proxy.address[1], echoes)
+            times_ms = self.probe.rtt_ms(proxy.address[1], ECHOES)
         quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
         return _Trial(compensation_ms, float(median) - self.loopback_ms, float(three_quarters - quarter))
 
