@@ -21,10 +21,10 @@ from nearsight.experiments.demo.picture import plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_account, check_answers, summary
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
 from nearsight.experiments.framework.environment import describe_environment
-from nearsight.experiments.rig.devices import DevicePlan, Devices, OnTally, Tally, replay_devices
+from nearsight.experiments.rig.devices import Tally
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
-from nearsight.experiments.rig.tiers import deployed
+from nearsight.experiments.rig.session import Session, Tiers
 
 NO_PREFETCHING = {"recognizer.prefetch.enabled": "false"}
 """The demo shows what the edge does; its devices hold nothing."""
@@ -33,8 +33,6 @@ WEAK_PRIOR = 0.02
 the start of a demo, which is over after 200 requests: the default of 1 for each of 500 objects would outweigh
 them. (The dissertation warms its caches instead: 6.2.7.)"""
 _RECENT = 50
-_EDGE = ""
-"""Name of the only edge, whose process is "edge"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +70,7 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
         try:
             for name in CONFIGURATIONS:
                 before_s = time.monotonic()
-                on_stage, on_tally = view.configuration(name, material.photos)
-                results.append(
-                    play(name, scenario, material, folder / name, on_stage=on_stage, on_tally=on_tally)
-                )
+                results.append(_play(name, scenario, material, folder / name, view))
                 timings_s[name] = time.monotonic() - before_s
         except NearsightError:
             if results:
@@ -112,67 +107,35 @@ def _made(folder: Path) -> Path:
     return folder.resolve()
 
 
-def play(
-    configuration: str,
-    scenario: Scenario,
-    material: Material,
-    folder: Path,
-    *,
-    on_stage: Callable[[str], None],
-    on_tally: OnTally,
+def _play(
+    configuration: str, scenario: Scenario, material: Material, folder: Path, view: LiveView
 ) -> ConfigurationResult:
-    """Run one configuration from the start of its daemons to their end.
-
-    Parameters
-    ----------
-    configuration : str
-        "only-cloud" or "edge-cache".
-    scenario : Scenario
-        What is played.
-    material : Material
-        The cloud's database, photos, and a trace per device.
-    folder : Path
-        For logs and rows.
-    on_stage, on_tally : callable
-        Told what happens.
-
-    Raises
-    ------
-    SetupError, Unavailable
-        If a process cannot start or dies.
-    """
-    on_stage("tiers start")
-    with deployed(
+    """Run one configuration from the start of its daemons to their end; logs go into ``folder``."""
+    session = Session(
         folder,
-        database=material.database,
-        edges=edges_of(configuration, material.profile),
+        material.database,
+        material.traces,
+        transitions=(),
         network=scenario.link,
         seed=scenario.seed,
+        photos=material.museum,
+        timeout_s=scenario.timeout_s,
         opened=False,
-    ) as tiers:
-        on_stage("devices start")
-        settings = {**tiers.tiers(_EDGE), **NO_PREFETCHING}
-        plan = DevicePlan(str(material.museum), configuration, scenario.timeout_s, settings)
-        devices = Devices.started(tiers.group, material.traces, plan)
-        for device in devices.processes:
-            device.wait_ready()
-        on_stage("replay")
-        before_s = tiers.cpu_s()
-        devices_cpu_s = replay_devices(
-            devices.processes, tiers.daemons, timeout_s=scenario.timeout_s, on_tally=on_tally
-        )
-        cpu_s = {name: spent_s - before_s[name] for name, spent_s in tiers.cpu_s().items()}
-        link, rows = tiers.link.stop(), devices.rows()
-    ways = {"to-cloud": {way: int(link[way]["bytes"]) for way in ("up", "down")}}
+    )
+    on_stage, on_tally = view.configuration(configuration, material.photos)
+    edge = edge_settings(material.profile) if configuration == EDGE_CACHE else None
+    tiers = {configuration: Tiers(edge, NO_PREFETCHING, taught=False)}
+    played = session.play(tiers, on_stage=on_stage, on_tally=on_tally)[configuration]
+    ways = {"to-cloud": {way: int(played.counters[way]["bytes"]) for way in ("up", "down")}}
     if configuration == EDGE_CACHE:
-        ways["devices-edge"] = _edge_bytes(rows)
-    return ConfigurationResult(configuration, rows, ways, {**cpu_s, "devices": devices_cpu_s}, link)
+        ways["devices-edge"] = _edge_bytes(played.rows)
+    link = {"calibration": played.link, **played.counters}
+    return ConfigurationResult(configuration, played.rows, ways, dict(played.cpu_s), link)
 
 
-def edges_of(configuration: str, profile: Path) -> dict[str, dict[str, str]]:
-    """Settings of the edge of a configuration, if it has one; ``profile``: of this machine."""
-    settings = {"cache.prior": str(WEAK_PRIOR), "cache.profile": str(profile)}
-    return {_EDGE: settings} if configuration == EDGE_CACHE else {}
+def edge_settings(profile: Path) -> dict[str, str]:
+    """Settings of the edge; ``profile``: of this machine."""
+    return {"cache.prior": str(WEAK_PRIOR), "cache.profile": str(profile)}
 
 
 def _edge_bytes(rows: Sequence[RequestRow]) -> dict[str, int]:

@@ -130,10 +130,10 @@ class RunningLink:
         return int(counters["up"]["bytes"]), int(counters["down"]["bytes"])
 
     def stop(self) -> dict[str, Any]:
-        """Stop the link and return its final counters and calibration."""
+        """Stop the link and return its final counters."""
         self.process.stop()
         counters: dict[str, Any] = json.loads(self.stats_path.read_text())
-        return {"calibration": self.calibration, **counters}
+        return counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.device.recognizer import Recognizer
 from nearsight.experiments.demo.material import prepare
-from nearsight.experiments.demo.run import DemoResult, edges_of, run_demo
-from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
+from nearsight.experiments.demo.run import DemoResult, edge_settings, run_demo
+from nearsight.experiments.demo.scenario import CONFIGURATIONS, Scenario
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.replay import Ledger, replay
 from nearsight.experiments.rig.rows import RequestRow, accounting_errors, read_request_rows, summarise
@@ -91,7 +91,7 @@ def test_both_configurations_send_the_same_photos(played: Played) -> None:
 
 def test_a_figure_and_logs_are_left_and_no_process(played: Played) -> None:
     assert played.result.figure.stat().st_size > 10_000
-    assert "stopped" in (played.folder / "edge-cache" / "edge.log").read_text()
+    assert "stopped" in (played.folder / "edge-cache" / "tiers" / "edge-edge-cache.log").read_text()
     assert [child for child in psutil.Process().children() if "nearsight" in " ".join(child.cmdline())] == []
 
 
@@ -117,7 +117,7 @@ def tiers(played: Played, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with deployed(
         tmp_path_factory.mktemp("tiers"),
         database=museum / "cloud.db",
-        edges=edges_of(EDGE_CACHE, museum / "profile.json"),
+        edges={"": edge_settings(museum / "profile.json")},
         network=TINY.link,
         seed=TINY.seed,
         opened=False,
