@@ -60,27 +60,18 @@ _FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured.
-
-    Attributes
-    ----------
-    walks : Walks
-        Visits; four fifths of the visitors teach the edge.
-    following : Following
-        The devices.
-    repetitions : int
-        Each with other visitors.
-    backends : mapping of str to tuple of str
-        Classifiers of the edge, and the configurations measured with each.
-    profile : ProfileAmount
-        The offline analysis.
-    """
+    """How much is measured."""
 
     walks: Walks
+    """Visits; four fifths of the visitors teach the edge."""
     following: Following
+    """The devices."""
     repetitions: int
+    """Each with other visitors."""
     backends: Mapping[str, tuple[str, ...]]
+    """Classifiers of the edge, and the configurations measured with each."""
     profile: ProfileAmount
+    """The offline analysis."""
 
 
 FULL = Plan(

@@ -26,21 +26,14 @@ from nearsight.experiments.testbed.campaign import BUILT_IN
 
 @dataclass(frozen=True, slots=True)
 class ProfileAmount:
-    """How much of an offline analysis is made; a part of an experiment's plan.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Cache sizes.
-    subsets : int
-        Random subsets per size.
-    queries : int
-        Photos of objects in the subset, and as many of others.
-    """
+    """How much of an offline analysis is made; a part of an experiment's plan."""
 
     sizes: tuple[int, ...]
+    """Cache sizes."""
     subsets: int
+    """Random subsets per size."""
     queries: int
+    """Photos of objects in the subset, and as many of others."""
 
     def plan(self, seed: int) -> ProfilingPlan:
         """The same with its random choices."""

@@ -43,19 +43,13 @@ _RULES = AdaptationRules()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Photos:
-    """A museum, photographed in one light.
-
-    Attributes
-    ----------
-    models : mapping of str to ObjectModel
-        By object id.
-    first, then : tuple of PreparedQuery
-        Those that may teach, and those that are asked.
-    """
+    """A museum, photographed in one light."""
 
     models: Mapping[str, ObjectModel]
+    """By object id."""
     first: tuple[PreparedQuery, ...]
     then: tuple[PreparedQuery, ...]
+    """Those that may teach, and those that are asked."""
 
 
 def photographed(

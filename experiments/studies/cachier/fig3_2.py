@@ -58,35 +58,24 @@ _SPREAD = 3
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Static caches.
-    repetitions : int
-        Of everything, with daemons started anew.
-    earlier : int
-        Requests that all edges have heard of before.
-    networks : tuple of str
-        Of `NETWORKS`.
-    settling, rehearsed : int
-        Requests per network: to the adaptive edge so that it sees the network, and to each edge before it is
-        measured.
-    photos : mapping of str to int
-        Measured requests per network and edge, by backend: of fast lookups noise is a larger part.
-    profile : ProfileAmount
-        The offline analysis.
-    """
+    """How much is measured."""
 
     sizes: tuple[int, ...]
+    """Static caches."""
     repetitions: int
+    """Of everything, with daemons started anew."""
     earlier: int
+    """Requests that all edges have heard of before."""
     networks: tuple[str, ...]
+    """Of `NETWORKS`."""
     settling: int
     rehearsed: int
+    """Requests per network: to the adaptive edge so that it sees the network, and to each edge before it is
+    measured."""
     photos: Mapping[str, int]
+    """Measured requests per network and edge, by backend: of fast lookups noise is a larger part."""
     profile: ProfileAmount
+    """The offline analysis."""
 
 
 FULL = Plan(

@@ -50,74 +50,50 @@ _COLUMNS: Mapping[str, str | int | float] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is compared.
-
-    Attributes
-    ----------
-    name : str
-        Of its cells.
-    title : str
-        For people.
-    nodes : int
-        Devices.
-    kademlia : KademliaSettings
-        k and alpha.
-    replicas : int
-        Of each key in our store.
-    late : int
-        So many of them come after all keys were stored.
-    presence : bool
-        Measure presence, too: silence, its traffic, and a killed node.
-    radio : RadioSettings, optional
-        Of the wireless channel that all share, instead of a switch; it loses frames, as set there, once all
-        devices have met.
-    others_keys : bool
-        Every key is stored by one device, and asked for by others: as a device does that asks for what it
-        does not have.
-    repetitions : int
-        How often it is measured, each time with new requests.
-    """
+    """What is compared."""
 
     name: str
+    """Of its cells."""
     title: str
+    """For people."""
     nodes: int
+    """Devices."""
     kademlia: KademliaSettings
+    """k and alpha."""
     replicas: int = 2
+    """Of each key in our store."""
     late: int = 0
+    """So many of them come after all keys were stored."""
     presence: bool = False
+    """Measure presence, too: silence, its traffic, and a killed node."""
     radio: RadioSettings | None = None
+    """Of the wireless channel that all share, instead of a switch; it loses frames, as set there, once all
+    devices have met."""
     others_keys: bool = False
+    """Every key is stored by one device, and asked for by others: as a device does that asks for what it
+    does not have."""
     repetitions: int = 1
+    """How often it is measured, each time with new requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """How much is measured.
-
-    Attributes
-    ----------
-    period_s, departure_s : float
-        Of the beacons; and the dissertation's T.
-    keys : int
-        Objects that devices may ask for.
-    requests : int
-        Gets of each device; popular keys may come again.
-    put_rate, get_rate : float
-        Puts, and gets, per second of all devices together.
-    idle_s : float
-        How long nothing is done, to measure beacons alone.
-    settle_s : float
-        After devices came.
-    """
+    """How much is measured."""
 
     period_s: float
     departure_s: float
+    """Of the beacons; and the dissertation's T."""
     keys: int
+    """Objects that devices may ask for."""
     requests: int
+    """Gets of each device; popular keys may come again."""
     put_rate: float
     get_rate: float
+    """Puts, and gets, per second of all devices together."""
     idle_s: float
+    """How long nothing is done, to measure beacons alone."""
     settle_s: float
+    """After devices came."""
 
 
 EXPONENT = 0.8

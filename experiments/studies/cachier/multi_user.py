@@ -62,30 +62,20 @@ _NAMES = {NONE: "no method", BOUNDED: "bounded compute time", BALANCED: "load ba
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured.
-
-    Attributes
-    ----------
-    objects : int
-        That visitors ask for.
-    rates : tuple of float
-        Photos per second, rising.
-    seconds : float
-        Of each stream; the first half is not counted.
-    repetitions : int
-        With daemons started anew.
-    reports : int
-        Requests per object that the edge has heard of before.
-    profile : ProfileAmount
-        The offline analysis.
-    """
+    """How much is measured."""
 
     objects: int
+    """That visitors ask for."""
     rates: tuple[float, ...]
+    """Photos per second, rising."""
     seconds: float
+    """Of each stream; the first half is not counted."""
     repetitions: int
+    """With daemons started anew."""
     reports: int
+    """Requests per object that the edge has heard of before."""
     profile: ProfileAmount
+    """The offline analysis."""
 
 
 FULL = Plan(

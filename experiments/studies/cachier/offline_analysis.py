@@ -177,20 +177,14 @@ def point_rows(title: str, points: Sequence[Mapping[str, float]], time: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One curve in all three panels.
-
-    Attributes
-    ----------
-    label, colour, marker : str
-        How it looks, the same in all pictures.
-    points : sequence of mappings
-        ``k``, and mean and deviation of each quantity: ``recall``, ``recall_std`` and so on.
-    """
+    """One curve in all three panels."""
 
     label: str
     colour: str
     marker: str
+    """How it looks, the same in all pictures."""
     points: Sequence[Mapping[str, float]]
+    """``k``, and mean and deviation of each quantity: ``recall``, ``recall_std`` and so on."""
 
 
 def draw_analysis(

@@ -81,30 +81,20 @@ _LEAST_LABEL = 3.5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured.
-
-    Attributes
-    ----------
-    museum : MuseumSettings
-        The cloud's catalogue, and photos.
-    walks : Walks
-        Generated visits.
-    following : Following
-        The devices.
-    repetitions : int
-        Each with other visitors.
-    feature_counts : tuple of int
-        That devices choose from.
-    profile : ProfileAmount
-        The offline analyses.
-    """
+    """How much is measured."""
 
     museum: MuseumSettings
+    """The cloud's catalogue, and photos."""
     walks: Walks
+    """Generated visits."""
     following: Following
+    """The devices."""
     repetitions: int
+    """Each with other visitors."""
     feature_counts: tuple[int, ...]
+    """That devices choose from."""
     profile: ProfileAmount
+    """The offline analyses."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Plan:

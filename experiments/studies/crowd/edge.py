@@ -34,20 +34,14 @@ _LEAD_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What one section's visitors ask for.
-
-    Attributes
-    ----------
-    times_s : ndarray, (R,) float64
-        Since the crowd came to the section, rising.
-    object_ids : tuple of str, length R
-    shares : mapping of str to float
-        Of each object among these requests.
-    """
+    """What one section's visitors ask for."""
 
     times_s: np.ndarray[Any, np.dtype[np.float64]]
+    """Since the crowd came to the section, rising; (R,) float64."""
     object_ids: tuple[str, ...]
+    """Tuple of str, length R."""
     shares: Mapping[str, float]
+    """Of each object among these requests."""
 
 
 def section_requests(section: int, stay_s: float, rng: np.random.Generator) -> Requests:
@@ -79,21 +73,14 @@ def section_requests(section: int, stay_s: float, rng: np.random.Generator) -> R
 
 @dataclass(frozen=True, slots=True)
 class EdgeCosts:
-    """What a lookup and a miss cost.
-
-    Attributes
-    ----------
-    profile : CacheProfile
-        f(k) and recall(k).
-    miss_ms : float
-        Median round trip to the cloud.
-    k_max : int
-        Most objects in the cache.
-    """
+    """What a lookup and a miss cost."""
 
     profile: CacheProfile
+    """f(k) and recall(k)."""
     miss_ms: float
+    """Median round trip to the cloud."""
     k_max: int = 10_000
+    """Most objects in the cache."""
 
 
 class CrowdEdge:

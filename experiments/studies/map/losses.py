@@ -27,31 +27,21 @@ _THREE_DIGITS = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Something that should be small.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        Of the rows; their sum is the metric.
-    title, unit : str
-        For a person.
-    noticed : float
-        Least difference that anybody notices, in the unit.
-    factor : float
-        From the rows' unit to this one.
-    rivals : tuple of str
-        Configurations that have such a thing.
-    complement : bool
-        It is what the column lacks to 1.
-    """
+    """Something that should be small."""
 
     columns: tuple[str, ...]
+    """Of the rows; their sum is the metric."""
     title: str
     unit: str
+    """For a person."""
     noticed: float
+    """Least difference that anybody notices, in the unit."""
     factor: float = 1.0
+    """From the rows' unit to this one."""
     rivals: tuple[str, ...] = SIMPLER
+    """Configurations that have such a thing."""
     complement: bool = False
+    """It is what the column lacks to 1."""
 
     def of(self, row: StoredRow) -> float:
         """Its value in a row."""
@@ -79,31 +69,21 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The full system against the best simpler configuration at one place, in one metric.
-
-    Attributes
-    ----------
-    place : Place
-    full, best : float
-        Values, in the unit of the metric; means over the runs.
-    rival : str
-        Whose the best value is.
-    ratio : float
-        Full over best: geometric mean over the runs.
-    chance : float
-        Standard error of the ratio's logarithm.
-    lost, won : bool
-        Beyond chance, and noticed.
-    """
+    """The full system against the best simpler configuration at one place, in one metric."""
 
     place: Place
     full: float
     best: float
+    """Values, in the unit of the metric; means over the runs."""
     rival: str
+    """Whose the best value is."""
     ratio: float
+    """Full over best: geometric mean over the runs."""
     chance: float
+    """Standard error of the ratio's logarithm."""
     lost: bool
     won: bool
+    """Beyond chance, and noticed."""
 
     @property
     def difference(self) -> float:

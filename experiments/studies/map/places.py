@@ -24,18 +24,12 @@ SLOW_EDGE = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Phones and an edge.
-
-    Attributes
-    ----------
-    phone_slowness : float
-        Time of a phone for a photo over that of a core of table 6.1's edge.
-    small_edge : bool
-        One core that is four times slower, as of a single-board computer; else table 6.1's edge.
-    """
+    """Phones and an edge."""
 
     phone_slowness: float
+    """Time of a phone for a photo over that of a core of table 6.1's edge."""
     small_edge: bool
+    """One core that is four times slower, as of a single-board computer; else table 6.1's edge."""
 
     def of(self, world: Hardware) -> Hardware:
         """The same cloud with these machines; the phones of a world are a Nexus 7."""
@@ -71,24 +65,16 @@ class Place(OperatingPoint):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is played.
-
-    Attributes
-    ----------
-    points : tuple of OperatingPoint
-        Each with all machines.
-    repeated : tuple of OperatingPoint
-        Those that are played again with other traces, which tells what chance does.
-    machines : tuple of str
-        In `MACHINES`.
-    amount : Amount
-        How often those are played again, and how long.
-    """
+    """What is played."""
 
     points: tuple[OperatingPoint, ...]
+    """Each with all machines."""
     repeated: tuple[OperatingPoint, ...]
+    """Those that are played again with other traces, which tells what chance does."""
     machines: tuple[str, ...]
+    """In `MACHINES`."""
     amount: Amount
+    """How often those are played again, and how long."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Grid:

@@ -29,18 +29,12 @@ _Numbers = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One axis of the map.
-
-    Attributes
-    ----------
-    number : callable
-        Its value at a place; what the tree's logarithms are of.
-    words : callable
-        Says which of all its values a region has.
-    """
+    """One axis of the map."""
 
     number: Callable[[Place], float]
+    """Its value at a place; what the tree's logarithms are of."""
     words: Callable[[_Numbers, _Numbers], str]
+    """Says which of all its values a region has."""
 
 
 def _counted(noun: str) -> Callable[[_Numbers, _Numbers], str]:
@@ -84,21 +78,14 @@ VARIABLES: Mapping[str, Variable] = {
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of the map where the full system loses.
-
-    Attributes
-    ----------
-    where : str
-        In words.
-    points : int
-        In it.
-    losses : tuple of Loss
-        The points that are lost.
-    """
+    """A part of the map where the full system loses."""
 
     where: str
+    """In words."""
     points: int
+    """In it."""
     losses: tuple[Loss, ...]
+    """The points that are lost."""
 
     def sentence(self, metric: str) -> str:
         """For a person: where, how often, how much, and to whom."""
@@ -116,22 +103,15 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """What the tree says.
-
-    Attributes
-    ----------
-    regions : tuple of Region
-        The largest first.
-    accuracy, unseen_accuracy : float
-        Share of the points that it puts on the right side: of all, and of points it was not grown on.
-    always : float
-        What one would reach by always saying what is more frequent.
-    """
+    """What the tree says."""
 
     regions: tuple[Region, ...]
+    """The largest first."""
     accuracy: float
     unseen_accuracy: float
+    """Share of the points that it puts on the right side: of all, and of points it was not grown on."""
     always: float
+    """What one would reach by always saying what is more frequent."""
 
 
 def regions_of(losses: Sequence[Loss]) -> Regions:

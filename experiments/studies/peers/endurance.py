@@ -37,26 +37,18 @@ _LONG_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class EndurancePlan:
-    """How much is endured.
-
-    Attributes
-    ----------
-    nodes, survivors : int
-        At the beginning and at the end.
-    keys : int
-        That are stored.
-    merges : int
-        Additions to the counters by each device during each death.
-    period_s, departure_s : float
-        Of the beacons; and the dissertation's T.
-    """
+    """How much is endured."""
 
     nodes: int
     survivors: int
+    """At the beginning and at the end."""
     keys: int
+    """That are stored."""
     merges: int
+    """Additions to the counters by each device during each death."""
     period_s: float
     departure_s: float
+    """Of the beacons; and the dissertation's T."""
 
 
 class Endurance:
