@@ -39,7 +39,7 @@ class Requests:
     times_s: np.ndarray[Any, np.dtype[np.float64]]
     """Since the crowd came to the section, rising; (R,) float64."""
     object_ids: tuple[str, ...]
-    """Tuple of str, length R."""
+    """What was asked for, length R."""
     shares: Mapping[str, float]
     """Of each object among these requests."""
 

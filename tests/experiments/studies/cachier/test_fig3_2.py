@@ -9,8 +9,6 @@ import pytest
 
 from nearsight.cloud.ingestion import Reference
 from nearsight.experiments.datasets.dataset import Dataset, Query
-from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.rig.edge_bench import policy_settings
 from nearsight.experiments.studies.cachier.fig3_2 import (
     ADAPTIVE,
@@ -20,7 +18,7 @@ from nearsight.experiments.studies.cachier.fig3_2 import (
     typical_mean_ms,
 )
 from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
-from nearsight.experiments.studies.profiles import LSH, OURS
+from nearsight.experiments.studies.profiles import LSH
 from support.figures import png_size
 
 LATENCY = {"0": 120.0, "20": 80.0, "400": 250.0}
@@ -94,12 +92,6 @@ def test_sizes_become_policies() -> None:
     assert policy_settings("50", 400) == {"cache.policy": "lfu", "cache.fixed_size": "50"}
     assert policy_settings("400", 400) == {"cache.policy": "everything"}
     assert policy_settings(ADAPTIVE, 400) == {}
-
-
-def test_cells_are_repetitions_of_backends_under_a_registered_name() -> None:
-    cells = find_experiment("fig3.2").cells(RunOptions())
-    assert len({cell.key for cell in cells}) == len(cells)
-    assert {cell.parameters["backend"] for cell in cells} == {LSH, OURS}
 
 
 def test_earlier_requests_name_every_object_and_photos_show_what_they_say() -> None:

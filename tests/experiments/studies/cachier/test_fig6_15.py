@@ -13,7 +13,6 @@ from matplotlib.image import imread
 
 from nearsight.common.errors import MissingDependency
 from nearsight.experiments.framework.experiment import Row, RunOptions
-from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, OK, PUT
 from nearsight.experiments.studies.cachier.fig6_15 import (
     FULL,
@@ -202,10 +201,6 @@ def test_a_small_run_measures_everything(smoke_runs) -> None:
     assert summary["presence"]["all_see_all_s"] > 0
     assert summary["presence"]["gone_s"]["most"] > 0
     assert imread(folder / "fig6.15.png").shape[1] > 600
-
-
-def test_it_is_in_the_list() -> None:
-    assert isinstance(find_experiment("fig6.15"), Figure)
 
 
 def test_without_the_other_store_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

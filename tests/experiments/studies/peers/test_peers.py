@@ -11,7 +11,6 @@ import pytest
 from matplotlib.image import imread
 
 from nearsight.experiments.framework.experiment import Row, RunOptions
-from nearsight.experiments.framework.registry import find_experiment
 from nearsight.experiments.studies.peers.endurance import (
     GONE,
     HANDED_OVER,
@@ -135,7 +134,3 @@ def test_a_small_run_measures_everything(smoke_runs) -> None:
     assert summary["prefetching"][ALONE]["edge_model_bytes"] > 0
     assert summary["prefetching"][SHARING]["list_bytes"] > 0, "they judge models by it"
     assert imread(folder / "peers.png").shape[1] > 600
-
-
-def test_it_is_in_the_list() -> None:
-    assert isinstance(find_experiment("peers"), Figure)

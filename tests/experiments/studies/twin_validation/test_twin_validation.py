@@ -11,7 +11,6 @@ from nearsight.experiments.studies.twin_validation.bench import (
     schedule,
 )
 from nearsight.experiments.studies.twin_validation.twin_validation import TESTBED, TWIN, Figure
-from support.figures import png_size
 
 
 def rows(twin_ms: float = 100.0) -> list[dict[str, str]]:
@@ -84,7 +83,3 @@ def test_each_trace_is_played_once_and_only_that_of_the_fit_again() -> None:
     assert max(repetition for _, repetition, _ in fitted) > 1
     assert {repetition for _, repetition, _ in compared} == {1}
     assert len(set(compared)) == len(compared) == sum(TRACES.values())
-
-
-def test_a_picture_is_drawn() -> None:
-    assert png_size(Figure(), rows(110.0)) > 10_000
