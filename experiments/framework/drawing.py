@@ -40,6 +40,11 @@ def new_picture(width: float, height: float) -> Picture:
     return Picture(figsize=(width, height), layout="constrained")
 
 
+def capital(text: str) -> str:
+    """With a capital letter, for a title."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def caption(picture: Any, text: str) -> None:
     """A line above all panels that says how it was measured."""
     picture.suptitle(text, fontsize=8, color="#555555")

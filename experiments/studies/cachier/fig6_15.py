@@ -219,13 +219,8 @@ class Figure(Experiment):
             for system, one in setting["systems"].items()
         ]
         columns = ("setting", "store", "gets", "failed", "from own storage", "p50 / p99 ms, all")
-        rest = (
-            "p50 / p99 ms, network",
-            "p50 / p99 ms of puts",
-            "packets, bytes per put",
-            "packets, bytes per get",
-        )
-        return (*columns, *rest), rows
+        rest = ("p50 / p99 ms, network", "p50 / p99 ms of puts", "packets, bytes per put")
+        return (*columns, *rest, "packets, bytes per get"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
         """The mean latency of each node's gets with its deviation, one panel per setting."""
@@ -311,11 +306,11 @@ def _per(one: Mapping[str, Any], phase: str) -> str:
     return f"{traffic['packets_each']:.0f}, {traffic['bytes_each']:.0f}"
 
 
-def _draw_setting(axes: Axes, rows: Sequence[StoredRow], numbers: Mapping[str, Any]) -> None:
-    title = [str(numbers["title"])]
-    for system, one in numbers["systems"].items():
+def _draw_setting(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:
+    title = [str(found["title"])]
+    for system, one in found["systems"].items():
         means = mean_per_node(row for row in rows if row["system"] == system)
-        mean, deviation, _ = np.array([*means.values()]).T
+        mean, deviation, _ = np.array([*means.values()]).reshape(-1, 3).T
         below = np.minimum(deviation, np.maximum(mean - _LEAST_MS, 0.0))
         axes.errorbar(
             np.arange(1, len(means) + 1) + _SHIFT[system],

@@ -183,7 +183,7 @@ class Figure(Experiment):
             mine = [row for row in rows if row["profile"] == profile and float(row["stay_h"]) == shown]
             found = results.metrics["regained"][profile]
             _draw_course(course, mine, found[f"{shown:g} h"][NEVER]["floor"]["mean"])
-            course.set_title(f"{profile[0].upper()}{profile[1:]}: after {shown:g} h in another section")
+            course.set_title(f"{drawing.capital(profile)}: after {shown:g} h in another section")
             _draw_effort(effort, found)
             effort.set_title("Requests until it is regained")
         runs = len({row["repetition"] for row in rows})

@@ -123,13 +123,9 @@ class Figure(Experiment):
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """The size of the map, and the regret at its worst point."""
-        mean = summary["systems"][ADAPTIVE]["mean"]
+        points, mean = summary["points"], summary["systems"][ADAPTIVE]["mean"]
         return (
-            Target(
-                "operating points that were compared, at least 200",
-                summary["points"],
-                summary["points"] >= 200,
-            ),
+            Target("operating points that were compared, at least 200", points, points >= 200),
             Target(
                 "mean latency, which the decisions minimise: full system over the best simpler one, at the "
                 "worst point at most 1.1",
@@ -172,17 +168,11 @@ class Figure(Experiment):
         for row, metric in zip(panels, SHOWN, strict=True):
             for axes, name in zip(row, machines, strict=True):
                 _draw_map(axes, [one for one in losses[metric] if one.place.machines == name])
-            title = "\n".join(textwrap.wrap(_capital(METRICS[metric].title), _LABEL_WIDTH))
+            title = "\n".join(textwrap.wrap(drawing.capital(METRICS[metric].title), _LABEL_WIDTH))
             row[0].set_ylabel(title, fontsize=9, fontweight="bold", labelpad=8)
         for axes, name in zip(panels[0], machines, strict=True):
-            axes.annotate(
-                _capital(name),
-                (0.5, 1.2),
-                xycoords="axes fraction",
-                ha="center",
-                fontsize=10,
-                fontweight="bold",
-            )
+            bold: Any = {"ha": "center", "fontsize": 10, "fontweight": "bold"}
+            axes.annotate(drawing.capital(name), (0.5, 1.2), xycoords="axes fraction", **bold)
         maps.suptitle(_TITLE, fontsize=12, fontweight="bold")
         _draw_scale(maps, panels)
         words.text(0.012, 0.98, "\n".join(sentences), va="top", fontsize=8, linespacing=1.35)
@@ -284,10 +274,6 @@ def _draw_map(axes: Axes, losses: Sequence[Loss]) -> None:
     axes.set_xlabel(f"lost at {lost}, won at {won} of {len(losses)} points", fontsize=7)
 
 
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
-
-
 def _sentences(found: Any) -> list[str]:
     lines = [
         "A tile is an operating point: objects at the edge of classes in the cloud upwards, visitors to the "
@@ -296,7 +282,7 @@ def _sentences(found: Any) -> list[str]:
     ]
     for metric in SHOWN:
         one = found[metric]
-        name = _capital(METRICS[metric].title)
+        name = drawing.capital(METRICS[metric].title)
         if not one["regions"]:
             said = "is lost nowhere" if not one["lost"] else f"is lost in no region; {one['lost']} points"
             lines.append(f"{name} {said}.")
