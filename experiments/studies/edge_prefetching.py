@@ -35,7 +35,7 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.rig.session import Played, Tiers
 from nearsight.experiments.rig.walks import Following
-from nearsight.experiments.studies.answers import latencies_ms
+from nearsight.experiments.studies.answers import latencies_ms, photo_row
 from nearsight.experiments.studies.museums import SMOKE_WALKS, WALKS, TaughtMuseum, Walks, museum_of
 from nearsight.experiments.studies.profiles import BACKEND_NAMES, LSH, OURS, EdgeProfiles, ProfileAmount
 
@@ -199,19 +199,8 @@ def photo_rows(played: Played) -> list[Row]:
     rows: list[Row] = []
     before: dict[str, str] = {}
     for row in played.rows:
-        rows.append(
-            {
-                "visitor": row.visitor,
-                "number": row.number,
-                "expected": row.expected,
-                "first": int(before.get(row.visitor) != row.expected),
-                "answered": row.answered,
-                "answered_by": row.answered_by,
-                "latency_ms": row.latency_ms,
-                "late_ms": row.late_ms,
-                **counts,
-            }
-        )
+        first = int(before.get(row.visitor) != row.expected)
+        rows.append({**photo_row(row), "first": first, **counts})
         before[row.visitor] = row.expected
     return rows
 

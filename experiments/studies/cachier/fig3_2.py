@@ -301,7 +301,7 @@ def _draw_paper(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
     _draw_curve(axes, curve, _COLOURS[backend], "static size", _TICKS)
     axes.set(xlabel="objects in the cache", ylabel="mean latency [ms]", ylim=(0, None))
     axes.set_title(
-        f"{BACKEND_NAMES[backend][0].upper()}{BACKEND_NAMES[backend][1:]}; {in_words(NETWORKS[PAPER])}",
+        f"{drawing.capital(BACKEND_NAMES[backend])}; {in_words(NETWORKS[PAPER])}",
         pad=17,
     )
     hits = axes.twinx()

@@ -128,7 +128,8 @@ class CrowdEdge:
 
     def expected_hit_ratio(self, shares: Mapping[str, float]) -> float:
         """Probability that the cache answers a request drawn with these shares."""
-        return float(self._curves.recall[self.size]) * sum(shares.get(name, 0.0) for name in self._cached)
+        cached = math.fsum(shares.get(name, 0.0) for name in self._cached)  # in any order the same
+        return float(self._curves.recall[self.size]) * cached
 
     def count(self, object_id: str, now_s: float) -> None:
         """A request that is only counted."""
