@@ -104,14 +104,9 @@ def test_metrics_count_hits_misses_and_fetched_models(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     metrics = DaemonMetrics("edge")
-    daemon = EdgeDaemon(edge_settings(cloud.endpoint, cache=cache_settings), metrics)
-    daemon.start()
-    try:
-        with EdgeClient(daemon.endpoint) as device:
-            warm(daemon, device, [0])
-            device.ask(photo(0))
-    finally:
-        daemon.stop(2.0)
+    with serving(cloud, metrics, cache=cache_settings) as (edge, device):
+        warm(edge, device, [0])
+        device.ask(photo(0))
     text = generate_latest(metrics.registry).decode()
     assert 'nearsight_edge_fetched_models_total{catalogue="museum"} 1.0' in text
     assert 'nearsight_edge_cached_objects{catalogue="museum"} 1.0' in text

@@ -14,10 +14,9 @@ from support.edge import (
     ScriptedCloud,
     cache_of,
     cached,
-    edge_settings,
     make_misses_costly,
     photo,
-    running_edge,
+    serving,
 )
 from support.waiting import wait_until
 
@@ -95,21 +94,15 @@ def test_the_first_visitor_of_a_section_is_answered_at_the_edge(
 ) -> None:
     """Former visitors walked 0, 3, 5; nobody has asked for 3 and 5 since, so popularity knows neither."""
     metrics = DaemonMetrics("edge")
-    settings = edge_settings(cloud.endpoint, cache=cache_settings, prefetch=QUICK)
-    edge = EdgeDaemon(settings, metrics)
-    edge.start()
-    try:
-        with EdgeClient(edge.endpoint, device_id="today") as device:
-            device.ask(photo(0))
-            tour(edge, ["00", "03", "05"], visitors=5)
-            make_misses_costly(edge)
-            assert device.ask(photo(0))[0] == "00"
-            wait_until(lambda: {"00", "03"} <= cached(edge), what="the next exhibit in the cache")
-            assert cache_of(edge).estimator.counts().keys() == {"00"}
-            assert device.ask(photo(3)) == ("03", "edge")
-            assert cache_of(edge).prefetch.count.useful == 1
-    finally:
-        edge.stop(2.0)
+    with serving(cloud, metrics, cache=cache_settings, prefetch=QUICK) as (edge, device):
+        device.ask(photo(0))
+        tour(edge, ["00", "03", "05"], visitors=5)
+        make_misses_costly(edge)
+        assert device.ask(photo(0))[0] == "00"
+        wait_until(lambda: {"00", "03"} <= cached(edge), what="the next exhibit in the cache")
+        assert cache_of(edge).estimator.counts().keys() == {"00"}
+        assert device.ask(photo(3)) == ("03", "edge")
+        assert cache_of(edge).prefetch.count.useful == 1
     text = generate_latest(metrics.registry).decode()
     assert 'nearsight_edge_prefetch_useful_total{catalogue="museum"} 1.0' in text
     assert 'nearsight_edge_prefetched_total{catalogue="museum"}' in text
@@ -127,10 +120,7 @@ def prefetch_one(edge: EdgeDaemon, device: EdgeClient) -> None:
 def test_prefetched_objects_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
-        EdgeClient(edge.endpoint, device_id="today") as device,
-    ):
+    with serving(cloud, cache=cache_settings, prefetch=QUICK) as (edge, device):
         prefetch_one(edge, device)
         device.ask(photo(1))
         wait_until(lambda: {"00", "01"} <= cached(edge), what="a new resident")
@@ -140,10 +130,7 @@ def test_prefetched_objects_stay_when_the_cache_changes_and_survive_until_they_a
 def test_prefetched_objects_leave_with_the_last_resident_when_lookups_are_too_slow(
     cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
-        EdgeClient(edge.endpoint, device_id="today") as device,
-    ):
+    with serving(cloud, cache=cache_settings, prefetch=QUICK) as (edge, device):
         prefetch_one(edge, device)
         monkeypatch.setattr(edge.caches.services.load, "idle_s", lambda: 0.0)
         cache = cache_of(edge)
@@ -156,10 +143,7 @@ def test_prefetched_objects_leave_with_the_last_resident_when_lookups_are_too_sl
 def test_a_prefetched_object_that_leaves_the_catalogue_leaves_the_cache(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, prefetch=QUICK) as edge,
-        EdgeClient(edge.endpoint, device_id="today") as device,
-    ):
+    with serving(cloud, cache=cache_settings, prefetch=QUICK) as (edge, device):
         prefetch_one(edge, device)
         held = cloud.recognizer.models
         cloud.set_models([model for name, model in held.items() if name != "03"])
@@ -181,36 +165,25 @@ def count_looks(edge: EdgeDaemon, monkeypatch: pytest.MonkeyPatch) -> list[float
     return looked
 
 
-def test_an_edge_that_is_not_idle_prefetches_nothing(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "settings",
+    [PrefetchSettings(every_s=0.02, idle_s=3600.0), PrefetchSettings(objects=0, every_s=0.02, idle_s=0.0)],
+    ids=["never idle", "switched off"],
+)
+def test_an_edge_that_is_not_idle_or_may_not_prefetch_fetches_what_is_asked_for_only(
+    cloud: ScriptedCloud,
+    cache_settings: CacheSettings,
+    settings: PrefetchSettings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    busy = PrefetchSettings(every_s=0.02, idle_s=3600.0)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, prefetch=busy) as edge,
-        EdgeClient(edge.endpoint, device_id="today") as device,
-    ):
+    with serving(cloud, cache=cache_settings, prefetch=settings) as (edge, device):
         device.ask(photo(0))
         tour(edge, ["00", "03", "05"], visitors=5)
         make_misses_costly(edge)
         device.ask(photo(0))
         wait_until(lambda: cached(edge) == {"00"}, what="the resident")
-        looked = count_looks(edge, monkeypatch)
-        wait_until(lambda: len(looked) >= 3, what="three looks at whether the edge is idle")
+        if settings.objects:
+            looked = count_looks(edge, monkeypatch)
+            wait_until(lambda: len(looked) >= 3, what="three looks at whether the edge is idle")
         assert cloud.fetched_ids() == ["00"]
         assert cache_of(edge).prefetch.count.entered == 0
-
-
-def test_without_prefetching_in_the_settings_nothing_is_fetched(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
-    off = PrefetchSettings(objects=0, every_s=0.05, idle_s=0.0)
-    with (
-        running_edge(cloud.endpoint, cache=cache_settings, prefetch=off) as edge,
-        EdgeClient(edge.endpoint, device_id="today") as device,
-    ):
-        device.ask(photo(0))
-        tour(edge, ["00", "03", "05"], visitors=5)
-        make_misses_costly(edge)
-        device.ask(photo(0))
-        wait_until(lambda: cached(edge) == {"00"}, what="the resident")
-        assert cloud.fetched_ids() == ["00"]

@@ -9,7 +9,6 @@ from nearsight.common.config.base import load_settings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.explain import ask_explanations
-from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, EdgeSettings
 from support.edge import (
     EXHIBITS,
@@ -18,7 +17,6 @@ from support.edge import (
     ask_until,
     cache_of,
     cached,
-    edge_settings,
     make_misses_costly,
     photo,
     serving,
@@ -50,8 +48,7 @@ def test_without_a_cache_everything_goes_to_the_cloud_and_nothing_is_fetched(
 def test_lru_holds_the_objects_that_were_asked_for_last(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
-    lru = with_policy(cache_settings, "lru")
-    with serving(cloud, cache=lru) as (edge, device):
+    with serving(cloud, cache=with_policy(cache_settings, "lru")) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         visit(device, [0, 0, 1])
@@ -63,8 +60,7 @@ def test_lru_holds_the_objects_that_were_asked_for_last(
 def test_lfu_holds_the_objects_that_were_asked_for_most_often(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
-    lfu = with_policy(cache_settings, "lfu")
-    with serving(cloud, cache=lfu) as (edge, device):
+    with serving(cloud, cache=with_policy(cache_settings, "lfu")) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         visit(device, [0, 0, 0, 1, 1, 1, 2])
@@ -91,21 +87,16 @@ def test_regret_is_reported_in_details_explanations_and_metrics(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     metrics = DaemonMetrics("edge")
-    daemon = EdgeDaemon(edge_settings(cloud.endpoint, cache=cache_settings), metrics)
-    daemon.start()
-    try:
-        with EdgeClient(daemon.endpoint) as device:
-            warm(daemon, device, [0, 1])
-            visit(device, [0, 1] * 10)
-            cache = cache_of(daemon)
-            report = cache.regret.report()
-            assert report.requests >= 20
-            assert 0 <= report.best_k <= 2
-            assert cache.details()["regret"] == report.why
-            (answer,) = ask_explanations([daemon.endpoint], timeout_s=5)
-            assert "per request over the last" in dict(answer.decisions[0].facts)["regret"]
-    finally:
-        daemon.stop(2.0)
+    with serving(cloud, metrics, cache=cache_settings) as (edge, device):
+        warm(edge, device, [0, 1])
+        visit(device, [0, 1] * 10)
+        cache = cache_of(edge)
+        report = cache.regret.report()
+        assert report.requests >= 20
+        assert 0 <= report.best_k <= 2
+        assert cache.details()["regret"] == report.why
+        (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
+        assert "per request over the last" in dict(answer.decisions[0].facts)["regret"]
     assert 'nearsight_edge_regret_seconds{catalogue="museum"}' in generate_latest(metrics.registry).decode()
 
 

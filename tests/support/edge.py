@@ -317,9 +317,9 @@ def edge_settings(cloud: str, **changes: Any) -> EdgeSettings:
 
 
 @contextmanager
-def running_edge(cloud: str, **changes: Any) -> Iterator[EdgeDaemon]:
+def running_edge(cloud: str, metrics: DaemonMetrics | None = None, **changes: Any) -> Iterator[EdgeDaemon]:
     """A daemon that serves and is stopped at the end."""
-    daemon = EdgeDaemon(edge_settings(cloud, **changes), DaemonMetrics("edge"))
+    daemon = EdgeDaemon(edge_settings(cloud, **changes), metrics or DaemonMetrics("edge"))
     daemon.start()
     try:
         yield daemon
@@ -328,9 +328,11 @@ def running_edge(cloud: str, **changes: Any) -> Iterator[EdgeDaemon]:
 
 
 @contextmanager
-def serving(cloud: ScriptedCloud, **changes: Any) -> Iterator[tuple[EdgeDaemon, EdgeClient]]:
+def serving(
+    cloud: ScriptedCloud, metrics: DaemonMetrics | None = None, **changes: Any
+) -> Iterator[tuple[EdgeDaemon, EdgeClient]]:
     """An edge with these settings in front of the cloud, and a device at it."""
-    with running_edge(cloud.endpoint, **changes) as edge, EdgeClient(edge.endpoint) as device:
+    with running_edge(cloud.endpoint, metrics, **changes) as edge, EdgeClient(edge.endpoint) as device:
         yield edge, device
 
 
