@@ -1,6 +1,7 @@
 """One museum of six exhibits, a cloud whose faults a test decides, and an edge in front of it."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
 from support.caching import profile_of_table_3_2
-from support.edge import EXHIBITS, EdgeClient, ScriptedCloud, exhibit, running_edge
+from support.edge import EXHIBITS, EdgeClient, ScriptedCloud, Serve, exhibit, running_edge, serving
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +43,12 @@ def cache_settings(profile: Path) -> CacheSettings:
 def edge(cloud: ScriptedCloud, cache_settings: CacheSettings) -> Iterator[EdgeDaemon]:
     with running_edge(cloud.endpoint, cache=cache_settings) as daemon:
         yield daemon
+
+
+@pytest.fixture
+def serve(cloud: ScriptedCloud, cache_settings: CacheSettings) -> Serve:
+    """Starts edges with other settings."""
+    return partial(serving, cloud, cache=cache_settings)
 
 
 @pytest.fixture

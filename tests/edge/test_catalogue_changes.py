@@ -10,6 +10,7 @@ from support.edge import (
     CATALOGUE,
     EdgeClient,
     ScriptedCloud,
+    Serve,
     ask_until,
     cache_of,
     cached,
@@ -68,17 +69,17 @@ def test_a_replaced_object_is_fetched_anew(
 
 
 def test_a_newer_version_in_an_answer_is_noticed_before_the_next_poll(
-    cloud: ScriptedCloud, models: list[ObjectModel], cache_settings: CacheSettings
+    cloud: ScriptedCloud, models: list[ObjectModel], serve: Serve
 ) -> None:
-    with serving(cloud, cache=cache_settings, poll_s=3600.0) as (edge, device):
+    with serve(poll_s=3600.0) as (edge, device):
         warm(edge, device, [1])
         cloud.set_models([*models, exhibit(30)])
         warm(edge, device, [30])
         assert device.ask(photo(30)) == ("30", "edge")
 
 
-def test_made_up_catalogues_cost_no_cache(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
-    with serving(cloud, cache=cache_settings, catalogues_max=1) as (edge, device):
+def test_made_up_catalogues_cost_no_cache(serve: Serve) -> None:
+    with serve(catalogues_max=1) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         for name in ("x", "y", "z"):

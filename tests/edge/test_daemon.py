@@ -23,6 +23,7 @@ from support.edge import (
     EXHIBITS,
     EdgeClient,
     ScriptedCloud,
+    Serve,
     cache_of,
     edge_settings,
     photo,
@@ -100,11 +101,9 @@ def test_health_and_metrics_show_what_the_cache_does(edge: EdgeDaemon, device: E
     assert "requests" in facts["museum: hit ratio"]
 
 
-def test_metrics_count_hits_misses_and_fetched_models(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
+def test_metrics_count_hits_misses_and_fetched_models(serve: Serve) -> None:
     metrics = DaemonMetrics("edge")
-    with serving(cloud, metrics, cache=cache_settings) as (edge, device):
+    with serve(metrics) as (edge, device):
         warm(edge, device, [0])
         device.ask(photo(0))
     text = generate_latest(metrics.registry).decode()

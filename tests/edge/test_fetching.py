@@ -10,6 +10,7 @@ from support.edge import (
     EXHIBITS,
     EdgeClient,
     ScriptedCloud,
+    Serve,
     answer_of,
     ask_until,
     cache_of,
@@ -53,10 +54,10 @@ def test_a_model_that_cannot_be_fetched_does_not_hold_up_the_others(
     )
 
 
-def test_a_fetch_that_failed_is_tried_again_soon(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
+def test_a_fetch_that_failed_is_tried_again_soon(cloud: ScriptedCloud, serve: Serve) -> None:
     cloud.fetch_errors = {"00": Unavailable("no")}
     patient = FetchSettings(timeout_s=600.0)
-    with serving(cloud, cache=cache_settings, fetch=patient) as (edge, device):
+    with serve(fetch=patient) as (edge, device):
         device.ask(photo(0))
         make_misses_costly(edge)
         device.ask(photo(0))
@@ -79,9 +80,9 @@ def test_a_cache_that_does_not_pay_stays_empty(cloud: ScriptedCloud, tmp_path: P
         assert cloud.fetched == []
 
 
-def test_slow_fetches_end_by_their_timeout(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
+def test_slow_fetches_end_by_their_timeout(cloud: ScriptedCloud, serve: Serve) -> None:
     cloud.silent = {"00"}
-    with serving(cloud, cache=cache_settings, fetch=FetchSettings(timeout_s=0.2)) as (edge, device):
+    with serve(fetch=FetchSettings(timeout_s=0.2)) as (edge, device):
         device.ask(photo(0))
         make_misses_costly(edge)
         device.ask(photo(0))

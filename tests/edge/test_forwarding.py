@@ -6,24 +6,23 @@ from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.settings import CacheSettings
 from support.edge import (
     EdgeClient,
     ScriptedCloud,
+    Serve,
     answer_of,
     cache_of,
     features_of,
     photo,
-    serving,
     warm,
 )
 
 
 @pytest.mark.parametrize(("forward", "kind"), [("image", "image"), ("features", "features")])
 def test_the_cloud_gets_what_the_setting_says(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, forward: str, kind: str
+    cloud: ScriptedCloud, serve: Serve, forward: str, kind: str
 ) -> None:
-    with serving(cloud, cache=cache_settings, forward=forward) as (edge, device):
+    with serve(forward=forward) as (edge, device):
         warm(edge, device, [0])
         assert device.ask(photo(1)) == ("01", "cloud")
         assert set(cloud.received) == {kind}
@@ -31,10 +30,8 @@ def test_the_cloud_gets_what_the_setting_says(
         assert cloud.received[-1] == "features", "an edge cannot make an image of features"
 
 
-def test_the_cloud_gets_the_photo_whose_features_it_does_not_know(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
-    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
+def test_the_cloud_gets_the_photo_whose_features_it_does_not_know(cloud: ScriptedCloud, serve: Serve) -> None:
+    with serve(forward="features") as (edge, device):
         warm(edge, device, [0])
         cloud.received.clear()
         assert device.ask(photo(77)) == (None, "cloud")
@@ -46,10 +43,10 @@ def test_the_cloud_gets_the_photo_whose_features_it_does_not_know(
 
 
 def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
+    cloud: ScriptedCloud, serve: Serve
 ) -> None:
     """The cloud is asked twice per unknown photo, not with the same features once more."""
-    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
+    with serve(forward="features") as (edge, device):
         warm(edge, device, [0])
         cloud.received.clear()
         cloud.told_unknown.clear()
@@ -66,11 +63,11 @@ def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
 
 
 def test_an_unknown_photo_counts_once_however_many_messages_it_took(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes: list[bool] = []
     monkeypatch.setattr(NextTiers, "observe_outcome", lambda *_, **seen: outcomes.append(seen["unknown"]))
-    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
+    with serve(forward="features") as (edge, device):
         warm(edge, device, [0])
         outcomes.clear()
         device.ask(photo(77))

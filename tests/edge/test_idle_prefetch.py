@@ -8,15 +8,15 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.idle_prefetch import IdlePrefetch, PrefetchCount
 from nearsight.edge.profiler import Costs
-from nearsight.edge.settings import CacheSettings, PrefetchSettings
+from nearsight.edge.settings import PrefetchSettings
 from support.edge import (
     EdgeClient,
     ScriptedCloud,
+    Serve,
     cache_of,
     cached,
     make_misses_costly,
     photo,
-    serving,
 )
 from support.waiting import wait_until
 
@@ -89,12 +89,10 @@ def tour(edge: EdgeDaemon, objects: list[str], visitors: int) -> None:
             cache_of(edge).markov.observe(f"former visitor {visitor}", name)
 
 
-def test_the_first_visitor_of_a_section_is_answered_at_the_edge(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
+def test_the_first_visitor_of_a_section_is_answered_at_the_edge(serve: Serve) -> None:
     """Former visitors walked 0, 3, 5; nobody has asked for 3 and 5 since, so popularity knows neither."""
     metrics = DaemonMetrics("edge")
-    with serving(cloud, metrics, cache=cache_settings, prefetch=QUICK) as (edge, device):
+    with serve(metrics, prefetch=QUICK) as (edge, device):
         device.ask(photo(0))
         tour(edge, ["00", "03", "05"], visitors=5)
         make_misses_costly(edge)
@@ -118,9 +116,9 @@ def prefetch_one(edge: EdgeDaemon, device: EdgeClient) -> None:
 
 
 def test_prefetched_objects_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
+    serve: Serve,
 ) -> None:
-    with serving(cloud, cache=cache_settings, prefetch=QUICK) as (edge, device):
+    with serve(prefetch=QUICK) as (edge, device):
         prefetch_one(edge, device)
         device.ask(photo(1))
         wait_until(lambda: {"00", "01"} <= cached(edge), what="a new resident")
@@ -128,9 +126,9 @@ def test_prefetched_objects_stay_when_the_cache_changes_and_survive_until_they_a
 
 
 def test_prefetched_objects_leave_with_the_last_resident_when_lookups_are_too_slow(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(cloud, cache=cache_settings, prefetch=QUICK) as (edge, device):
+    with serve(prefetch=QUICK) as (edge, device):
         prefetch_one(edge, device)
         monkeypatch.setattr(edge.caches.services.load, "idle_s", lambda: 0.0)
         cache = cache_of(edge)
@@ -141,9 +139,9 @@ def test_prefetched_objects_leave_with_the_last_resident_when_lookups_are_too_sl
 
 
 def test_a_prefetched_object_that_leaves_the_catalogue_leaves_the_cache(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
+    cloud: ScriptedCloud, serve: Serve
 ) -> None:
-    with serving(cloud, cache=cache_settings, prefetch=QUICK) as (edge, device):
+    with serve(prefetch=QUICK) as (edge, device):
         prefetch_one(edge, device)
         held = cloud.recognizer.models
         cloud.set_models([model for name, model in held.items() if name != "03"])
@@ -171,12 +169,9 @@ def count_looks(edge: EdgeDaemon, monkeypatch: pytest.MonkeyPatch) -> list[float
     ids=["never idle", "switched off"],
 )
 def test_an_edge_that_is_not_idle_or_may_not_prefetch_fetches_what_is_asked_for_only(
-    cloud: ScriptedCloud,
-    cache_settings: CacheSettings,
-    settings: PrefetchSettings,
-    monkeypatch: pytest.MonkeyPatch,
+    cloud: ScriptedCloud, serve: Serve, settings: PrefetchSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(cloud, cache=cache_settings, prefetch=settings) as (edge, device):
+    with serve(prefetch=settings) as (edge, device):
         device.ask(photo(0))
         tour(edge, ["00", "03", "05"], visitors=5)
         make_misses_costly(edge)

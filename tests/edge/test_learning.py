@@ -25,6 +25,7 @@ from support.edge import (
     CATALOGUE,
     EdgeClient,
     ScriptedCloud,
+    Serve,
     cache_of,
     cached,
     edge_settings,
@@ -130,13 +131,13 @@ def test_an_edge_that_is_killed_while_it_is_asked_forgets_the_last_moments_only(
 
 
 def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
+    cloud: ScriptedCloud, serve: Serve, tmp_path: Path
 ) -> None:
     state = tmp_path / "edge.db"
-    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
+    with serve(state=state) as (edge, device):
         warm(edge, device, [0, 1, 2])
     asked = len(cloud.received)
-    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
+    with serve(state=state) as (edge, device):
         wait_until(lambda: cached(edge) == {"00", "01", "02"}, what="the cache of before")
         assert len(cloud.received) == asked
         assert device.ask(photo(1)) == ("01", "edge")
@@ -158,13 +159,13 @@ def test_a_quick_profile_is_measured_once_not_at_every_start(cloud: ScriptedClou
 
 
 def test_objects_that_left_the_catalogue_meanwhile_are_forgotten(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path, models: list[ObjectModel]
+    cloud: ScriptedCloud, serve: Serve, tmp_path: Path, models: list[ObjectModel]
 ) -> None:
     state = tmp_path / "edge.db"
-    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
+    with serve(state=state) as (edge, device):
         warm(edge, device, [0, 1])
     cloud.set_models(models[1:])
-    with serving(cloud, cache=cache_settings, state=state) as (edge, device):
+    with serve(state=state) as (edge, device):
         wait_until(lambda: cached(edge) == {"01"}, what="what is left of the cache")
         assert device.ask(photo(0)) == (None, "cloud")
         assert "00" not in device.report("01").object_ids
@@ -201,11 +202,9 @@ def test_a_file_that_is_none_of_an_edge_stops_the_start_and_is_left_alone(tmp_pa
     assert path.read_bytes() == b"somebody's diary" * 1000
 
 
-def test_what_cannot_be_written_is_reported_and_written_later(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
-) -> None:
+def test_what_cannot_be_written_is_reported_and_written_later(serve: Serve, tmp_path: Path) -> None:
     state = tmp_path / "edge.db"
-    with serving(cloud, cache=cache_settings, state=state, state_every_s=0.05) as (edge, device):
+    with serve(state=state, state_every_s=0.05) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         store = edge.caches.services.store
@@ -221,10 +220,8 @@ def test_what_cannot_be_written_is_reported_and_written_later(
         )
 
 
-def test_an_edge_that_learns_nothing_new_writes_nothing(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path
-) -> None:
-    with serving(cloud, cache=cache_settings, state=tmp_path / "edge.db") as (edge, device):
+def test_an_edge_that_learns_nothing_new_writes_nothing(serve: Serve, tmp_path: Path) -> None:
+    with serve(state=tmp_path / "edge.db") as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         store = edge.caches.services.store

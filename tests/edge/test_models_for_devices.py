@@ -18,6 +18,7 @@ from support.edge import (
     EXHIBITS,
     EdgeClient,
     ScriptedCloud,
+    Serve,
     cache_of,
     cached,
     exhibit,
@@ -87,12 +88,10 @@ def test_what_a_device_asked_for_is_here_when_the_cache_wants_it(
     assert cloud.fetched_ids() == ["02"]
 
 
-def test_a_model_that_never_comes_does_not_keep_back_the_others(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
+def test_a_model_that_never_comes_does_not_keep_back_the_others(cloud: ScriptedCloud, serve: Serve) -> None:
     cloud.silent = {"03"}
     quick = FetchSettings(batch=1, parallel=2, timeout_s=600.0, patience_s=0.1)
-    with serving(cloud, cache=cache_settings, fetch=quick) as (_, device):
+    with serve(fetch=quick) as (_, device):
         fetched = models_for(device, ["03", "00", "01"])
         assert "00" in ids_of(fetched)
         assert "03" in fetched.left_out
@@ -100,12 +99,12 @@ def test_a_model_that_never_comes_does_not_keep_back_the_others(
 
 
 def test_models_that_never_come_take_the_place_of_no_other_for_long(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
+    cloud: ScriptedCloud, serve: Serve
 ) -> None:
     """Two silent requests fill both places, and a third shares its request with two other models."""
     cloud.silent = {"03", "04", "05"}
     patient = FetchSettings(batch=3, parallel=2, timeout_s=60.0, patience_s=0.1)
-    with serving(cloud, cache=cache_settings, fetch=patient) as (_, device):
+    with serve(fetch=patient) as (_, device):
         assert ids_of(models_for(device, ["02"])) == ["02"]  # how long it takes where all is well
         for silent in ("03", "04"):
             assert ids_of(models_for(device, [silent], timeout_s=0.3)) == []
@@ -117,11 +116,9 @@ def test_models_that_never_come_take_the_place_of_no_other_for_long(
         )
 
 
-def test_an_answer_that_is_overdue_is_used_when_it_comes(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
+def test_an_answer_that_is_overdue_is_used_when_it_comes(cloud: ScriptedCloud, serve: Serve) -> None:
     cloud.slow_s = 2.5
-    with serving(cloud, cache=cache_settings, fetch=FetchSettings(timeout_s=4.0)) as (edge, device):
+    with serve(fetch=FetchSettings(timeout_s=4.0)) as (edge, device):
         assert ids_of(models_for(device, ["00"], timeout_s=20.0)) in ([], ["00"])
         wait_until(lambda: cache_of(edge).supply.held("00") is not None, what="the late model", timeout_s=20)
         assert cache_of(edge).supply.fetcher.in_flight <= 1
@@ -178,10 +175,10 @@ def test_after_a_replacement_devices_get_the_new_version(
 
 
 def test_an_answer_that_would_be_too_large_names_what_it_left_out(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, models: list[ObjectModel]
+    serve: Serve, models: list[ObjectModel]
 ) -> None:
     room = ServerSettings(listen="tcp://127.0.0.1:0", workers=2, max_message_bytes=5 * models[0].size_bytes)
-    with serving(cloud, cache=cache_settings, server=room) as (_, device):
+    with serve(server=room) as (_, device):
         fetched = models_for(device, ALL)
         assert 1 <= len(fetched.models) < EXHIBITS
         assert ids_of(fetched) + list(fetched.left_out) == ALL

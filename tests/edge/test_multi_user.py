@@ -11,16 +11,16 @@ from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl
-from nearsight.edge.settings import CacheSettings, LoadSettings
+from nearsight.edge.settings import LoadSettings
 from nearsight.protos import health_pb2
 from support.edge import (
     ScriptedCloud,
+    Serve,
     ask_until,
     cache_of,
     cached,
     make_misses_costly,
     photo,
-    serving,
     warm,
 )
 from support.waiting import wait_until
@@ -109,11 +109,11 @@ def test_only_photos_are_load() -> None:
 
 
 def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_busy(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=5)
     few = LoadSettings(window=20, interarrival_seed_ms=10_000.0)
-    with serving(cloud, cache=cache_settings, server=one, load=few) as (edge, device):
+    with serve(server=one, load=few) as (edge, device):
         warm(edge, device, [0])
         cache, free = cache_of(edge), threading.Event()
         lookup = cache.lookup
@@ -134,12 +134,10 @@ def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_
         assert every_ms < 100.0, "counting only what is worked on, the mean still holds the 10 s of the start"
 
 
-def test_a_busy_running_edge_passes_requests_on_without_a_lookup(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
+def test_a_busy_running_edge_passes_requests_on_without_a_lookup(cloud: ScriptedCloud, serve: Serve) -> None:
     # Assumed work of 10 s per request: the edge seems hopelessly slow from the start.
     slow = LoadSettings(window=10_000, compute_seed_ms=10_000.0)
-    with serving(cloud, cache=cache_settings, multi_user="load-balanced", load=slow) as (edge, device):
+    with serve(multi_user="load-balanced", load=slow) as (edge, device):
         device.ask(photo(0))
         warm(edge, device, [0])
         tiers = [device.ask(photo(0))[1] for _ in range(30)]
@@ -148,11 +146,9 @@ def test_a_busy_running_edge_passes_requests_on_without_a_lookup(
         assert "given away" in {fact.name: fact.value for fact in check.details}["load"]
 
 
-def test_a_bounded_cache_shrinks_when_a_crowd_comes(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
+def test_a_bounded_cache_shrinks_when_a_crowd_comes(serve: Serve) -> None:
     bounded = LoadSettings(window=5)
-    with serving(cloud, cache=cache_settings, multi_user="bounded", load=bounded) as (edge, device):
+    with serve(multi_user="bounded", load=bounded) as (edge, device):
         warm(edge, device, [0, 1])
         load = edge.caches.services.load
         for _ in range(10):
@@ -161,12 +157,10 @@ def test_a_bounded_cache_shrinks_when_a_crowd_comes(
         assert cached(edge) == set(), "although the expected latency would rather have both"
 
 
-def test_a_bounded_running_edge_holds_no_more_than_keeps_up(
-    cloud: ScriptedCloud, cache_settings: CacheSettings
-) -> None:
+def test_a_bounded_running_edge_holds_no_more_than_keeps_up(cloud: ScriptedCloud, serve: Serve) -> None:
     # f(k) is about 1 + 0.05 k ms in these tests: with 0.01 ms between requests nothing keeps up.
     crowded = LoadSettings(window=10_000, interarrival_seed_ms=0.01)
-    with serving(cloud, cache=cache_settings, multi_user="bounded", load=crowded) as (edge, device):
+    with serve(multi_user="bounded", load=crowded) as (edge, device):
         device.ask(photo(0))
         cache = cache_of(edge)
         make_misses_costly(edge)
@@ -176,7 +170,7 @@ def test_a_bounded_running_edge_holds_no_more_than_keeps_up(
         assert cache.optimizer.decision is not None
         assert cache.optimizer.decision.k_max == 0
         assert "load" not in cache.details()
-    with serving(cloud, cache=cache_settings, multi_user="bounded") as (edge, device):
+    with serve(multi_user="bounded") as (edge, device):
         device.ask(photo(0))
         cache = cache_of(edge)
         make_misses_costly(edge)

@@ -24,6 +24,7 @@ from support.edge import (
     CATALOGUE,
     RECOGNITION,
     ScriptedCloud,
+    Serve,
     answer_of,
     cache_of,
     cached,
@@ -31,7 +32,6 @@ from support.edge import (
     make_misses_costly,
     photo,
     running_edge,
-    serving,
     warm,
 )
 from support.requests import asked
@@ -61,10 +61,10 @@ def ask(device: RemoteTier, number: int) -> str | None:
 
 
 def test_the_miss_latency_is_the_time_to_the_first_answer(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+    cloud: ScriptedCloud, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second trip, with the image after unknown features, is spared by no cache."""
-    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
+    with serve(forward="features") as (edge, device):
         device.ask(photo(0))
         measured: list[float] = []
         monkeypatch.setattr(cache_of(edge).profiler, "observe_miss", measured.append)
@@ -83,9 +83,9 @@ def test_the_miss_latency_is_the_time_to_the_first_answer(
 
 
 def test_the_overhead_of_an_empty_cache_is_no_part_of_the_miss_latency(
-    cloud: ScriptedCloud, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(cloud, cache=cache_settings, forward="features") as (edge, device):
+    with serve(forward="features") as (edge, device):
         device.ask(photo(0))
         cache, measured = cache_of(edge), list[float]()
         monkeypatch.setattr(EdgeObjectCache, "_forwarding_overhead", lambda *_: ExpectedAnswer(60_000.0, 0.0))

@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -334,6 +334,10 @@ def serving(
     """An edge with these settings in front of the cloud, and a device at it."""
     with running_edge(cloud.endpoint, metrics, **changes) as edge, EdgeClient(edge.endpoint) as device:
         yield edge, device
+
+
+Serve = Callable[..., AbstractContextManager[tuple[EdgeDaemon, EdgeClient]]]
+"""`serving` with the cloud and the cache's settings of a test."""
 
 
 def cache_of(edge: EdgeDaemon) -> CatalogueCache:
