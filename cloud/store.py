@@ -135,12 +135,8 @@ class CatalogueStore(DatabaseFile):
 
     Raises
     ------
-    CorruptStore
-        If the file is damaged, no database of this application, or of a newer version. It is not modified.
-    NotFound
-        If there is no such file and ``create`` is false.
-    ConfigurationError
-        If the file cannot be opened or created there.
+    CorruptStore, NotFound, ConfigurationError
+        As `open_database`.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
