@@ -1,19 +1,10 @@
-"""An edge in the hands of a test: a real server that recognises, predicts and hands out models.
-
-Run as a program it prints its endpoint and serves three exhibits, each followed by the next, until it is
-killed: ``python predicting_edge.py LISTEN``.
-"""
+"""An edge in the hands of a test: a real server that recognises, predicts and hands out models."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 
@@ -41,7 +32,7 @@ from nearsight.protos.catalogue_pb2 import (
 )
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 from nearsight.protos.recognition_pb2 import NextObjectsMessage, RecognizeRequest, RecognizeResponse
-from support.gallery import EXTRACTOR, SETTINGS, exhibit_models
+from support.gallery import EXTRACTOR, SETTINGS
 
 Predict = Callable[[str], NextObjectsMessage]
 
@@ -208,41 +199,3 @@ class _Catalogue(Service):
 
     def remove_objects(self, request: object, context: CallContext) -> catalogue_pb2.RemoveObjectsResponse:
         raise InvalidArgument("not in this test")
-
-
-class EdgeProcess:
-    """This module as a process of its own, so that it can be killed as a machine dies."""
-
-    def __init__(self, listen: str = "tcp://127.0.0.1:0") -> None:
-        command = [sys.executable, __file__, listen]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        assert self._process.stdout is not None
-        self.endpoint = self._process.stdout.readline().strip()
-
-    def kill(self) -> None:
-        """SIGKILL: no goodbye to anybody."""
-        self._process.kill()
-        self._process.communicate()
-
-
-@contextmanager
-def edge_process(listen: str = "tcp://127.0.0.1:0") -> Iterator[EdgeProcess]:
-    """An `EdgeProcess` that is gone at the end of the block."""
-    process = EdgeProcess(listen)
-    try:
-        yield process
-    finally:
-        process.kill()
-
-
-def _main(listen: str) -> None:
-    edge = PredictingEdge(exhibit_models(3), listen)
-    print(edge.endpoint, flush=True)  # noqa: T201  the protocol with `EdgeProcess`
-    sys.stdin.read()  # until the parent is gone or kills this process
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1])

@@ -1,12 +1,9 @@
 """Services and clients for the tests of RPC."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -125,18 +122,3 @@ def echo_stub_to(endpoint: str, security: ClientSecurity | None = None, **settin
 
 def text(value: str = "") -> echo_pb2.EchoRequest:
     return echo_pb2.EchoRequest(text=value)
-
-
-@contextmanager
-def echo_process(endpoint: str = "tcp://127.0.0.1:0") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """An echo server in its own process: its handlers wait as many seconds as the text of a request says."""
-    script = Path(__file__).with_name("rpc_echo_process.py")
-    process = subprocess.Popen(
-        [sys.executable, str(script), endpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate()

@@ -25,6 +25,7 @@ from nearsight import (
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.request.breaker import BreakerState
+from support.child_server import child_server
 from support.pictures import broken_images, picture
 from support.recognition_server import (
     EXHIBIT,
@@ -32,7 +33,6 @@ from support.recognition_server import (
     failing,
     never,
     response,
-    server_process,
 )
 from support.recognizers import NOBODY, PHOTO, Scene
 from support.waiting import wait_until
@@ -137,35 +137,35 @@ def test_with_all_tiers_gone_the_error_is_typed_in_time_and_says_what_to_do(scen
 
 def test_an_edge_killed_in_mid_request_hands_on_to_the_cloud(scene: Scene) -> None:
     _, cloud = scene.tier("cloud", always("cloud"))
-    with server_process("edge", "silent") as edge:
+    with child_server("recognition", "edge", "silent") as edge:
         recognizer = scene.recognizer(edge.endpoint, cloud)
         for _ in range(5):
             recognizer.recognize(PHOTO, scene.callbacks)
-        edge.wait_until_asked()
+        assert edge.line() == "asked"
         edge.kill()
         outcomes = scene.callbacks.wait(5)
     assert [getattr(outcome, "answered_by", outcome) for outcome in outcomes] == ["cloud"] * 5
 
 
 def test_an_only_edge_killed_in_mid_request_is_a_typed_error(scene: Scene) -> None:
-    with server_process("edge", "silent") as edge:
+    with child_server("recognition", "edge", "silent") as edge:
         recognizer = scene.recognizer(edge.endpoint)
         recognizer.recognize(PHOTO, scene.callbacks, timeout_s=1.0)
-        edge.wait_until_asked()
+        assert edge.line() == "asked"
         edge.kill()
         assert isinstance(scene.callbacks.wait()[0], PeerError)
 
 
 def test_requests_go_to_the_edge_again_once_it_is_back(scene: Scene) -> None:
     _, cloud = scene.tier("cloud", always("cloud"))
-    with server_process("edge", "answer") as edge:
+    with child_server("recognition", "edge", "answer") as edge:
         endpoint = edge.endpoint
         recognizer = scene.recognizer(endpoint, cloud)
         assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
         edge.kill()
         answers = {recognizer.recognize_blocking(PHOTO).answered_by for _ in range(4)}
         assert answers == {"cloud"}
-    with server_process("edge", "answer", endpoint):
+    with child_server("recognition", "edge", "answer", listen=endpoint):
         wait_until(
             lambda: recognizer.recognize_blocking(PHOTO).answered_by == "edge", what="an answer of the edge"
         )
@@ -173,7 +173,7 @@ def test_requests_go_to_the_edge_again_once_it_is_back(scene: Scene) -> None:
 
 
 def test_a_device_with_one_tier_recovers_when_it_comes_back(scene: Scene) -> None:
-    with server_process("edge", "answer") as edge:
+    with child_server("recognition", "edge", "answer") as edge:
         endpoint = edge.endpoint
         recognizer = scene.recognizer(endpoint)
         recognizer.recognize_blocking(PHOTO)
@@ -181,7 +181,7 @@ def test_a_device_with_one_tier_recovers_when_it_comes_back(scene: Scene) -> Non
         for _ in range(4):
             with pytest.raises(PeerError):
                 recognizer.recognize_blocking(PHOTO, timeout_s=0.3)
-    with server_process("edge", "answer", endpoint):
+    with child_server("recognition", "edge", "answer", listen=endpoint):
         assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
 
 

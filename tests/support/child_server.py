@@ -1,0 +1,108 @@
+"""Servers of tests as processes of their own, so that a test can kill them as a machine dies.
+
+Run as a program, ``python child_server.py KIND LISTEN [ARGUMENTS]`` prints its endpoint and serves until its
+standard input ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class ChildServer:
+    """A server of ``KINDS`` in a process of its own.
+
+    Attributes
+    ----------
+    endpoint : str
+        Where it serves.
+    """
+
+    def __init__(self, kind: str, listen: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, kind, listen, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        )
+        self.endpoint = self.line()
+
+    def line(self) -> str:
+        """The next line that it prints."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to anybody."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def child_server(kind: str, *arguments: str, listen: str = "tcp://127.0.0.1:0") -> Iterator[ChildServer]:
+    """A `ChildServer` that is gone at the end of the block."""
+    server = ChildServer(kind, listen, *arguments)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def _echo(listen: str) -> str:
+    """Handlers wait as many seconds as the text of a request says."""
+    from nearsight.common.rpc.server import RpcServer, ServerSettings
+    from support.rpc import ScriptedEcho, give_back
+
+    def wait_then_give_back(request: Any, context: Any) -> Any:
+        time.sleep(float(request.text or "0"))
+        return give_back(request, context)
+
+    server = RpcServer(
+        [ScriptedEcho(wait_then_give_back)], tier="test", settings=ServerSettings(listen=listen)
+    )
+    server.start()
+    return server.endpoint
+
+
+def _recognition(listen: str, name: str, mode: str) -> str:
+    """Answers, or is silent; prints a line for each question."""
+    from support.recognition_server import ScriptedRecognition, always, never, serve
+
+    service = ScriptedRecognition(always(name) if mode == "answer" else never())
+    endpoint = serve(service, name, listen).endpoint
+
+    def report() -> None:
+        while service.asked.acquire():
+            _say("asked")
+
+    threading.Thread(target=report, daemon=True).start()
+    return endpoint
+
+
+def _predicting_edge(listen: str) -> str:
+    from support.gallery import exhibit_models
+    from support.predicting_edge import PredictingEdge
+
+    return PredictingEdge(exhibit_models(3), listen).endpoint
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+KINDS = {"echo": _echo, "recognition": _recognition, "predicting-edge": _predicting_edge}
+
+if __name__ == "__main__":
+    _kind, *_arguments = sys.argv[1:]
+    _say(KINDS[_kind](*_arguments))
+    sys.stdin.read()  # until the parent is gone
