@@ -131,6 +131,16 @@ def test_rooms_of_experiments_import_only_rooms_before_them() -> None:
     assert not later
 
 
+def test_rooms_of_peers_import_each_other_in_one_direction() -> None:
+    def peer_room(module: str) -> str | None:
+        parts = module.split(".")
+        return parts[2] if parts[:2] == ["device", "peers"] and len(parts) > 3 else None
+
+    graph = by_group(peer_room)
+    assert (graph["presence"], graph["routing"]) == (frozenset(), {"presence"})
+    assert graph["store"] == {"presence", "routing"}
+
+
 def test_common_holds_only_what_two_tiers_use() -> None:
     def reached(starts: set[str]) -> set[str]:
         found, new = set[str](), starts

@@ -3,7 +3,7 @@
 ::
 
     prefetching ─models?──> CooperativeModelSource ──> KVStore: who has it? ──> a peer ──> else edge, cloud
-        │  ▲                        ▲ vouchers (digests that edge or cloud listed)
+        │  ▲                        ▲ digests that edge or cloud listed
         │  └──what next?── PeerForecasts ──> KVStore: counters
         ├──stepped──> StepCounts ──────────> KVStore: counters
         └──held, gone──> ModelSharing ─────> KVStore: holders;      peers ──> PeerModelService ──> HeldModels
