@@ -90,40 +90,41 @@ _CHEAP_MISSES = (
     "with few classes the cloud is fast, misses are cheap, and the edge holds fewer objects on purpose: the "
     "light end is faster than the dissertation's, the heavy end does not grow out of hand"
 )
+_IDLE_CORES = "our classifier is too fast for that: the edge's cores stay nearly idle"
+_FEW_VISITORS = (
+    "10 visitors fill neither the link nor the cloud's cores with our classifier; "
+    "on the twin it takes 1.2 times as long with 40, and breaks down with 80"
+)
+_FLAT_LOOKUPS = (
+    "with our classifier lookups hardly take longer among more than a hundred "
+    "objects, as the edge's part shows, and extraction and the way to the edge do not grow at all"
+)
+_MOSTLY_NETWORK = (
+    "with our classifier lookups take no longer among more classes, as the "
+    "cloud's part shows, and most of the time is the network's"
+)
+_ONE_SECTION = (
+    "with one section the edge is faster than the devices, and they leave the "
+    "photos to it; from two sections on it is flat"
+)
 
 _REASONS: Mapping[tuple[str, str, str], str] = MappingProxyType(
     {
-        (MEASURED, VISITORS, EDGE): "our classifier is too fast for that: the edge's cores stay nearly idle",
-        (
-            TESTBED,
-            VISITORS,
-            ONLY_CLOUD,
-        ): "10 visitors fill neither the link nor the cloud's cores with our classifier; "
-        "on the twin it takes 1.2 times as long with 40, and breaks down with 80",
-        (TESTBED, VISITORS, EDGE): "our classifier is too fast for that: the edge's cores stay nearly idle",
+        (MEASURED, VISITORS, EDGE): _IDLE_CORES,
+        (TESTBED, VISITORS, ONLY_CLOUD): _FEW_VISITORS,
+        (TESTBED, VISITORS, EDGE): _IDLE_CORES,
         (TESTBED, VISITORS, FULL): "all devices share the cores of one machine, and ten hinder each other",
-        (
-            MEASURED,
-            SECTIONS,
-            EDGE,
-        ): "with our classifier lookups hardly take longer among more than a hundred "
-        "objects, as the edge's part shows, and extraction and the way to the edge do not grow at all",
+        (MEASURED, SECTIONS, EDGE): _FLAT_LOOKUPS,
         (MEASURED, SECTIONS, FULL): _AS_THE_EDGE,
-        (
-            MEASURED,
-            CLASSES,
-            ONLY_CLOUD,
-        ): "with our classifier lookups take no longer among more classes, as the "
-        "cloud's part shows, and most of the time is the network's",
-        (PAPER, SECTIONS, FULL): "with one section the edge is faster than the devices, and they leave the "
-        "photos to it; from two sections on it is flat",
+        (MEASURED, CLASSES, ONLY_CLOUD): _MOSTLY_NETWORK,
+        (PAPER, SECTIONS, FULL): _ONE_SECTION,
         (PAPER, CLASSES, EDGE): _CHEAP_MISSES,
         (PAPER, CLASSES, FULL): _CHEAP_MISSES,
         (
             PAPER,
             NETWORK,
             EDGE,
-        ): "where misses cost more, the edge holds more objects and looks among them longer",
+        ): "where misses cost more, the edge holds more objects and searches them longer",
     }
 )
 """By costs or, where daemons are real, the testbed; variable; and configuration."""

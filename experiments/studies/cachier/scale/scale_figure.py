@@ -77,13 +77,16 @@ class OnMachines(Experiment):
     takes_machines: ClassVar[bool] = True
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
 
-    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:  # noqa: D102
+    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
+        """The machines of the run are measured if need be."""
         return with_machines(options, say)
 
-    def cell_of(self, row: StoredRow) -> str:  # noqa: D102
+    def cell_of(self, row: StoredRow) -> str:
+        """By point, run and share of unknown photos."""
         return _key(OperatingPoint.of(row), int(row["run"]), float(row["unknown_share"]))
 
-    def processes(self, options: RunOptions) -> int:  # noqa: D102
+    def processes(self, options: RunOptions) -> int:
+        """One per core on the twin, which measures no time."""
         return amount_of(options).processes
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
@@ -104,17 +107,20 @@ class ScaleFigure(OnMachines):
     shown: ClassVar[tuple[str, ...]]
     """Metrics in table and picture."""
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """All points of the variable, several runs each."""
         return cells_at(points_of(self.variable, options), amount_of(options).runs)
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``values.<value of the variable>.<configuration>.<metric>``: median and range over the runs."""
         return {"variable": self.variable, **world_of(rows), "values": by_value(rows, self.variable)}
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Those of table 6.4 for the variable."""
         return targets_of(summary)
 
-    def table(self, summary: Mapping[str, Any]) -> Table:  # noqa: D102
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A row per value of the variable and configuration."""
         rows = [
             (value, NAMES[tiers], *(shown(name, one[name]) for name in self.shown), one["failed"])
             for value, configurations in summary["values"].items()
@@ -123,7 +129,8 @@ class ScaleFigure(OnMachines):
         headings = [_HEADINGS[name] for name in self.shown]
         return (self.variable, "configuration", *headings, "no answer"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
+    def draw(self, results: Results) -> Picture:
+        """A panel per metric."""
         return draw(results.metrics, self.shown)
 
 

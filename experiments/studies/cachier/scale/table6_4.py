@@ -62,7 +62,8 @@ class Figure(OnMachines):
     source: ClassVar[str] = "Cachier dissertation, 6.7"
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12")
 
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:  # noqa: D102
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """Those of all variables, and many visitors with unknown photos."""
         runs = amount_of(options).runs
         points = dict.fromkeys(point for variable in VARIABLES for point in points_of(variable, options))
         many = _many(options)
@@ -89,7 +90,8 @@ class Figure(OnMachines):
             "visitors": int(strange[0]["visitors"]),
         }
 
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:  # noqa: D102
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Those of all variables, and a tenth of what only-cloud takes."""
         world = {name: summary[name] for name in ("on", "costs", "smoke")}
         shapes = [
             target
@@ -98,7 +100,8 @@ class Figure(OnMachines):
         ]
         return (*shapes, *_tenths(summary))
 
-    def table(self, summary: Mapping[str, Any]) -> Table:  # noqa: D102
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A row per variable and system of table 6.4."""
         rows = []
         for variable, values in summary["variables"].items():
             first, last = next(iter(values)), next(reversed(values))
@@ -119,7 +122,8 @@ class Figure(OnMachines):
         columns = ("variable", "system", "from, to", "p50 ms first", "p50 ms last")
         return (*columns, "heavy / light", "most / least", "dissertation", "its table 6.4"), rows
 
-    def draw(self, results: Results) -> Picture:  # noqa: D102
+    def draw(self, results: Results) -> Picture:
+        """A panel per variable."""
         return draw_table(results.metrics)
 
 
