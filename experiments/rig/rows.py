@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.datasets.tables import Row, read_rows
 
 RECOGNIZED = "recognized"
@@ -104,21 +104,23 @@ def read_request_rows(path: str | os.PathLike[str]) -> tuple[RequestRow, ...]:
 
 
 def _parse(row: Row) -> RequestRow:
-    values = {name: row.values[name] for name in COLUMNS}
-    numbers = {name: _number(row, name) for name in COLUMNS if name.endswith(("_ms", "_s"))}
-    counts = {name: row.integer(name) for name in COLUMNS if name.endswith("_bytes")}
-    counts |= {name: row.integer(name) for name in ("number", "outcomes")}
-    texts = {name: text for name, text in values.items() if name not in numbers and name not in counts}
-    return RequestRow(**texts, **numbers, **counts)  # type: ignore[arg-type]
+    return RequestRow(**{one.name: _READ[str(one.type)](row, one.name) for one in fields(RequestRow)})
 
 
 def _number(row: Row, name: str) -> float:
+    """A number, or NaN for a latency that does not exist."""
     try:
         return float(row.values[name])
     except ValueError:
-        raise InvalidArgument(
-            f"{row.path}, line {row.line}: {name} is {row.values[name]!r}", advice="expected a number"
-        ) from None
+        raise row.error(f"{name} is {row.values[name]!r}", "a number") from None
+
+
+_READ: Mapping[str, Callable[[Row, str], Any]] = {
+    "str": lambda row, name: row.values[name],
+    "int": Row.integer,
+    "float": _number,
+}
+"""How a column is read, by the type of its field."""
 
 
 @dataclass(frozen=True, slots=True)
