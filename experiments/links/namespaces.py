@@ -142,7 +142,7 @@ def make_switch(hub: str, hosts: Sequence[Namespace], network: ipaddress.IPv4Net
     """
     _make_namespaces(hub, hosts)
     _connect_to_bridge(hub, hosts)
-    _configure(hosts, network)
+    _configure(hosts, network, neighbours=())
     _wait_until_forwarding(hub, len(hosts))
 
 
@@ -179,7 +179,10 @@ def _add_bridge(route: IPRoute, name: str) -> int:
     return bridge
 
 
-def _configure(hosts: Sequence[Namespace], network: ipaddress.IPv4Network) -> None:
+def _configure(
+    hosts: Sequence[Namespace], network: ipaddress.IPv4Network, neighbours: Sequence[Namespace]
+) -> None:
+    """Give hosts their addresses; each knows the hardware addresses of ``neighbours`` for good."""
     for host in hosts:
 
         def configure(route: IPRoute, host: Namespace = host) -> None:
@@ -187,8 +190,7 @@ def _configure(hosts: Sequence[Namespace], network: ipaddress.IPv4Network) -> No
             _add_address(route, interface, host.address, network)
             _without_ipv6(route, interface)
             route.link("set", index=interface, state="up")
-            # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
-            for other in hosts:
+            for other in neighbours:
                 if other is not host:
                     hardware = other.hardware_address
                     route.neigh(
@@ -288,7 +290,8 @@ class NamespaceNetwork:
         try:
             _make_namespaces(self._hub, self.nodes)
             self._connect()
-            _configure(self.nodes, self._network)
+            # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
+            _configure(self.nodes, self._network, neighbours=self.nodes)
             self._wait_connected()
             if self._rate is not None:
                 self._limit(self._rate)
