@@ -57,6 +57,7 @@ _NAMES = {ONLY_CLOUD: "only cloud", LOAD_BALANCED: "load-balanced edge", ADAPTIV
 _COLOURS = {ONLY_CLOUD: "#c2571a", LOAD_BALANCED: "#1f6f8b", ADAPTIVE: "#4f7a28"}
 _LINES = {TESTBED: "-", TWIN: "--"}
 _LATENCIES, _SHARES = ("p50", "p95"), ("device", "edge")
+_COMPARED = (*_LATENCIES, *_SHARES)
 
 
 class Figure(Experiment):
@@ -180,13 +181,19 @@ def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     }
 
 
+def _value(found: Mapping[str, Any], name: str) -> float:
+    return float(found[f"{name}_ms"] if name in _LATENCIES else found[name])
+
+
+def _off(name: str, value: float, other: float) -> float:
+    """Of latencies the ratio less 1 (0 where nothing was answered), of shares the difference."""
+    if name in _SHARES:
+        return round(value - other, 4)
+    return round(value / other - 1.0, 4) if other else 0.0
+
+
 def _errors(both: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    real, twin = both[TESTBED], both[TWIN]
-    relative = {
-        name: round(twin[f"{name}_ms"] / real[f"{name}_ms"] - 1.0, 4) if real[f"{name}_ms"] else 0.0
-        for name in _LATENCIES
-    }
-    return {**relative, **{tier: round(twin[tier] - real[tier], 4) for tier in _SHARES}}
+    return {name: _off(name, _value(both[TWIN], name), _value(both[TESTBED], name)) for name in _COMPARED}
 
 
 def _errors_of_traces(testbed: Sequence[StoredRow], twin: Sequence[StoredRow]) -> dict[str, list[float]]:
@@ -197,35 +204,26 @@ def _errors_of_traces(testbed: Sequence[StoredRow], twin: Sequence[StoredRow]) -
         for trace, rows in real.items()
         if trace in simulated
     ]
-    return {name: [one[name] for one in errors] for name in (*_LATENCIES, *_SHARES)}
+    return {name: [one[name] for one in errors] for name in _COMPARED}
+
+
+def _of_repetitions(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
+    sessions = [_numbers(one) for one in numbers.grouped(rows, "repetition").values()]
+    return {name: [_value(one, name) for one in sessions] for name in _COMPARED}
 
 
 def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """How far repetitions of the same trace are from each other; empty if there are none, or several traces.
-
-    Latencies: the largest over the least, less 1; shares: the largest less the least.
-    """
-    sessions = [_numbers(one) for one in numbers.grouped(rows, "repetition").values()]
-    if len(sessions) < 2 or len(numbers.grouped(rows, "trace")) > 1:
+    """How far repetitions of one trace are from each other; empty if there are none, or several traces."""
+    if len(numbers.grouped(rows, "repetition")) < 2 or len(numbers.grouped(rows, "trace")) > 1:
         return {}
-    latencies = {name: [one[f"{name}_ms"] for one in sessions] for name in _LATENCIES}
-    shares = {tier: [one[tier] for one in sessions] for tier in _SHARES}
-    return {
-        **{name: round(max(some) / max(1e-3, min(some)) - 1.0, 4) for name, some in latencies.items()},
-        **{tier: round(max(some) - min(some), 4) for tier, some in shares.items()},
-    }
+    return {name: _off(name, max(some), min(some)) for name, some in _of_repetitions(rows).items()}
 
 
 def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
     """Standard deviation between repetitions of all traces, of latencies as a share of their mean."""
-    sessions = [_numbers(one) for one in numbers.grouped(rows, "repetition").values()]
-    found = {}
-    for name in _LATENCIES:
-        values = [one[f"{name}_ms"] for one in sessions]
-        found[name] = round(float(np.std(values) / max(1e-3, np.mean(values))), 4)
     return {
-        **found,
-        **{tier: round(float(np.std([one[tier] for one in sessions])), 4) for tier in _SHARES},
+        name: round(float(np.std(some)) / (max(1e-3, float(np.mean(some))) if name in _LATENCIES else 1.0), 4)
+        for name, some in _of_repetitions(rows).items()
     }
 
 
@@ -233,38 +231,23 @@ def _shown(itself: Mapping[str, float]) -> str:
     return f"{100 * itself['p50']:.0f}, {100 * itself['p95']:.0f} %" if itself else ""
 
 
-def _note(one: Mapping[str, Any], itself: Mapping[str, float], name: str, unit: str) -> str:
-    """What the error is made of, and how far sessions of the same kind are from each other."""
-    traces = [f"{100 * error:+.0f}" for error in one["traces"][name]]
-    alone = f"{', '.join(traces)} {unit} on each trace alone; " if len(traces) > 1 else ""
-    same = "two sessions of the testbed with the same photos differ by"
-    ours = f"{same} {100 * itself[name]:.0f} {unit}, " if itself else ""
-    return f"{alone}{ours}runs of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
-
-
 def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) -> list[Target]:
     """``itself``: how far the testbed is from itself where it played the same trace twice."""
-    errors = one["errors"]
-    return [
-        *(
-            Target(
-                f"{where}: error of {name}, at most 0.15",
-                errors[name],
-                abs(errors[name]) <= MOST_ERROR,
-                _note(one, itself, name, "%"),
-            )
-            for name in _LATENCIES
-        ),
-        *(
-            Target(
-                f"{where}: share answered by the {tier}, twin minus testbed, at most 0.03",
-                errors[tier],
-                abs(errors[tier]) <= MOST_POINTS,
-                _note(one, itself, tier, "points"),
-            )
-            for tier in _SHARES
-        ),
-    ]
+    targets = []
+    for name in _COMPARED:
+        text, most, unit = f"error of {name}, at most 0.15", MOST_ERROR, "%"
+        if name in _SHARES:
+            text = f"share answered by the {name}, twin minus testbed, at most 0.03"
+            most, unit = MOST_POINTS, "points"
+        traces = [f"{100 * error:+.0f}" for error in one["traces"][name]]
+        note = f"{', '.join(traces)} {unit} on each trace alone; " if len(traces) > 1 else ""
+        if itself:
+            same = "two sessions of the testbed with the same photos differ by"
+            note += f"{same} {100 * itself[name]:.0f} {unit}, "
+        note += f"runs of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
+        error = one["errors"][name]
+        targets.append(Target(f"{where}: {text}", error, abs(error) <= most, note))
+    return targets
 
 
 def _draw_point(axes: Axes, point: str, found: Mapping[str, Any], latencies: Mapping[str, Any]) -> None:
