@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from cachetools import FIFOCache
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.errors import CorruptStore, InvalidMessage
@@ -127,8 +128,8 @@ class PeerReputation:
 
     def __init__(self, rules: CooperationRules) -> None:
         self._rules = rules
-        self._failed: OrderedDict[NodeId, tuple[int, float]] = OrderedDict()
-        self._liars: OrderedDict[NodeId, tuple[str, bytes]] = OrderedDict()
+        self._failed: FIFOCache[NodeId, tuple[int, float]] = FIFOCache(_MOST_REMEMBERED)
+        self._liars: FIFOCache[NodeId, tuple[str, bytes]] = FIFOCache(_MOST_REMEMBERED)
 
     @property
     def liars(self) -> tuple[NodeId, ...]:
@@ -149,14 +150,10 @@ class PeerReputation:
         times, _ = self._failed.pop(node, (0, 0.0))
         rest_s = min(self._rules.longest_rest_s, self._rules.rest_s * 2.0 ** min(times, 16))
         self._failed[node] = (times + 1, now_s + rest_s)
-        if len(self._failed) > _MOST_REMEMBERED:
-            self._failed.popitem(last=False)
 
     def lied(self, node: NodeId, object_id: str, digest: bytes) -> None:
         """It handed out something else than the model of this object with this digest."""
         self._liars[node] = (object_id, digest)
-        if len(self._liars) > _MOST_REMEMBERED:
-            self._liars.popitem(last=False)
 
     def forgive(self, was_mistaken: Callable[[str, bytes], bool]) -> None:
         """Trust peers again that were rejected by an outdated digest only."""

@@ -17,9 +17,10 @@ are a conflict: the first stays, and the conflict is reported.
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from cachetools import FIFOCache
 
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.presence.peer import NEVER, NOT_DUE, Peer, PeerState, PingReply, TrackedPeer
@@ -141,7 +142,7 @@ class Membership:
         self._own_endpoints: set[str] = set()
         self._static = {where: who for who, where in static if who != own}
         self._pings = PingRation(settings.period_s)
-        self._left: OrderedDict[NodeId, int] = OrderedDict()
+        self._left: FIFOCache[NodeId, int] = FIFOCache(REMEMBERED_DEPARTURES)
         self._last_s: float | None = None
         self._announce_s = float("-inf")
         self._static_s = float("-inf")
@@ -277,9 +278,6 @@ class Membership:
         node = self._nodes.get(node_id)
         if node is None or node.incarnation in {0, incarnation}:
             self._left[node_id] = incarnation
-            self._left.move_to_end(node_id)
-            if len(self._left) > REMEMBERED_DEPARTURES:
-                self._left.popitem(last=False)
         if node is not None and node.incarnation == incarnation:
             self._drop(node, "left")
         return self._done()

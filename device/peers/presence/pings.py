@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+
+from cachetools import FIFOCache
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError, Unauthenticated
@@ -71,7 +73,7 @@ class PingRation:
         self._period_s = period_s
         self._number = 0
         self._under_way: dict[Address, int] = {}
-        self._failures: OrderedDict[Address, tuple[int, float]] = OrderedDict()
+        self._failures: FIFOCache[Address, tuple[int, float]] = FIFOCache(REMEMBERED_ADDRESSES)
 
     def is_under_way(self, node_id: NodeId | None, endpoint: str) -> bool:
         """Whether this address is being pinged."""
@@ -107,9 +109,6 @@ class PingRation:
         count = self._failures.get(address, (0, 0.0))[0] + 1
         periods = 0.0 if count == 1 else min(2.0 ** (count - 2), LONGEST_BACKOFF_PERIODS)
         self._failures[address] = (count, now_s + periods * self._period_s)
-        self._failures.move_to_end(address)
-        if len(self._failures) > REMEMBERED_ADDRESSES:
-            self._failures.popitem(last=False)
 
     def forgive(self, node_id: NodeId | None, endpoint: str) -> None:
         """The address is worth a ping again."""
