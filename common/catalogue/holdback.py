@@ -1,8 +1,8 @@
 """The holdback queue: one request in flight per object model (dissertation, section 3.5.4).
 
-Photos of an object that is not cached come in quick succession, and each would ask for the same model. What
-is already asked for is held back; what failed waits longer after each failure; and none of it ever blocks
-another object.
+Elsewhere this is called single-flight. Photos of an object that is not cached come in quick succession, and
+each would ask for the same model. What is already asked for is held back. What failed waits longer after each
+failure. Neither blocks another object.
 """
 
 from __future__ import annotations
