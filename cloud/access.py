@@ -117,7 +117,7 @@ class RemoteCatalogue:
     timeout_s : float
         For each call.
     pause : callable
-        How to wait for some seconds; tests do not.
+        Waits for some seconds; tests do not wait.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class RemoteCatalogue:
         return tuple(CatalogueInfo(item.name, item.objects, item.revision) for item in listed.catalogues)
 
     def objects(self) -> tuple[StoredObject, ...]:
-        """What is in the catalogue; ``training`` is empty, the cloud keeps it to itself."""
+        """What is in the catalogue; ``training`` is empty: the cloud does not send it."""
         listed = self._call("list_objects", pb.ListObjectsRequest(), pb.ListObjectsResponse)
         return tuple(
             StoredObject(

@@ -34,9 +34,9 @@ class CloudDaemon:
     Parameters
     ----------
     settings : CloudSettings
-        Everything a person can set.
+        What can be configured.
     metrics : DaemonMetrics, optional
-        Where calls are counted; tests go without.
+        Counts calls; None: not counted.
     clock : Clock
         For deadlines.
     """

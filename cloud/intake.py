@@ -51,7 +51,7 @@ class ObjectIntake:
         objects: Sequence[NewObject],
         *,
         index_later: bool,
-        nobody_waits: Callable[[], bool] = lambda: False,
+        expired: Callable[[], bool] = lambda: False,
     ) -> Future[PutOutcome]:
         """Train and store objects.
 
@@ -60,11 +60,11 @@ class ObjectIntake:
         catalogue : str
             Empty: the only one there is.
         objects : sequence of NewObject
-            None is legal: that only waits for the index.
+            May be empty: then only the index is waited for.
         index_later : bool
             Whether to be done when the objects are stored, rather than when they are recognised.
-        nobody_waits : callable
-            Asked before the work is begun.
+        expired : callable
+            Asked before the work begins: whether the deadline of the call has passed.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class ObjectIntake:
             try:
                 if self._stopping:
                     raise Unavailable("the cloud is stopping")
-                if nobody_waits():
+                if expired():
                     raise DeadlineExceeded("the caller does not wait any more")
                 outcome, live = self._train_and_store(catalogue, objects)
             finally:

@@ -142,7 +142,7 @@ class CatalogueService(Service):
         """Add or replace objects; answered when they are recognised (or stored, with ``index_later``)."""
         objects = _new_objects(request, context)
         adding = self._intake.add(
-            context.catalogue, objects, index_later=request.index_later, nobody_waits=context.deadline.expired
+            context.catalogue, objects, index_later=request.index_later, expired=context.deadline.expired
         )
         return then(adding, _added_response)
 

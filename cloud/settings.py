@@ -1,4 +1,4 @@
-"""What a person can set about the cloud daemon."""
+"""Settings of the cloud daemon."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def recognize_image(
         Its settings say whether to look again.
     extractor : FeatureExtractor
     go_on : callable
-        Asked before the second look; False: nobody waits any more.
+        Asked before the second look; False: there is no time left.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a person can set about recognition, with the defaults that the measurements support."""
+"""Settings of recognition; measurements support the defaults."""
 
 from __future__ import annotations
 

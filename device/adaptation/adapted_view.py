@@ -1,6 +1,6 @@
 """Adapted views: other descriptors for features that a vouched model has. Their bounds, and their bytes.
 
-As bytes they are items of a shared list. What comes in was written by strangers.
+As bytes they are items of a shared list, which other devices write: what comes in is checked.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _GATHER_S = 0.05
 
 
 class Neighbourhood(Protocol):
-    """What devices nearby learn of this one; called in the prefetcher's thread, must not wait."""
+    """Told what devices nearby may learn of this one; called in the background thread, must not wait."""
 
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
         """An object was recognised, after another one ("": none); ``features``: of the photo, if known."""
@@ -65,20 +65,20 @@ class Neighbourhood(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchSources:
-    """Who has what the prefetcher needs.
+    """Where models, listings and predictions come from.
 
     Attributes
     ----------
     models : ModelSource or ReadModelSource
-        Who has models.
+        Gives models.
     lister : ObjectLister
-        Who knows the catalogue.
+        Lists the catalogue.
     edge : PredictionSource or None
         The edge, which predicts; None without an edge.
     neighbours : PredictionSource, optional
         The devices nearby, which predict where no edge does.
     neighbourhood : Neighbourhood, optional
-        What devices nearby learn.
+        Told what devices nearby may learn.
     """
 
     models: ModelSource | ReadModelSource

@@ -26,7 +26,7 @@ from nearsight.protos.recognition_pb2 import NextObjectsMessage
 MOST_NEXT_OBJECTS = 256
 """Of a prediction, so many objects are kept; the rest is hardly ever asked for."""
 _LONGEST_ANSWER_MS = 60_000.0
-"""An edge that says that a photo takes longer says nonsense: nobody waits for so long."""
+"""The longest time of a photo that an edge is believed."""
 
 MOST_PREDICTIONS = 64
 """Objects whose last known prediction is kept."""
@@ -82,7 +82,7 @@ class Prediction:
 
 
 class PredictionSource(Protocol):
-    """Who predicts."""
+    """An edge, or the devices nearby, which predict."""
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
         """Say what the device recognised, and ask what may follow; the future ends within ``timeout_s``."""

@@ -79,7 +79,7 @@ def test_more_calls_than_may_be_pending_are_refused(intake: ObjectIntake, traine
 
 
 def test_work_that_nobody_waits_for_is_not_begun(intake: ObjectIntake, trainer: HeldTrainer) -> None:
-    answer = intake.add("museum", [item("a")], index_later=True, nobody_waits=lambda: True)
+    answer = intake.add("museum", [item("a")], index_later=True, expired=lambda: True)
     assert isinstance(answer.exception(10), DeadlineExceeded)
     assert not trainer.started.acquire(blocking=False)
 
