@@ -35,7 +35,7 @@ class GatedBuild:
         recognizer = ObjectRecognizer.build(models, settings)
         if len(recognizer):  # the empty one, of the constructor, is not held back
             self.started.release()
-            assert self.permitted.acquire(timeout=10)
+            assert self.permitted.acquire(timeout=30)
             self.built.append(recognizer.object_ids)
         if self.failing:
             raise RuntimeError("no memory for the index")
@@ -90,7 +90,7 @@ def test_a_new_catalogue_answers_unknown(live: LiveCatalogue) -> None:
 
 def test_an_object_is_recognised_once_its_revision_is_current(live: LiveCatalogue) -> None:
     outcome = live.put([trained_picture("a", 1), trained_picture("b", 2)])
-    assert live.when_current(outcome.revision).result(10) == 1
+    assert live.when_current(outcome.revision).result(30) == 1
     found = live.recognizer.recognize(query(2)).found
     assert found is not None
     assert found.object_id == "b"
@@ -99,7 +99,7 @@ def test_an_object_is_recognised_once_its_revision_is_current(live: LiveCatalogu
 def test_a_removed_object_is_not_recognised_any_more(live: LiveCatalogue) -> None:
     live.put([trained_picture("a", 1), trained_picture("b", 2)])
     revision = live.remove(["b"]).revision
-    live.when_current(revision).result(10)
+    live.when_current(revision).result(30)
     assert live.recognizer.recognize(query(2)).found is None
     assert live.recognizer.object_ids == {"a"}
 
@@ -107,24 +107,24 @@ def test_a_removed_object_is_not_recognised_any_more(live: LiveCatalogue) -> Non
 def test_the_old_snapshot_answers_while_the_next_is_built(gated: LiveCatalogue, gate: GatedBuild) -> None:
     gated.put([trained("a")])
     gate.permitted.release()
-    gated.when_current(1).result(10)
+    gated.when_current(1).result(30)
     gated.put([trained("b")])
-    assert gate.started.acquire(timeout=10)
-    assert gate.started.acquire(timeout=10)
+    assert gate.started.acquire(timeout=30)
+    assert gate.started.acquire(timeout=30)
     assert gated.recognizer.object_ids == {"a"}
     assert (gated.state.revision, gated.state.indexed_revision) == (2, 1)
     gate.permitted.release()
-    gated.when_current(2).result(10)
+    gated.when_current(2).result(30)
     assert gated.recognizer.object_ids == {"a", "b"}
 
 
 def test_changes_during_a_build_share_the_next_one(gated: LiveCatalogue, gate: GatedBuild) -> None:
     gated.put([trained("a")])
-    assert gate.started.acquire(timeout=10)
+    assert gate.started.acquire(timeout=30)
     for name in "bcdef":
         gated.put([trained(name)])
     gate.permitted.release(100)
-    gated.when_current(6).result(10)
+    gated.when_current(6).result(30)
     assert gate.built == [{"a"}, set("abcdef")]
 
 
@@ -139,11 +139,11 @@ def test_indexes_that_nobody_waits_for_leave_time_for_other_work(store: Catalogu
     catalogue = LiveCatalogue("museum", store, SETTINGS, slow_build, clock)
     catalogue.start()
     gate.permitted.release(100)
-    catalogue.when_current(catalogue.put([trained("a")]).revision).result(10)
-    assert gate.started.acquire(timeout=10)
+    catalogue.when_current(catalogue.put([trained("a")]).revision).result(30)
+    assert gate.started.acquire(timeout=30)
     revision = catalogue.put([trained("b")]).revision
     assert not gate.started.acquire(timeout=0.05), "the builder rests"
-    catalogue.when_current(revision).result(10)
+    catalogue.when_current(revision).result(30)
     catalogue.stop()
     assert gate.built == [{"a"}, {"a", "b"}]
 
@@ -155,10 +155,10 @@ def test_a_replaced_snapshot_is_freed_by_the_builder_after_a_while(
     freed: list[str] = []
     catalogue = LiveCatalogue("museum", store, SETTINGS)
     catalogue.start()
-    catalogue.when_current(catalogue.put([trained("a")]).revision).result(10)
+    catalogue.when_current(catalogue.put([trained("a")]).revision).result(30)
     old = catalogue.recognizer
     weakref.finalize(old, lambda: freed.append(threading.current_thread().name))
-    catalogue.when_current(catalogue.put([trained("b")]).revision).result(10)
+    catalogue.when_current(catalogue.put([trained("b")]).revision).result(30)
     del old  # the last request that used it ends at once, the snapshot does not
     wait_until(lambda: bool(freed), what="the end of the old snapshot")
     catalogue.stop()
@@ -169,24 +169,24 @@ def test_a_failed_build_is_reported_and_the_next_change_mends_it(
     gated: LiveCatalogue, gate: GatedBuild
 ) -> None:
     gate.permitted.release(100)
-    gated.when_current(gated.put([trained("a")]).revision).result(10)
+    gated.when_current(gated.put([trained("a")]).revision).result(30)
     gate.failing = True
     revision = gated.put([trained("b")]).revision
     with pytest.raises(InternalError, match="could not be built"):
-        gated.when_current(revision).result(10)
+        gated.when_current(revision).result(30)
     with pytest.raises(InternalError):
-        gated.when_current(revision).result(10)
+        gated.when_current(revision).result(30)
     assert "no memory" in gated.state.problem
     assert gated.recognizer.object_ids == {"a"}
     gate.failing = False
-    gated.when_current(gated.put([trained("c")]).revision).result(10)
+    gated.when_current(gated.put([trained("c")]).revision).result(30)
     assert gated.recognizer.object_ids == {"a", "b", "c"}
     assert gated.state.problem == ""
 
 
 def test_stopping_ends_every_wait(gated: LiveCatalogue, gate: GatedBuild) -> None:
     future = gated.when_current(gated.put([trained("a")]).revision)
-    assert gate.started.acquire(timeout=10)
+    assert gate.started.acquire(timeout=30)
     gate.permitted.release()  # the build under way ends; what waits may learn of it or of the stop
     gated.stop()
     assert future.exception(10) is None or isinstance(future.exception(), Unavailable)
@@ -199,7 +199,7 @@ def test_loading_gives_the_answers_of_before_without_an_extractor(
     queries = [query(seed) for seed in range(1, 6)]
     live.put([trained_picture(f"p{seed}", seed) for seed in range(4, 0, -1)])
     live.put([trained_picture("p2", 2)])
-    live.when_current(live.content.revision).result(10)
+    live.when_current(live.content.revision).result(30)
     before = [live.recognizer.recognize(features).found for features in queries]
     monkeypatch.setattr(OrbExtractor, "extract", None)
     restarted = LiveCatalogue("museum", store, SETTINGS)
@@ -224,7 +224,7 @@ def test_an_index_is_built_in_the_order_of_a_restart(store: CatalogueStore) -> N
     live = LiveCatalogue("museum", store, SETTINGS, recording_build)
     live.start()
     for name in "cab":
-        live.when_current(live.put([trained(name)]).revision).result(10)
+        live.when_current(live.put([trained(name)]).revision).result(30)
     live.stop()
     restarted = LiveCatalogue("museum", store, SETTINGS, recording_build)
     restarted.load()
@@ -246,7 +246,7 @@ def test_refresh_takes_over_what_another_connection_wrote(
         other.put("museum", [trained("c")])
         other.remove("museum", ["a"])
     live.put([trained("d")])  # own changes after those of others must not hide them
-    live.when_current(4).result(10)
+    live.when_current(4).result(30)
     assert live.recognizer.object_ids == {"b", "c", "d"}
 
 
@@ -255,7 +255,7 @@ def test_answers_are_those_of_some_revision_while_objects_come_and_go(live: Live
     pictures = {1: trained_picture("x", 1), 2: trained_picture("x", 2)}
     extra = trained_picture("y", 3)
     photos = {seed: query(seed) for seed in (1, 2, 3)}
-    live.when_current(live.put([pictures[1]]).revision).result(10)
+    live.when_current(live.put([pictures[1]]).revision).result(30)
     done = threading.Event()
     wrong: list[str] = []
     answers = threading.Semaphore(0)
@@ -280,7 +280,7 @@ def test_answers_are_those_of_some_revision_while_objects_come_and_go(live: Live
         live.put([pictures[2 - step % 2]])
         live.put([extra]) if step % 2 else live.remove(["y"])
         assert answers.acquire(timeout=20)
-    live.when_current(live.content.revision).result(10)
+    live.when_current(live.content.revision).result(30)
     wait_until(lambda: answers.acquire(blocking=False), what="an answer of the last revision")
     done.set()
     for thread in threads:

@@ -106,8 +106,8 @@ def test_stopping_finishes_what_runs_and_refuses_what_is_new(
             late.shown(photo_jpeg(1))
         assert not stopping.done()
         release.set()
-        assert running.result(10) == "p1"
-        stopping.result(10)
+        assert running.result(30) == "p1"
+        stopping.result(30)
 
 
 def test_metrics_show_the_catalogues(database: Path) -> None:

@@ -26,7 +26,7 @@ class HeldTrainer(ObjectTrainer):
 
     def train(self, objects: Sequence[NewObject]) -> TrainingOutcome:
         self.started.release()
-        assert self.permitted.acquire(timeout=10)
+        assert self.permitted.acquire(timeout=30)
         return super().train(objects)
 
 
@@ -60,10 +60,10 @@ def test_an_answer_comes_when_the_object_is_in_the_index(
     catalogues: Catalogues, intake: ObjectIntake, trainer: HeldTrainer
 ) -> None:
     answer = intake.add("museum", [item("a")], index_later=False)
-    assert trainer.started.acquire(timeout=10)
+    assert trainer.started.acquire(timeout=30)
     assert not answer.done()
     trainer.permitted.release()
-    assert answer.result(10).added == ("a",)
+    assert answer.result(30).added == ("a",)
     assert catalogues.get("museum").recognizer.object_ids == {"a"}
 
 
@@ -73,9 +73,9 @@ def test_more_calls_than_may_be_pending_are_refused(intake: ObjectIntake, traine
         intake.add("museum", [item("c")], index_later=True)
     trainer.permitted.release(2)
     for answer in accepted:
-        answer.result(10)
+        answer.result(30)
     trainer.permitted.release()
-    assert intake.add("museum", [item("c")], index_later=True).result(10).added == ("c",)
+    assert intake.add("museum", [item("c")], index_later=True).result(30).added == ("c",)
 
 
 def test_work_that_nobody_waits_for_is_not_begun(intake: ObjectIntake, trainer: HeldTrainer) -> None:
@@ -88,14 +88,14 @@ def test_stopping_finishes_what_is_in_work_and_answers_the_rest(
     intake: ObjectIntake, trainer: HeldTrainer
 ) -> None:
     first = intake.add("museum", [item("a")], index_later=True)
-    assert trainer.started.acquire(timeout=10)
+    assert trainer.started.acquire(timeout=30)
     second = intake.add("museum", [item("b")], index_later=True)
     stopping = threading.Thread(target=intake.stop)
     stopping.start()
     wait_until(lambda: intake._stopping, what="the stop")
     trainer.permitted.release()
     stopping.join(10)
-    assert first.result(10).added == ("a",)
+    assert first.result(30).added == ("a",)
     assert isinstance(second.exception(10), Unavailable)
     with pytest.raises(Unavailable):
         intake.add("museum", [item("c")], index_later=True)
@@ -104,8 +104,8 @@ def test_stopping_finishes_what_is_in_work_and_answers_the_rest(
 def test_waiting_for_nothing_needs_a_catalogue(intake: ObjectIntake, trainer: HeldTrainer) -> None:
     trainer.permitted.release(100)
     assert isinstance(intake.add("museum", [], index_later=False).exception(10), NotFound)
-    intake.add("museum", [item("a")], index_later=True).result(10)
-    assert intake.add("", [], index_later=False).result(10).revision == 1
+    intake.add("museum", [item("a")], index_later=True).result(30)
+    assert intake.add("", [], index_later=False).result(30).revision == 1
 
 
 def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
@@ -115,4 +115,4 @@ def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train", None)
         assert isinstance(intake.add("museum", [item("a")], index_later=True).exception(10), TypeError)
-    assert intake.add("museum", [item("a")], index_later=True).result(10).added == ("a",)
+    assert intake.add("museum", [item("a")], index_later=True).result(30).added == ("a",)

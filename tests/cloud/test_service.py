@@ -290,7 +290,7 @@ def test_an_overloaded_cloud_says_so_and_recovers(tmp_path: Path, monkeypatch: p
         assert all(isinstance(error, Overloaded) for error in errors), errors
         assert not first.done()
         release.set()
-        assert first.result(10).message.object.object_id == "p1"
+        assert first.result(30).message.object.object_id == "p1"
         assert client.shown(photo) == "p1"
 
 

@@ -32,7 +32,7 @@ def test_a_tier_that_falls_behind_drops_the_oldest_frames_if_asked_to(
         Recognizer(server.endpoint, None, "museum", settings=sdk_settings) as sdk,
     ):
         sdk.recognize(jpeg(picture(1)), outcomes.append)
-        assert service.asked.acquire(timeout=10)  # the only worker is busy from here on
+        assert service.asked.acquire(timeout=30)  # the only worker is busy from here on
         for number in range(4):
             sdk.recognize(jpeg(picture(1)), outcomes.append)
             waiting = min(number + 1, 2) if newest_frame_wins else number + 1

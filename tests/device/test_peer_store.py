@@ -16,7 +16,7 @@ from support.gallery import photo_features
 from support.sharing_devices import Scene, name
 from support.waiting import wait_until
 
-S = 5.0
+S = 30.0
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs/examples/visitors_nearby.py"
 
 

@@ -31,7 +31,7 @@ def test_a_catalogue_that_does_not_exist_is_not_found_and_gets_no_cache(
     edge: EdgeDaemon, device: EdgeClient
 ) -> None:
     with pytest.raises(NotFound):
-        device.send(photo(0), catalogue="no-such").result(10)
+        device.send(photo(0), catalogue="no-such").result(30)
     assert edge.caches.all() == ()
 
 
@@ -42,7 +42,7 @@ def test_a_catalogue_that_vanishes_loses_its_cache(
     cloud.hidden = True
     wait_until(lambda: edge.caches.get(CATALOGUE) is None, what="the cache dropped")
     with pytest.raises(NotFound):
-        device.send(photo(0)).result(10)
+        device.send(photo(0)).result(30)
 
 
 def test_a_removed_object_is_not_answered_any_more(
@@ -84,7 +84,7 @@ def test_made_up_catalogues_cost_no_cache(serve: Serve) -> None:
         cache_of(edge)
         for name in ("x", "y", "z"):
             with pytest.raises(NotFound):
-                device.send(photo(0), catalogue=name).result(10)
+                device.send(photo(0), catalogue=name).result(30)
         assert [cache.name for cache in edge.caches.all()] == [CATALOGUE]
 
 

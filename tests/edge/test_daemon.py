@@ -43,7 +43,7 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_that_is_there(
     with running_edge(endpoint, cache=cache_settings) as edge, EdgeClient(edge.endpoint) as device:
         assert not edge.ready()
         with pytest.raises(Unavailable):
-            device.send(photo(0), timeout_s=2.0).result(10)
+            device.send(photo(0), timeout_s=2.0).result(30)
         cloud = ScriptedCloud(models, listen=endpoint)
         try:
             wait_until(edge.ready, what="the edge ready")

@@ -29,7 +29,7 @@ def test_requests_for_one_missing_object_fetch_its_model_once(
     device.ask(photo(0))
     make_misses_costly(edge)
     futures = [device.send(photo(2)) for _ in range(12)]
-    assert {answer_of(future.result(15))[0] for future in futures} == {"02"}
+    assert {answer_of(future.result(30))[0] for future in futures} == {"02"}
     ask_until(lambda: "02" in cached(edge), lambda: device.ask(photo(2)), "exhibit 2 in the cache")
     assert cloud.fetched_ids().count("02") == 1
 

@@ -52,12 +52,12 @@ def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
         cloud.told_unknown.clear()
         for _ in range(3):
             assert device.ask(features_of(photo(77))) == (None, "cloud")
-            assert answer_of(device.send(photo(77), features_unknown=True).result(10)) == (None, "cloud")
+            assert answer_of(device.send(photo(77), features_unknown=True).result(30)) == (None, "cloud")
         assert cloud.received == ["features", "image"] * 3
         assert cloud.told_unknown == [False, True] * 3
 
         lookups = cache_of(edge).regret.report().requests
-        assert answer_of(device.send(photo(0), features_unknown=True).result(10)) == ("00", "cloud")
+        assert answer_of(device.send(photo(0), features_unknown=True).result(30)) == ("00", "cloud")
         assert cloud.received[-1] == "image"
         assert cache_of(edge).regret.report().requests == lookups, "the cache was asked already"
 
@@ -73,7 +73,7 @@ def test_an_unknown_photo_counts_once_however_many_messages_it_took(
         device.ask(photo(77))
         assert outcomes == [True], "features, then the photo"
         device.ask(features_of(photo(77)))
-        device.send(photo(77), features_unknown=True).result(10)
+        device.send(photo(77), features_unknown=True).result(30)
         assert outcomes == [True], "there was no choice"
         device.ask(photo(1))
         assert outcomes == [True, False]

@@ -63,7 +63,7 @@ def test_however_many_devices_ask_the_cloud_is_asked_once_per_object(
     try:
         waiting = [fetch(device, ALL[number % 3 :]) for number, device in enumerate(devices)]
         for number, future in enumerate(waiting):
-            assert ids_of(models_of(future.result(15), ALL)) == ALL[number % 3 :]
+            assert ids_of(models_of(future.result(30), ALL)) == ALL[number % 3 :]
         for device in devices:
             assert ids_of(models_for(device, ALL)) == ALL
     finally:

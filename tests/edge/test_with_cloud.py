@@ -44,8 +44,8 @@ def test_the_edge_answers_as_the_cloud_does(edge: EdgeDaemon, cloud: CloudDaemon
         for number in range(4):
             warm(edge, device, [number])
         for number in range(4):
-            ours = device.send(photo(number)).result(10).message
-            theirs = direct.send(photo(number)).result(10).message
+            ours = device.send(photo(number)).result(30).message
+            theirs = direct.send(photo(number)).result(30).message
             assert (ours.answered_by, theirs.answered_by) == ("edge", "cloud")
             assert ours.object.object_id == theirs.object.object_id == f"{number:02d}"
             assert ours.object.label == theirs.object.label

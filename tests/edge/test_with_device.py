@@ -75,8 +75,8 @@ def test_the_miss_latency_is_the_time_to_the_first_answer(
         wait_until(lambda: cloud.received == ["features", "image"], what="the second trip")
         first_ms = (time.monotonic() - begun_s) * 1e3
         cloud.image_gate.set()
-        assert answer_of(answer.result(10)) == (None, "cloud")
-        device.send(photo(UNKNOWN), features_unknown=True).result(10)
+        assert answer_of(answer.result(30)) == (None, "cloud")
+        device.send(photo(UNKNOWN), features_unknown=True).result(30)
         wait_until(lambda: cache_of(edge).misses == 2, what="two misses")
         assert len(measured) == 1, "the other was a second trip alone"
         assert measured[0] <= first_ms
@@ -93,10 +93,8 @@ def test_the_overhead_of_an_empty_cache_is_no_part_of_the_miss_latency(
         device.ask(photo(0))
         wait_until(lambda: measured == [0.0], what="all of it is overhead")
         warm(edge, device, [0])
-        measured.clear()
         device.ask(photo(1))
-        wait_until(lambda: bool(measured), what="a miss")
-        assert measured[0] > 0.0, "the look into the cache had made the features"
+        wait_until(lambda: max(measured) > 0.0, what="a miss after the look into the cache made the features")
 
 
 @pytest.mark.parametrize("forward", ["auto", "features", "image"])

@@ -20,7 +20,7 @@ from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.settings import PeerSettings
 from support.waiting import wait_until
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 def fast_settings(**changes: Any) -> PeerSettings:

@@ -102,7 +102,7 @@ def asked(tier: RemoteTier, query: DeviceQuery, step: Ask) -> Answer:
     """What a tier answers; raises what it fails with."""
     outcome: Future[Answer | NearsightError] = Future()
     tier.ask(query, step, "t", outcome.set_result)
-    answer = outcome.result(10.0)
+    answer = outcome.result(30)
     if isinstance(answer, NearsightError):
         raise answer
     return answer

@@ -72,7 +72,7 @@ class Answers:
         self._arrived.release()
 
     def next(self) -> Response:
-        assert self._arrived.acquire(timeout=10), "no answer"
+        assert self._arrived.acquire(timeout=30), "no answer"
         return self.all[-1]
 
 

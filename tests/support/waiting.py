@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 10.0, what: str = "condition") -> None:
+def wait_until(condition: Callable[[], bool], *, timeout_s: float = 30.0, what: str = "condition") -> None:
     """Return as soon as ``condition()`` holds.
 
     Raises

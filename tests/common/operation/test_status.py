@@ -129,10 +129,10 @@ def test_health_is_answered_while_every_worker_is_busy_and_the_queue_full() -> N
     ):
         echo = Stub(channel, ECHO).echo
         busy = [echo.future(echo_text(), timeout_s=20)]
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=30)
         busy.append(echo.future(echo_text(), timeout_s=20))
         stub = Stub(channel, HealthService.descriptor)
         assert stub.check(health_pb2.HealthRequest(), timeout_s=5).message.ready
         gate.open.set()
         for future in busy:
-            future.result(10)
+            future.result(30)

@@ -115,7 +115,7 @@ class TestEveryBackend:
         barrier = threading.Barrier(4)
 
         def ask(seed: int) -> bool:
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=30)
             return all(
                 same_candidates(match(classifier, photo_features(seed)), expected[seed]) for _ in range(5)
             )

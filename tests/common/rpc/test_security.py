@@ -286,4 +286,4 @@ def test_the_first_calls_of_a_new_connection_are_answered_at_once(keys: Keys) ->
         for _ in range(40):
             with echo_stub_to(server.endpoint, keys.client) as stub:
                 first = [stub.echo.future(text(str(number)), timeout_s=60) for number in range(2)]
-                assert [future.result(10).message.text for future in first] == ["0", "1"]
+                assert [future.result(30).message.text for future in first] == ["0", "1"]

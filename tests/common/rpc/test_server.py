@@ -92,7 +92,7 @@ def test_the_observer_learns_of_every_call_also_of_those_that_failed() -> None:
         [ScriptedEcho()], tier="t", settings=ServerSettings(listen="inproc://x"), observer=observer
     )
     with server, echo_stub(server) as stub:
-        stub.echo(text("hello"), timeout_s=5)
+        stub.echo(text("hello"), timeout_s=30)
         server.submit([b"?"], Answers(), peer=1)
         server.submit(request_frames(message=b"\x0a\xff"), Answers(), peer=1)
         wait_until(lambda: len(observer.calls) == 3)
@@ -123,7 +123,7 @@ def test_stopping_waits_for_the_answer_in_progress_and_refuses_new_requests() ->
     gate, answers = Gate(), Answers()
     with serving(ScriptedEcho(gate)) as server:
         server.submit(request_frames("running"), answers, peer=1)
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=30)
         stopping = threading.Thread(target=server.stop, args=(20.0,))
         stopping.start()
         wait_until(lambda: not server.serving)
@@ -171,7 +171,7 @@ def test_a_deferred_answer_frees_its_worker() -> None:
         assert stub.echo(text("now"), timeout_s=10).message.text == "now"
         assert not later.done()
         promised.set_result(echo_pb2.EchoResponse(text="done"))
-        assert later.result(10).message.text == "done"
+        assert later.result(30).message.text == "done"
 
 
 def test_a_deferred_answer_that_never_comes_ends_at_the_deadline() -> None:
@@ -195,7 +195,7 @@ def test_a_deferred_failure_reaches_the_caller(error: Exception, expected: type[
         echo_stub(server) as stub,
         pytest.raises(expected),
     ):
-        stub.echo(text(), timeout_s=5)
+        stub.echo(text(), timeout_s=30)
 
 
 def test_a_cancelled_deferred_answer_is_a_bug_and_not_a_hang() -> None:
@@ -206,7 +206,7 @@ def test_a_cancelled_deferred_answer_is_a_bug_and_not_a_hang() -> None:
         echo_stub(server) as stub,
         pytest.raises(InternalError),
     ):
-        stub.echo(text(), timeout_s=5)
+        stub.echo(text(), timeout_s=30)
 
 
 def test_owed_answers_are_bounded() -> None:
@@ -225,4 +225,4 @@ def test_owed_answers_are_bounded() -> None:
         for promise in promises:
             promise.set_result(echo_pb2.EchoResponse())
         for future in owed:
-            future.result(10)
+            future.result(30)

@@ -108,7 +108,7 @@ def test_an_error_of_the_handler_reaches_the_caller_whole(error: Exception) -> N
 
     with serving(ScriptedEcho(fail)) as server, echo_stub(server) as stub:
         with pytest.raises(type(error)) as caught:
-            stub.echo(text(), timeout_s=5)
+            stub.echo(text(), timeout_s=30)
         assert str(caught.value) == str(error)
 
 
@@ -127,7 +127,7 @@ def test_a_bug_stays_in_the_log_and_the_server_goes_on(
         assert "secret" not in str(caught.value)
         assert "Traceback" not in str(caught.value)
         assert "trace-7" in str(caught.value)
-        assert stub.echo(text("fine"), timeout_s=5).message.text == "fine"
+        assert stub.echo(text("fine"), timeout_s=30).message.text == "fine"
     out = "".join(capsys.readouterr())
     assert "secret path" in out
     assert "trace-7" in out
@@ -140,7 +140,7 @@ def test_a_handler_that_returns_no_response_is_a_bug(result: Any) -> None:
         echo_stub(server) as stub,
         pytest.raises(InternalError),
     ):
-        stub.echo(text(), timeout_s=5)
+        stub.echo(text(), timeout_s=30)
 
 
 def test_a_handler_that_adds_what_is_no_blob_is_a_bug() -> None:
@@ -149,7 +149,7 @@ def test_a_handler_that_adds_what_is_no_blob_is_a_bug() -> None:
         return echo_pb2.EchoResponse()
 
     with serving(ScriptedEcho(add)) as server, echo_stub(server) as stub, pytest.raises(InternalError):
-        stub.echo(text(), timeout_s=5)
+        stub.echo(text(), timeout_s=30)
 
 
 def test_a_response_over_the_limit_is_refused_with_advice() -> None:
@@ -162,7 +162,7 @@ def test_a_response_over_the_limit_is_refused_with_advice() -> None:
         echo_stub(server) as stub,
         pytest.raises(InvalidArgument, match="response has 2000 bytes"),
     ):
-        stub.echo(text(), timeout_s=5)
+        stub.echo(text(), timeout_s=30)
 
 
 def test_a_request_over_the_limit_is_refused_with_advice() -> None:

@@ -29,13 +29,13 @@ def test_one_request_more_than_the_queue_holds_is_overloaded_at_once() -> None:
     gate = Gate()
     with serving(ScriptedEcho(gate), workers=1, queue_limit=2) as server, echo_stub(server) as stub:
         running = stub.echo.future(text("running"), timeout_s=20)
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=30)
         waiting = [stub.echo.future(text(str(n)), timeout_s=20) for n in range(2)]
         wait_until(lambda: server.queue_length == 2)
         with pytest.raises(Overloaded, match="full"):
             stub.echo(text("one more"), timeout_s=20)
         gate.open.set()
-        assert [f.result(10).message.text for f in (running, *waiting)] == ["running", "0", "1"]
+        assert [f.result(30).message.text for f in (running, *waiting)] == ["running", "0", "1"]
 
 
 def test_a_request_that_waits_longer_than_the_limit_is_overloaded_while_all_workers_are_busy() -> None:
@@ -43,11 +43,11 @@ def test_a_request_that_waits_longer_than_the_limit_is_overloaded_while_all_work
     echo = ScriptedEcho(gate)
     with serving(echo, workers=1, queue_timeout_s=0.1) as server, echo_stub(server) as stub:
         running = stub.echo.future(text("running"), timeout_s=20)
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=30)
         with pytest.raises(Overloaded, match="without a free worker"):
             stub.echo(text("waiting"), timeout_s=20)
         gate.open.set()
-        running.result(10)
+        running.result(30)
     assert echo.seen == ["running"]
 
 
@@ -56,7 +56,7 @@ def test_deadline_during_queue_is_answered_and_the_request_never_started() -> No
     echo = ScriptedEcho(gate)
     with serving(echo, workers=1) as server:
         server.submit(request_frames("running"), Answers(), peer=1)
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=30)
         server.submit(request_frames("waiting", time_left_s=0.05), answers, peer=1)
         assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
         gate.open.set()
@@ -83,7 +83,7 @@ def test_deadline_during_handler_is_answered_as_exceeded_and_once() -> None:
     clock = ManualClock()
     with serving(ScriptedEcho(slow), clock=clock) as server:
         server.submit(request_frames(time_left_s=3.0), answers, peer=1)
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=30)
         clock.advance(3.0)
         gate.open.set()
         assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
@@ -121,7 +121,7 @@ def test_the_newest_frame_wins_where_a_client_that_wants_it_falls_behind(
 
     with serving(service, workers=1) as server:
         server.submit(frames(0, "phone"), answers[0], peer=1)
-        assert service.gate.entered.acquire(timeout=10)
+        assert service.gate.entered.acquire(timeout=30)
         server.submit(frames(1, "other"), answers[1], peer=2)
         for number in (2, 3, 4):
             server.submit(frames(number, "phone"), answers[number], peer=1)

@@ -86,7 +86,7 @@ def test_a_bad_peer_makes_nobody_recognise_wrongly_and_holds_up_nobody(
     scene.meet()
     for number in range(5):
         key = model_key("museum", name(number), 1)
-        bad.store.append(key, holder_item(bad.node_id)).result(5)
+        bad.store.append(key, holder_item(bad.node_id)).result(30)
     for device in devices:
         device.recognize_blocking(photo_features(0))
     for device in devices:
@@ -108,7 +108,7 @@ def test_a_store_full_of_nonsense_leads_to_the_edge(scene: Scene) -> None:
     scene.meet()
     for number in range(5):
         for item in (b"", b"M" + bytes(1000), b"H" + bytes(8), holder_item(bad.node_id)):
-            bad.store.append(model_key("museum", name(number), 1), item).result(5)
+            bad.store.append(model_key("museum", name(number), 1), item).result(30)
     device.recognize_blocking(photo_features(0))
     holds(device, 0, 1, 2, 3, 4)
     assert account(device).edge_models == 5
@@ -120,7 +120,7 @@ def test_photos_are_answered_while_a_peer_keeps_models_back(scene: Scene) -> Non
     device = scene.device()
     scene.meet()
     for number in range(1, 5):
-        bad.store.append(model_key("museum", name(number), 1), holder_item(bad.node_id)).result(5)
+        bad.store.append(model_key("museum", name(number), 1), holder_item(bad.node_id)).result(30)
     device.recognize_blocking(photo_features(0))
     wait_until(lambda: len(service.asked) >= 1, what="a question to the silent peer")
     latencies_ms = [device.recognize_blocking(photo_features(0)).latency_ms for _ in range(5)]

@@ -63,7 +63,7 @@ def test_if_the_one_who_fetches_for_all_dies_one_other_takes_over(scene: Scene) 
     devices = [scene.device() for _ in range(4)]
     scene.meet()
     for number in (0, 1):
-        assert dying.store.items(model_key("museum", name(number), 1), claim=True).result(5.0).wait_ms == 0
+        assert dying.store.items(model_key("museum", name(number), 1), claim=True).result(30).wait_ms == 0
     all_look(devices, 0)
     for device in devices:
         holds(device, 0, 1)
@@ -143,7 +143,7 @@ def test_every_step_is_counted_once_also_of_devices_that_leave_at_once(scene: Sc
         device.close()
 
     def counts(key: str) -> Mapping[str, int]:
-        return bystander.store.counts(key).result(5.0)
+        return bystander.store.counts(key).result(30)
 
     wait_until(lambda: bystander.peers() == (), what="farewells")
     assert counts(popularity_key("museum")) == {name(0): 6, name(1): 3, name(2): 3}

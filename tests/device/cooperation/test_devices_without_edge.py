@@ -17,7 +17,7 @@ def test_with_no_edge_devices_prefetch_from_each_other_by_what_they_counted(scen
         assert first.recognize_blocking(photo_features(number)).object_id == name(number)
     followed = {name(1): 3}
     wait_until(
-        lambda: bystander.store.counts(next_key("museum", name(0))).result(5.0) == followed, what="counts"
+        lambda: bystander.store.counts(next_key("museum", name(0))).result(30) == followed, what="counts"
     )
     assert second.recognize_blocking(photo_features(0)).answered_by == "cloud"
     holds(second, 0, 1)
@@ -37,7 +37,7 @@ def test_while_the_edge_is_away_devices_help_each_other(scene: Scene) -> None:
     holds(first, 0, 1, 2, 3, 4)
     followed = {name(1): 3}
     wait_until(
-        lambda: bystander.store.counts(next_key("museum", name(0))).result(5.0) == followed, what="counts"
+        lambda: bystander.store.counts(next_key("museum", name(0))).result(30) == followed, what="counts"
     )
     scene.edge.stop()
     cloud.fetched.clear()
@@ -64,7 +64,7 @@ def test_with_no_tier_at_all_devices_go_on_prefetching_from_each_other(scene: Sc
     wait_until(lambda: (state := first.prefetch_state) is not None and state.held_models == 2, what="models")
     followed = {name(1): 3}
     wait_until(
-        lambda: bystander.store.counts(next_key("museum", name(0))).result(5.0) == followed, what="counts"
+        lambda: bystander.store.counts(next_key("museum", name(0))).result(30) == followed, what="counts"
     )
     cloud.stop()
     assert second.recognize_blocking(photo_features(0)).answered_by == "device"

@@ -18,7 +18,7 @@ from nearsight.protos.peers_pb2 import (
 from support.peer_nodes import group
 from support.waiting import wait_until
 
-S = 5.0
+S = 30.0
 STORE = peers_pb2.DESCRIPTOR.services_by_name["Store"]
 PEERS = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
 

@@ -87,15 +87,15 @@ def test_a_device_reaches_its_peers_again_after_its_own_address_changed(hosts: P
     first, _, moving = hosts.start_all()
     hosts.wait_complete()
     wait_until(lambda: all(node.synchronised() for node in hosts.nodes))
-    moving.store.put("before", b"1").result(5.0)
+    moving.store.put("before", b"1").result(30)
     hosts.network.readdress(hosts.network.nodes[2])
     discovery = moving._discovery
     pinged = discovery.counts.pings
     wait_until(lambda: discovery.counts.pings > pinged, what="noticing the new address")
     wait_until(lambda: all(peer.state is PeerState.LIVE for peer in moving.peers()))
-    moving.store.put("after", b"2").result(5.0)
-    assert first.store.get("before").result(5.0) == b"1"
-    assert first.store.get("after").result(5.0) == b"2"
+    moving.store.put("after", b"2").result(30)
+    assert first.store.get("before").result(30) == b"1"
+    assert first.store.get("after").result(30) == b"2"
     assert all(counts(node) == (0, 0) for node in hosts.nodes)
 
 

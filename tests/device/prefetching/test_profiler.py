@@ -62,7 +62,7 @@ def client(edge: PredictingEdge) -> Iterator[EdgeClient]:
 def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeTimes | None:
     """What a device makes of such an answer to a report; there is always a prediction."""
     edge.answer_ms = answer_ms
-    prediction = client.get_next_objects("exhibit-0", 10.0).result(20)
+    prediction = client.get_next_objects("exhibit-0", 10.0).result(30)
     assert prediction.following.object_ids == ("exhibit-1",)
     return prediction.now
 

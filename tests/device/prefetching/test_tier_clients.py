@@ -34,7 +34,7 @@ class Scene:
 
     def fetch(self) -> str:
         """Fetch a model; returns the tier that gave it."""
-        reply = self.tiers.get_models("museum", ["exhibit-1"], 2.0).result(5)
+        reply = self.tiers.get_models("museum", ["exhibit-1"], 2.0).result(30)
         assert len(models_of(reply, ["exhibit-1"]).models) == 1
         return reply.hops[-1].tier
 
@@ -54,8 +54,8 @@ def scene() -> Iterator[Scene]:
 
 def test_the_nearest_tier_is_asked(scene: Scene) -> None:
     assert scene.fetch() == "edge"
-    assert set(scene.tiers.list_objects(2.0).result(5).versions) == {"exhibit-0", "exhibit-1"}
-    assert scene.tiers.get_revision(2.0).result(5) == 1
+    assert set(scene.tiers.list_objects(2.0).result(30).versions) == {"exhibit-0", "exhibit-1"}
+    assert scene.tiers.get_revision(2.0).result(30) == 1
     assert scene.cloud.fetched == []
 
 

@@ -31,7 +31,7 @@ def receiver(node: Namespace, port: int = 7400) -> socket.socket:
     with entered(node):
         listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     listening.bind(("", port))
-    listening.settimeout(5.0)
+    listening.settimeout(30.0)
     return listening
 
 

@@ -27,7 +27,7 @@ def bound(node: Namespace) -> socket.socket:
     opened = on(node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
     opened.bind(("", 7400))
-    opened.settimeout(5.0)
+    opened.settimeout(30.0)
     return opened
 
 

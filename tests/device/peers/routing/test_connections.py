@@ -9,7 +9,7 @@ import pytest
 from nearsight.device.peers.presence.identity import NodeId
 from support.peer_nodes import group
 
-S = 5.0
+S = 30.0
 
 
 def test_after_sleep_a_ping_brings_a_new_connection_and_else_keeps_the_one_that_works(

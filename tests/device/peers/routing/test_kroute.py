@@ -22,7 +22,7 @@ from nearsight.device.peers.routing.kroute import RendezvousRouter
 from nearsight.protos.health_pb2 import DESCRIPTOR, HealthRequest, HealthResponse
 from support.peer_nodes import Group
 
-S = 5.0
+S = 30.0
 HEALTH = DESCRIPTOR.services_by_name["Health"]
 CHECK = HEALTH.methods_by_name["Check"]
 
