@@ -30,12 +30,7 @@ from nearsight.experiments.rig.tiers import CATALOGUE
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.studies.cachier.prefetching import Plan
 from nearsight.experiments.studies.museums import TaughtMuseum
-from nearsight.experiments.studies.profiles import (
-    Profiles,
-    built_in_tiers,
-    measure_edge,
-    measure_profiles,
-)
+from nearsight.experiments.studies.profiles import Profiles, built_in_tiers, measure_edge, measure_profiles
 from nearsight.experiments.traces.requests import read_requests_csv
 from nearsight.experiments.twin.cost_model import MISS_FACTORS, CostModel
 from nearsight.experiments.twin.fitting import fit

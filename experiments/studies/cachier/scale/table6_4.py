@@ -12,14 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from nearsight.experiments.framework.drawing import Picture
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Results,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-)
+from nearsight.experiments.framework.experiment import Cell, Results, RunOptions, StoredRow, Table, Target
 from nearsight.experiments.studies.cachier.scale.configurations import FULL, NAMES
 from nearsight.experiments.studies.cachier.scale.expectations import (
     COLUMNS,

@@ -6,14 +6,7 @@ import pytest
 
 from nearsight.experiments.framework.experiment import StoredRow
 from nearsight.experiments.studies.adaptation.adaptation import Figure
-from nearsight.experiments.studies.adaptation.measuring import (
-    BOTH,
-    FORGED,
-    OWN,
-    SHARED,
-    TRUSTED,
-    VOUCHED,
-)
+from nearsight.experiments.studies.adaptation.measuring import BOTH, FORGED, OWN, SHARED, TRUSTED, VOUCHED
 
 
 def row(way: str, right: int, noise_answered: int = 0, *, part: int = 0, light: str = "dusk") -> StoredRow:

@@ -10,13 +10,7 @@ import pytest
 from nearsight.cloud.ingestion import Reference
 from nearsight.experiments.datasets.dataset import Dataset, Query
 from nearsight.experiments.rig.edge_bench import policy_settings
-from nearsight.experiments.studies.cachier.fig3_2 import (
-    ADAPTIVE,
-    BACKENDS,
-    PAPER,
-    Figure,
-    typical_mean_ms,
-)
+from nearsight.experiments.studies.cachier.fig3_2 import ADAPTIVE, BACKENDS, PAPER, Figure, typical_mean_ms
 from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
 from nearsight.experiments.studies.profiles import LSH
 from support.figures import png_size

@@ -14,13 +14,7 @@ from matplotlib.image import imread
 from nearsight.common.errors import MissingDependency
 from nearsight.experiments.framework.experiment import Row, RunOptions
 from nearsight.experiments.rig.peer_process import GET, KADEMLIA, NEARSIGHT, OK, PUT
-from nearsight.experiments.studies.cachier.fig6_15 import (
-    FULL,
-    LEAST_GETS,
-    PAPER,
-    SMOKE,
-    Figure,
-)
+from nearsight.experiments.studies.cachier.fig6_15 import FULL, LEAST_GETS, PAPER, SMOKE, Figure
 from nearsight.experiments.studies.cachier.lookup_numbers import ALL_GETS, OVER_NETWORK, mean_per_node
 from nearsight.experiments.studies.cachier.lookups import (
     BEACONS,

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from nearsight.experiments.studies.cachier.multi_user import (
-    BALANCED,
-    BOUNDED,
-    METHODS,
-    NONE,
-    Figure,
-)
+from nearsight.experiments.studies.cachier.multi_user import BALANCED, BOUNDED, METHODS, NONE, Figure
 
 
 def rows(latencies: dict[str, tuple[float, float]], failed: str = "") -> list[dict[str, str]]:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearsight.experiments.studies.twin_validation.bench import (
-    CONFIGURATIONS_COMPARED,
-    FIT,
-    TRACES,
-    schedule,
-)
+from nearsight.experiments.studies.twin_validation.bench import CONFIGURATIONS_COMPARED, FIT, TRACES, schedule
 from nearsight.experiments.studies.twin_validation.twin_validation import TESTBED, TWIN, Figure
 
 
