@@ -18,11 +18,10 @@ from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.catalogue_caches import CatalogueCaches
-from nearsight.edge.catalogue_service import EdgeCatalogueService
 from nearsight.edge.cloud_client import CloudClient
+from nearsight.edge.device_services import EdgeCatalogueService, PredictionService
 from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics
-from nearsight.edge.prediction_service import PredictionService
 from nearsight.edge.query import QueryReader
 from nearsight.edge.service import CLOUD, EdgeRecognitionService, next_tiers
 from nearsight.edge.services import EdgeServices

@@ -27,10 +27,10 @@ from nearsight.common.rpc.envelope import Hop
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeTimes, Prediction
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
+from nearsight.edge.device_services import answer_ms
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.model_supply import ModelsAnswer
-from nearsight.edge.prediction_service import answer_ms
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.service import EDGE, EdgeObjectCache, next_tiers
 from nearsight.edge.services import EdgeServices

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.rolling_mean import RollingMean
+from nearsight.edge.device_services import answer_ms
 from nearsight.edge.load import LoadControl
 from nearsight.edge.load_balancing import (
     PRESENT_S,
@@ -17,7 +18,6 @@ from nearsight.edge.load_balancing import (
     RecentWork,
     largest_cache,
 )
-from nearsight.edge.prediction_service import answer_ms
 from nearsight.edge.settings import LoadSettings
 from support.caching import profile_of_table_3_2
 

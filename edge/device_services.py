@@ -1,4 +1,4 @@
-"""Catalogues as the edge serves them: object models for devices that prefetch, from here or the cloud."""
+"""What devices that prefetch ask an edge: object models, from here or the cloud, and what may follow."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.background.futures import flat, then
 from nearsight.common.catalogue.answers import add_models
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.object_cache.codec import next_objects_to_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
+from nearsight.edge.load import LoadControl
 from nearsight.edge.model_supply import ModelsAnswer
-from nearsight.protos import catalogue_pb2
+from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
     AddObjectsRequest,
     AddObjectsResponse,
@@ -28,6 +31,7 @@ from nearsight.protos.catalogue_pb2 import (
     RemoveObjectsRequest,
     RemoveObjectsResponse,
 )
+from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 
 MAX_IDS = 10_000
 """Ids in one request, as at the cloud."""
@@ -103,6 +107,67 @@ class EdgeCatalogueService(Service):
         add_models(response, context.response_blobs, answer.models, self._max_response_bytes)
         response.left_out.extend(answer.left_out)
         return response
+
+
+class PredictionService(Service):
+    """The Prediction service of the edge (dissertation, section 4.6, "cache hit").
+
+    Parameters
+    ----------
+    caches : CatalogueCaches
+        The recognition caches, which learn.
+    load : LoadControl
+        Knows what a photo takes at present.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
+
+    def __init__(self, caches: CatalogueCaches, load: LoadControl) -> None:
+        self._caches = caches
+        self._load = load
+
+    def get_next_objects(
+        self, request: GetNextObjectsRequest, context: CallContext
+    ) -> GetNextObjectsResponse:
+        """Count a request that the device answered itself, and predict; nothing for a new catalogue."""
+        if not request.current_object_id:
+            raise InvalidArgument("the device does not say what it recognised")
+        cache = self._caches.get(context.catalogue)
+        if cache is None:
+            self._caches.admit(context.catalogue)
+            return GetNextObjectsResponse(next_objects=next_objects_to_proto(NextObjects.nothing(), 0))
+        following = cache.note_device_hit(context.client_id, request.current_object_id)
+        if following is None:
+            raise NotFound(
+                f"catalogue {context.catalogue!r} has no object {request.current_object_id!r}",
+                advice="forget its model: it was removed, or this edge does not know it yet",
+            )
+        return GetNextObjectsResponse(
+            next_objects=next_objects_to_proto(following, cache.revision),
+            answer_ms=answer_ms(context.queue_ms, self._load, cache.size),
+        )
+
+
+def answer_ms(queue_ms: float, load: LoadControl, size: int) -> float:
+    """What a photo takes at this edge at present, from its arrival to the answer, without the tiers behind.
+
+    Parameters
+    ----------
+    queue_ms : float
+        How long this report has waited for a worker, in the queue in which photos wait, too: so it is the
+        wait of now, none where nobody else asks.
+    load : LoadControl
+        What the last photos took, without the crowd that they came with if that is gone.
+    size : int
+        Objects in the cache.
+
+    Returns
+    -------
+    float
+        0: not known, as nothing is looked up here, or nobody asked yet.
+    """
+    compute_ms = load.compute_ms() if size else None
+    return 0.0 if compute_ms is None else queue_ms + compute_ms
 
 
 def _read_only() -> InvalidArgument:
