@@ -4,87 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from functools import partial
 
-from nearsight.common.background.futures import failed, pending
+from nearsight.common.background.futures import failed
 from nearsight.common.catalogue.answers import FetchedModels, Listing
-from nearsight.common.errors import DeadlineExceeded, NearsightError, Unavailable
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.recognition.codec import digest_of_message
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.request.answer import OBJECT, Answer
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.device.prefetching.predictions import Prediction
-from nearsight.experiments.twin.cost_model import (
-    ANSWER_BYTES,
-    MODEL_OVERHEAD_BYTES,
-    REQUEST_BYTES,
-    Costs,
-)
+from nearsight.experiments.twin.cost_model import ANSWER_BYTES, Costs
 from nearsight.experiments.twin.events import Action, EventQueue
-from nearsight.experiments.twin.link import Connection, TwinLink
-from nearsight.experiments.twin.model_messages import listing_with_digests
-from nearsight.experiments.twin.photos import TwinPhoto, found_object
+from nearsight.experiments.twin.link import Answered, Question, Reply, TwinLink, call, models_bytes, over
+from nearsight.experiments.twin.photos import found_object
 from nearsight.experiments.twin.processor import Call, Processor, Server
+from nearsight.protos.catalogue_pb2 import ObjectModelMessage, ObjectSummary
 
 CLOUD = "cloud"
 QUERY_FEATURES = 800
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A photo on its way to a tier.
-
-    Attributes
-    ----------
-    photo : TwinPhoto
-    image : bool
-        It travels as an image, else as features.
-    features : int
-        How many it was looked at with, or travel.
-    size_bytes : int
-        On the network.
-    asked_again : bool
-        Its features were unknown to the tier.
-    """
-
-    photo: TwinPhoto
-    image: bool
-    features: int
-    size_bytes: int
-    asked_again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer of a tier.
-
-    Attributes
-    ----------
-    found : RecognizedObject or None
-        What the photo shows.
-    answered_by : str
-        The tier that knew.
-    hops : tuple of Hop
-        What each tier spent, the answering tier first.
-    prediction : Prediction, optional
-        What an edge expects to be asked next.
-    size_bytes : int
-        On the network.
-    """
-
-    found: RecognizedObject | None
-    answered_by: str
-    hops: tuple[Hop, ...]
-    prediction: Prediction | None = None
-    size_bytes: int = ANSWER_BYTES
-
-    def answer(self, sent_bytes: int) -> Answer:
-        """The same for a request flow."""
-        return Answer(self.found, self.answered_by, OBJECT, self.hops, sent_bytes, self.size_bytes)
-
-
-Answered = Callable[[Reply | NearsightError], None]
 
 
 class TwinCloud:
@@ -112,19 +49,17 @@ class TwinCloud:
         costs: Costs,
         settings: ServerSettings,
     ) -> None:
-        self._clock = events.clock
+        self._events = events
         self._costs = costs
-        self.models = models
+        self._models = models
         self.processor = processor
-        self.server = Server(events, processor, settings, costs.model.together)
-        self.listing = listing_with_digests(models, 1)
-        self.requests = 0
+        self._server = Server(events, processor, settings, costs.model.together)
+        self.listing = _listing(models)
 
     def recognize(self, question: Question, deadline_s: float, answered: Answered) -> None:
         """A question arrives; the answer leaves when ``answered`` is called."""
-        self.requests += 1
         photo = question.photo
-        model = self.models.get(photo.object_id)
+        model = self._models.get(photo.object_id)
         at_once = model is not None and photo.known_with(QUERY_FEATURES)
         known = at_once if not question.image else at_once or photo.at_second_look
 
@@ -138,26 +73,25 @@ class TwinCloud:
             return work_s, lambda: end(call)
 
         def end(call: Call) -> None:
-            spent_ms = (self._clock.now_s - call.started_s) * 1e3
+            spent_ms = (self._events.now_s - call.started_s) * 1e3
             hop = Hop(CLOUD, call.queue_ms, spent_ms, 0.0, question.size_bytes, ANSWER_BYTES)
             found = found_object(model) if known and model is not None else None
             answered(Reply(found, CLOUD, (hop,)))
 
-        self.server.offer(Call(deadline_s, begin, answered))
+        self._server.offer(Call(deadline_s, begin, answered))
 
     def get_models(
-        self, object_ids: Sequence[str], deadline_s: float, answered: Callable[[FetchedModels], None]
+        self,
+        object_ids: Sequence[str],
+        deadline_s: float,
+        answered: Callable[[FetchedModels | NearsightError], None],
     ) -> None:
         """Models are asked for; a refused request is never answered, as its caller has a limit of its own."""
-        models = tuple(self.models[name] for name in object_ids if name in self.models)
-        missing = tuple(name for name in object_ids if name not in self.models)
-        size = sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
-        fetched = FetchedModels(models, missing, {}, (), self.listing.revision, size)
-
-        def begin(_call: Call) -> tuple[float, Action]:
-            return self._costs.small_s * max(1, len(models)), lambda: answered(fetched)
-
-        self.server.offer(Call(deadline_s, begin, lambda _error: None))
+        models = tuple(self._models[name] for name in object_ids if name in self._models)
+        missing = tuple(name for name in object_ids if name not in self._models)
+        fetched = FetchedModels(models, missing, {}, (), self.listing.revision, models_bytes(models))
+        work_s = self._costs.small_s * max(1, len(models))
+        self._server.serve(deadline_s, work_s, lambda _call: answered(fetched), lambda _error: None)
 
 
 class TwinCloudClient:
@@ -172,80 +106,45 @@ class TwinCloudClient:
     cloud : TwinCloud
         The cloud.
     link : TwinLink
-        The way there.
+        The link to it.
     way_s : float
-        What each way typically takes besides.
-    stretch : callable
-        How much longer than typically it takes this time.
-    connect_s : float
-        What the first question takes besides.
+        What daemons typically spend on each way, besides the link.
+    costs : Costs
+        What connections take, and how calls scatter.
     """
 
     def __init__(
-        self,
-        events: EventQueue,
-        cloud: TwinCloud,
-        link: TwinLink,
-        way_s: float,
-        stretch: Callable[[], float],
-        connect_s: float = 0.0,
+        self, events: EventQueue, cloud: TwinCloud, link: TwinLink, way_s: float, costs: Costs
     ) -> None:
-        self._events = events
-        self._clock = events.clock
         self._cloud = cloud
-        self._link = link
-        self._way_s = way_s
-        self._stretch = stretch
-        self._connection = Connection(link, connect_s)
-
-    @property
-    def listing(self) -> Listing:
-        """The catalogue."""
-        return self._cloud.listing
-
-    def ask(self, question: Question, deadline_s: float, answered: Answered) -> None:
-        """Ask what a photo shows."""
-        way_s = self._way_s * self._stretch()
-
-        def back(outcome: Reply | NearsightError) -> None:
-            size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES
-            self._link.down(size, lambda: answered(outcome), way_s)
-
-        def send() -> None:
-            self._link.up(
-                question.size_bytes, lambda: self._cloud.recognize(question, deadline_s, back), way_s
-            )
-
-        self._connection.when_there(send)
+        self._call = partial(call, events, link, way_s)
+        self.ask = over(link, way_s, costs.call_stretch, cloud.recognize, costs.connect_s)
+        self.listing = cloud.listing
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
     ) -> Future[FetchedModels]:
         """Ask for object models; the future ends within ``timeout_s``."""
         del catalogue
-        future: Future[FetchedModels] = pending()
-        deadline_s = self._clock.now_s + timeout_s
-
-        def arrived(fetched: FetchedModels) -> None:
-            if not future.done():
-                future.set_result(fetched)
-
-        def expired() -> None:
-            if not future.done():
-                future.set_exception(DeadlineExceeded("no models in time"))
-
-        def back(fetched: FetchedModels) -> None:
-            self._link.down(fetched.size_bytes, lambda: arrived(fetched), self._way_s)
-
-        self._link.up(
-            REQUEST_BYTES,
-            lambda: self._cloud.get_models(object_ids, deadline_s, back),
-            self._way_s,
-        )
-        self._events.at(deadline_s, expired)
-        return future
+        return self._call(partial(self._cloud.get_models, object_ids), timeout_s)
 
     def list_objects(self, catalogue: str, timeout_s: float) -> Future[Listing]:
         """Catalogues do not change in the twin."""
         del timeout_s
         return failed(Unavailable(f"the twin lists {catalogue} once"))
+
+
+def message_of(model: ObjectModel) -> ObjectModelMessage:
+    """A model as it travels in the twin: without views."""
+    return ObjectModelMessage(object_id=model.object_id, label=model.label, version=model.version)
+
+
+def _listing(models: Mapping[str, ObjectModel]) -> Listing:
+    """A listing with the digests of the models as they travel here."""
+    entries = tuple(
+        ObjectSummary(
+            object_id=name, version=model.version, model_digest=digest_of_message(message_of(model), ())
+        )
+        for name, model in models.items()
+    )
+    return Listing({name: model.version for name, model in models.items()}, 1, entries)

@@ -22,7 +22,6 @@ from nearsight.device.prefetching.device_profile import DeviceProfile, default_d
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, Effort
 
 COSTS_VERSION = 2
-BYTES_PER_FEATURE = 38
 ANSWER_BYTES = 230
 BYTES_PER_PREDICTION = 20
 REQUEST_BYTES = 200

@@ -6,7 +6,7 @@ This is the twin's driver of the flow (compare `device/engine.py`, with threads 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,7 +28,7 @@ from nearsight.common.request.flow import (
     Work,
 )
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
-from nearsight.common.request.next_tiers import AskRules, NextTiers
+from nearsight.common.request.next_tiers import BYTES_PER_FEATURE, AskRules, NextTiers
 from nearsight.device.engine import DEVICE, reserve_s
 from nearsight.device.local_recognition import DeviceObjectCache
 from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
@@ -42,23 +42,14 @@ from nearsight.device.recognizer import COMPUTING_MS
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.experiments.rig.replay import Ledger
 from nearsight.experiments.traces.plan import PlannedPhoto
-from nearsight.experiments.twin.cloud import QUERY_FEATURES, Answered, Question, Reply
-from nearsight.experiments.twin.cost_model import (
-    ANSWER_BYTES,
-    BYTES_PER_FEATURE,
-    Costs,
-)
-from nearsight.experiments.twin.edge import TwinEdge
-from nearsight.experiments.twin.edge_source import EdgeSource
+from nearsight.experiments.twin.cloud import QUERY_FEATURES
+from nearsight.experiments.twin.cost_model import Costs
+from nearsight.experiments.twin.edge import EdgeSource, TwinEdge
 from nearsight.experiments.twin.events import EventQueue
-from nearsight.experiments.twin.link import Connection, TwinLink
+from nearsight.experiments.twin.link import Asks, Question, Reply, TwinLink, tell
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood, TwinPeer
 from nearsight.experiments.twin.photos import TwinFeatures, TwinPhoto, TwinSnapshot
-from nearsight.experiments.twin.processor import Processor
-from nearsight.experiments.twin.worker import VirtualWorker
-
-Asks = Callable[[Question, float, Answered], None]
-"""Puts a question to a tier, over whatever lies between: question, deadline, what to do with the answer."""
+from nearsight.experiments.twin.processor import Processor, VirtualWorker
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +105,6 @@ class TwinDevice:
         ledger: Ledger,
     ) -> None:
         self._events = events
-        self._clock = events.clock
         self.name = name
         self.processor = processor
         self._tiers = tiers
@@ -164,13 +154,13 @@ class TwinDevice:
             background=worker,
             build=build,
         )
-        self._stages.append(DeviceObjectCache(cache, profiler, self.prefetcher, self._clock))
+        self._stages.append(DeviceObjectCache(cache, profiler, self.prefetcher, self._events))
 
     # The life of a request
 
     def recognize(self, planned: PlannedPhoto, photo: TwinPhoto, timeout_s: float) -> None:
         """A photo is due."""
-        now_s = self._clock.now_s
+        now_s = self._events.now_s
         number = self.ledger.sent(planned, now_s, 0.0)
         if self._pending >= self._settings.max_pending:
             self.ledger.completed(number, Overloaded("too many requests are in flight"), now_s)
@@ -181,7 +171,7 @@ class TwinDevice:
         self._pending += 1
         self._queue.append(request)
         self._begin_next()
-        self._events.at(flow.deadline_s, lambda: self._carry_out(request, flow.expired(self._clock.now_s)))
+        self._events.at(flow.deadline_s, lambda: self._carry_out(request, flow.expired(self._events.now_s)))
 
     def _begin_next(self) -> None:
         while self._workers and self._queue:
@@ -189,7 +179,9 @@ class TwinDevice:
             if request.flow.phase is Phase.DONE:
                 continue
             self._workers -= 1
-            self._carry_out(request, request.flow.begin(request.query, self._clock.now_s, self._clock.now_s))
+            self._carry_out(
+                request, request.flow.begin(request.query, self._events.now_s, self._events.now_s)
+            )
 
     def _carry_out(self, request: _Request, effect: Effect[DeviceQuery] | None) -> None:
         query = request.query
@@ -201,7 +193,7 @@ class TwinDevice:
             self._look(request, effect)
         elif isinstance(effect, (Extract, Encode)):
             if query.to_look(effect):  # the time that it takes is part of the look's
-                self._carry_out(request, request.flow.made(self._clock.now_s))
+                self._carry_out(request, request.flow.made(self._events.now_s))
             else:
                 self.processor.run(query.work_s(effect), lambda: self._made(request))
 
@@ -212,7 +204,7 @@ class TwinDevice:
     def _looked(self, request: _Request, effect: Look[DeviceQuery]) -> None:
         found = effect.stage.look(request.query)
         if found is None:
-            following = request.flow.looked(effect.stage, None, self._clock.now_s)
+            following = request.flow.looked(effect.stage, None, self._events.now_s)
             if following is None or isinstance(following, Finish):  # nobody waits any more
                 self._workers += 1
             self._carry_out(request, following)
@@ -223,16 +215,16 @@ class TwinDevice:
 
     def _known(self, request: _Request, effect: Look[DeviceQuery], found: RecognizedObject) -> None:
         self._workers += 1
-        self._carry_out(request, request.flow.looked(effect.stage, found, self._clock.now_s))
+        self._carry_out(request, request.flow.looked(effect.stage, found, self._events.now_s))
         self._begin_next()
 
     def _made(self, request: _Request) -> None:
         self._workers += 1
-        self._carry_out(request, request.flow.made(self._clock.now_s))
+        self._carry_out(request, request.flow.made(self._events.now_s))
         self._begin_next()
 
     def _finish(self, request: _Request, finish: Finish[DeviceQuery]) -> None:
-        outcome, now_s = finish.outcome, self._clock.now_s
+        outcome, now_s = finish.outcome, self._events.now_s
         self._pending -= 1
         if isinstance(outcome, NearsightError):
             self.ledger.completed(request.number, outcome, now_s)
@@ -242,18 +234,15 @@ class TwinDevice:
             stage.learn(request.query, outcome, finish.lesson)
 
     def _ask(self, request: _Request, step: Ask) -> None:
-        now_s, query, flow = self._clock.now_s, request.query, request.flow
+        now_s, query, flow = self._events.now_s, request.query, request.flow
         until_s = now_s + step.timeout_s
         question = query.sent(step)
 
         def arrived(outcome: Reply | NearsightError) -> None:
-            now_s = self._clock.now_s
-            if isinstance(outcome, NearsightError):
-                self._carry_out(request, flow.failed(step.attempt, outcome, now_s))
-                return
-            query.prediction = outcome.prediction
-            answer = outcome.answer(question.size_bytes)
-            self._carry_out(request, flow.replied(step.attempt, answer, now_s))
+            now_s = self._events.now_s
+            if isinstance(outcome, Reply):
+                query.prediction = outcome.prediction
+            self._carry_out(request, tell(flow, step.attempt, outcome, question.size_bytes, now_s))
 
         self._tiers[step.tier](question, until_s, arrived)
         error = DeadlineExceeded(f"no answer from the {step.tier} in time")
@@ -331,27 +320,3 @@ class TwinQuery(DeviceQuery):
         image = step.form == IMAGE
         size = self._seen.size_bytes if image else QUERY_FEATURES * BYTES_PER_FEATURE
         return Question(self._seen, image, QUERY_FEATURES, size, asked_again=step.again)
-
-
-def over(
-    link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks, connect_s: float = 0.0
-) -> Asks:
-    """A tier at the other end of a link; in daemons each way takes ``way_s``, this time so much longer.
-
-    The first question waits for the connection, which takes daemons ``connect_s`` besides.
-    """
-    connection = Connection(link, connect_s)
-
-    def put(question: Question, deadline_s: float, answered: Answered) -> None:
-        this_s = way_s * stretch()
-
-        def back(outcome: Reply | NearsightError) -> None:
-            size = outcome.size_bytes if isinstance(outcome, Reply) else ANSWER_BYTES
-            link.down(size, lambda: answered(outcome), this_s)
-
-        def send() -> None:
-            link.up(question.size_bytes, lambda: ask(question, deadline_s, back), this_s)
-
-        connection.when_there(send)
-
-    return put

@@ -15,6 +15,7 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
+from nearsight.common.background.futures import completed, then
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.common.object_cache.next_objects import NextObjects
@@ -23,6 +24,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.flow import Ask, Effect, Extract, Finish, Look, RequestFlow
 from nearsight.common.request.forms import IMAGE
+from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeTimes, Prediction
 from nearsight.edge.catalogue_cache import CatalogueCache
@@ -36,24 +38,21 @@ from nearsight.edge.service import EDGE, EdgeObjectCache, next_tiers
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
-from nearsight.experiments.twin.cloud import (
-    QUERY_FEATURES,
+from nearsight.experiments.twin.cloud import QUERY_FEATURES, TwinCloudClient
+from nearsight.experiments.twin.cost_model import Costs
+from nearsight.experiments.twin.events import Action, EventQueue
+from nearsight.experiments.twin.link import (
     Answered,
     Question,
     Reply,
-    TwinCloudClient,
+    TwinLink,
+    answer_bytes,
+    call,
+    models_bytes,
+    tell,
 )
-from nearsight.experiments.twin.cost_model import (
-    ANSWER_BYTES,
-    BYTES_PER_FEATURE,
-    BYTES_PER_PREDICTION,
-    MODEL_OVERHEAD_BYTES,
-    Costs,
-)
-from nearsight.experiments.twin.events import Action, EventQueue
 from nearsight.experiments.twin.photos import TwinSnapshot
-from nearsight.experiments.twin.processor import Call, Processor, Server
-from nearsight.experiments.twin.worker import VirtualWorker
+from nearsight.experiments.twin.processor import Call, Processor, Server, VirtualWorker
 
 _CATALOGUE = "museum"
 _FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
@@ -156,14 +155,13 @@ class TwinEdge:
         settings: EdgeSettings,
     ) -> None:
         self._events = events
-        self._clock = events.clock
         self._cloud = cloud
         self._costs = costs
         self.processor = processor
-        self.server = Server(events, processor, settings.server, costs.model.together)
+        self._server = Server(events, processor, settings.server, costs.model.together)
         self.worker = VirtualWorker(events, processor)
         servers = min(settings.server.workers, processor.cores)
-        self.load = LoadControl(settings.multi_user, settings.load, servers, events.clock)
+        self.load = LoadControl(settings.multi_user, settings.load, servers, events)
         self._next_tiers = next_tiers(settings.recognition.query_features)
         self._holder = TwinSnapshotHolder(self.worker, costs)
         services = EdgeServices(
@@ -202,7 +200,7 @@ class TwinEdge:
     def recognize(self, question: Question, device_id: str, deadline_s: float, answered: Answered) -> None:
         """A question arrives."""
         self.load.arrived(RECOGNIZE)
-        self.server.offer(
+        self._server.offer(
             Call(deadline_s, lambda call: self._begin(call, question, device_id, answered), answered)
         )
 
@@ -212,15 +210,15 @@ class TwinEdge:
         query = TwinEdgeQuery(question)
         if not query.asked_again:
             query.may_work = self.load.may_work()
-        flow = RequestFlow([self._stage], self._next_tiers, EDGE, self._clock.now_s, call.deadline_s)
+        flow = RequestFlow([self._stage], self._next_tiers, EDGE, self._events.now_s, call.deadline_s)
         request = _EdgeRequest(query, flow, device_id, call, answered)
         if not (query.may_work and self.cache.size):  # passed on: there is little to do
-            begin = partial(flow.begin, query, self._clock.now_s)
-            return self._costs.small_s, lambda: self._carry_out(request, begin(self._clock.now_s))
-        effect = flow.begin(query, self._clock.now_s, self._clock.now_s)
+            begin = partial(flow.begin, query, self._events.now_s)
+            return self._costs.small_s, lambda: self._carry_out(request, begin(self._events.now_s))
+        effect = flow.begin(query, self._events.now_s, self._events.now_s)
         if isinstance(effect, Extract):
             query.extraction_s = self._costs.edge_extraction_s(question.photo.tier_effort)
-            effect = flow.made(self._clock.now_s)
+            effect = flow.made(self._events.now_s)
         query.held = self.cache.size
         query.found = self._holder.look.look(question.photo, question.features)
         query.lookup_s = self._costs.edge_lookup_s(
@@ -232,7 +230,7 @@ class TwinEdge:
         """The time of extraction and lookup has passed."""
         if isinstance(effect, Look):
             found = effect.stage.look(request.query)
-            self._carry_out(request, request.flow.looked(effect.stage, found, self._clock.now_s))
+            self._carry_out(request, request.flow.looked(effect.stage, found, self._events.now_s))
 
     def _carry_out(self, request: _EdgeRequest, effect: Effect[EdgeQuery] | None) -> None:
         if isinstance(effect, Finish):
@@ -242,32 +240,19 @@ class TwinEdge:
         elif isinstance(effect, Extract):
             spent_s = self._costs.edge_extraction_s(request.query.question.photo.tier_effort)
             self.processor.run(
-                spent_s, lambda: self._carry_out(request, request.flow.made(self._clock.now_s))
+                spent_s, lambda: self._carry_out(request, request.flow.made(self._events.now_s))
             )
             self.cache.profiler.observe_extraction(spent_s * self.processor.slowness * 1e3)
 
     def _ask(self, request: _EdgeRequest, step: Ask) -> None:
-        question, sent_s = request.query.sent(step), self._clock.now_s
-        self._cloud.ask(
-            question,
-            request.call.deadline_s,
-            lambda outcome: self._replied(request, step, question, sent_s, outcome),
-        )
+        question, sent_s = request.query.sent(step), self._events.now_s
 
-    def _replied(
-        self,
-        request: _EdgeRequest,
-        step: Ask,
-        sent: Question,
-        sent_s: float,
-        outcome: Reply | NearsightError,
-    ) -> None:
-        now_s, flow = self._clock.now_s, request.flow
-        request.next_tier_ms += (now_s - sent_s) * 1e3
-        if isinstance(outcome, NearsightError):
-            self._carry_out(request, flow.failed(step.attempt, outcome, now_s))
-            return
-        self._carry_out(request, flow.replied(step.attempt, outcome.answer(sent.size_bytes), now_s))
+        def arrived(outcome: Reply | NearsightError) -> None:
+            now_s = self._events.now_s
+            request.next_tier_ms += (now_s - sent_s) * 1e3
+            self._carry_out(request, tell(request.flow, step.attempt, outcome, question.size_bytes, now_s))
+
+        self._cloud.ask(question, request.call.deadline_s, arrived)
 
     def _finish(self, request: _EdgeRequest, finish: Finish[EdgeQuery]) -> None:
         answer = finish.outcome
@@ -278,18 +263,17 @@ class TwinEdge:
         if answer.found is not None:
             following = self.cache.observe(request.device_id, answer.found.object_id)
             prediction = None if following is None else self._prediction(following)
-        size = ANSWER_BYTES + BYTES_PER_PREDICTION * (len(prediction.following) if prediction else 0)
         call = request.call
-        total_ms = (self._clock.now_s - call.started_s) * 1e3
+        total_ms = (self._events.now_s - call.started_s) * 1e3
         hop = Hop(
             EDGE,
             call.queue_ms,
             max(0.0, total_ms - request.next_tier_ms),
             request.next_tier_ms,
             request.query.question.size_bytes,
-            size,
+            answer_bytes(prediction),
         )
-        request.answered(Reply(answer.found, answer.answered_by, (*answer.hops, hop), prediction, size))
+        request.answered(Reply(answer.found, answer.answered_by, (*answer.hops, hop), prediction))
         for stage in finish.learners:
             if finish.lesson is not None:
                 stage.learn(request.query, answer, finish.lesson)
@@ -297,37 +281,27 @@ class TwinEdge:
     def _prediction(self, following: NextObjects) -> Prediction:
         return Prediction(following.top(MOST_NEXT_OBJECTS), self.cache.revision)
 
-    # What devices ask besides
+    # Small requests of devices
 
     def next_objects(
         self,
         device_id: str,
         object_id: str,
         deadline_s: float,
-        answered: Callable[[Future[Prediction]], None],
+        answered: Callable[[Prediction | NearsightError], None],
     ) -> None:
-        """A device reports what it recognised itself."""
-        done: Future[Prediction] = Future()
+        """A device reports an object that it recognised itself."""
 
-        def end() -> None:
+        def end(call: Call) -> None:
             following = self.cache.note_device_hit(device_id, object_id)
             if following is None:
-                done.set_exception(NotFound("no such object"))
-            else:
-                done.set_result(replace(self._prediction(following), now=self._now(call.queue_ms)))
-            answered(done)
+                answered(NotFound("no such object"))
+                return
+            here_ms = answer_ms(call.queue_ms, self.load, self.cache.size)  # the device adds its way
+            now = EdgeTimes(here_ms, 0.0) if here_ms else None
+            answered(replace(self._prediction(following), now=now))
 
-        def refuse(error: NearsightError) -> None:
-            done.set_exception(error)
-            answered(done)
-
-        call = Call(deadline_s, lambda _call: (self._costs.small_s, end), refuse)
-        self.server.offer(call)
-
-    def _now(self, queue_ms: float) -> EdgeTimes | None:
-        """What a photo would take here; the device adds its way."""
-        here_ms = answer_ms(queue_ms, self.load, self.cache.size)
-        return EdgeTimes(here_ms, 0.0) if here_ms else None
+        self._serve(deadline_s, end, answered)
 
     def get_models(
         self,
@@ -342,23 +316,24 @@ class TwinEdge:
             if isinstance(error, NearsightError):
                 answered(error)
                 return
-            answer = done.result()
-            size = sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in answer.models)
-            revision = self.cache.revision
-            answered(FetchedModels(answer.models, answer.missing, {}, answer.left_out, revision, size))
+            found = done.result()
+            revision, size = self.cache.revision, models_bytes(found.models)
+            answered(FetchedModels(found.models, found.missing, {}, found.left_out, revision, size))
 
-        def end() -> None:
-            remaining_s = deadline_s - self._clock.now_s
+        def end(_call: Call) -> None:
+            remaining_s = deadline_s - self._events.now_s
             self.cache.supply.for_device(object_ids, remaining_s).add_done_callback(come)
 
-        self.server.offer(Call(deadline_s, lambda _call: (self._costs.small_s, end), answered))
+        self._serve(deadline_s, end, answered)
 
     def list_objects(self, deadline_s: float, answered: Callable[[Listing | NearsightError], None]) -> None:
         """A device asks which objects there are."""
-        listing = self._cloud.listing
-        self.server.offer(
-            Call(deadline_s, lambda _call: (self._costs.small_s, lambda: answered(listing)), answered)
-        )
+        self._serve(deadline_s, lambda _call: answered(self._cloud.listing), answered)
+
+    def _serve(
+        self, deadline_s: float, end: Callable[[Call], None], refuse: Callable[[NearsightError], None]
+    ) -> None:
+        self._server.serve(deadline_s, self._costs.small_s, end, refuse)
 
 
 @dataclass(slots=True, eq=False)
@@ -371,3 +346,68 @@ class _EdgeRequest:
     call: Call
     answered: Answered
     next_tier_ms: float = 0.0
+
+
+class EdgeSource:
+    """The edge as the prefetcher of a device sees it: models, predictions, and the list of objects.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    device_id : str
+        Who asks.
+    edge : TwinEdge
+        Whom.
+    air : TwinLink
+        The way there.
+    way_s : float
+        What daemons spend on each way, besides the link.
+    """
+
+    def __init__(
+        self, events: EventQueue, device_id: str, edge: TwinEdge, air: TwinLink, way_s: float
+    ) -> None:
+        self._events = events
+        self._device_id = device_id
+        self._edge = edge
+        self._call = partial(call, events, air, way_s)
+
+    def get_models(
+        self, catalogue: str, object_ids: Sequence[str], timeout_s: float
+    ) -> Future[FetchedModels]:
+        """Object models of the edge."""
+        del catalogue
+        return self._call(partial(self._edge.get_models, object_ids), timeout_s)
+
+    def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
+        """Report what was recognised, and ask what may follow."""
+        sent_s = left_s = self._events.now_s
+
+        def serve(deadline_s: float, answered: Callable[[Prediction | NearsightError], None]) -> None:
+            arrived_s = self._events.now_s
+
+            def back(outcome: Prediction | NearsightError) -> None:
+                nonlocal left_s
+                left_s = sent_s + (self._events.now_s - arrived_s)
+                answered(outcome)
+
+            self._edge.next_objects(self._device_id, current, deadline_s, back)
+
+        def timed(prediction: Prediction) -> Prediction:
+            """With the time on the way: it would have left at ``left_s`` if the edge had spent no time."""
+            if prediction.now is None:
+                return prediction
+            transfer_ms = max(0.0, (self._events.now_s - left_s) * 1e3)
+            return replace(prediction, now=replace(prediction.now, transfer_ms=transfer_ms))
+
+        return then(self._call(serve, timeout_s), timed)
+
+    def list_objects(self, timeout_s: float) -> Future[Listing]:
+        """Which objects there are."""
+        return self._call(self._edge.list_objects, timeout_s)
+
+    def get_revision(self, timeout_s: float) -> Future[int]:
+        """Always the same."""
+        del timeout_s
+        return completed(self._edge.cache.revision)

@@ -1,4 +1,4 @@
-"""What happens next: a heap of actions by time; of those due at the same time the first that was entered.
+"""Virtual time: a heap of actions by time. Of those due at the same time, the one entered first runs first.
 
 So a run depends on nothing but its inputs and seeds.
 """
@@ -9,48 +9,49 @@ import heapq
 import math
 from collections.abc import Callable
 
-from nearsight.experiments.twin.virtual_clock import VirtualClock
-
 Action = Callable[[], object]
 
 
 class EventQueue:
-    """Runs actions in the order of virtual time.
+    """Runs actions in the order of virtual time. It is the `Clock` of everything in the twin.
 
     Attributes
     ----------
-    clock : VirtualClock
-        Stands at the time of the action that runs.
+    now_s : float
+        Virtual seconds since the start: the time of the action that runs.
     done : int
         Actions that were run.
     """
 
     def __init__(self) -> None:
-        self.clock = VirtualClock()
+        self.now_s = 0.0
         self.done = 0
         self._heap: list[tuple[float, int, Action]] = []
         self._entered = 0
 
-    def __len__(self) -> int:
-        return len(self._heap)
+    def monotonic(self) -> float:
+        """Virtual seconds."""
+        return self.now_s
+
+    wall = monotonic
 
     def at(self, time_s: float, action: Action) -> None:
-        """Run an action at a time; one that is past is now."""
+        """Run an action at a time, or now if that is past."""
         self._entered += 1
-        heapq.heappush(self._heap, (max(time_s, self.clock.now_s), self._entered, action))
+        heapq.heappush(self._heap, (max(time_s, self.now_s), self._entered, action))
 
     def after(self, wait_s: float, action: Action) -> None:
         """Run an action after a while."""
-        self.at(self.clock.now_s + wait_s, action)
+        self.at(self.now_s + wait_s, action)
 
     def run(self, until_s: float = math.inf, *, enough: Callable[[], bool] = lambda: False) -> None:
-        """Run what is due up to a time, or until it is enough; then it is that time, if it is finite."""
-        heap, clock = self._heap, self.clock
+        """Run what is due up to a time, which is then the time, or until ``enough`` says so."""
+        heap = self._heap
         while heap and heap[0][0] <= until_s:
             if enough():
                 return
-            clock.now_s, _, action = heapq.heappop(heap)
+            self.now_s, _, action = heapq.heappop(heap)
             self.done += 1
             action()
         if math.isfinite(until_s):
-            clock.now_s = max(clock.now_s, until_s)
+            self.now_s = max(self.now_s, until_s)

@@ -1,17 +1,42 @@
-"""A link of the twin: the shaper's own schedule (`LinkDirection`), and messages instead of sockets.
+"""Links of the twin, and the calls over them.
 
-The shaper admits the pieces of a message as fast as they are read, and it reads them when they are sent. So
-messages keep their order, and one message is one piece here.
+A link is the shaper's own schedule (`LinkDirection`) with messages instead of sockets. The shaper admits the
+pieces of a message as fast as they are read, and it reads them when they are sent. So messages keep their
+order, and one message is one piece here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
 import numpy as np
 
+from nearsight.common.background.futures import pending
+from nearsight.common.catalogue.answers import FetchedModels, Listing
+from nearsight.common.errors import DeadlineExceeded, NearsightError
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer
+from nearsight.common.request.flow import Effect, Q, RequestFlow
+from nearsight.common.rpc.envelope import Hop
+from nearsight.device.prefetching.predictions import Prediction
 from nearsight.experiments.links.link import LinkDirection, LinkShape
+from nearsight.experiments.twin.cost_model import (
+    ANSWER_BYTES,
+    BYTES_PER_PREDICTION,
+    LISTED_BYTES,
+    MODEL_OVERHEAD_BYTES,
+    REQUEST_BYTES,
+)
 from nearsight.experiments.twin.events import Action, EventQueue
+from nearsight.experiments.twin.photos import TwinPhoto
 
 _HANDSHAKES, _HANDSHAKE_BYTES = 3, 30
+
+A = TypeVar("A")
 
 
 class TwinLink:
@@ -34,7 +59,6 @@ class TwinLink:
 
     def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
         self._events = events
-        self._clock = events.clock
         delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
         self._up = LinkDirection(delay_s, shape.up_mbps, jitter_s, rng)
         self._down = LinkDirection(delay_s, shape.down_mbps, jitter_s, rng)
@@ -43,12 +67,12 @@ class TwinLink:
     def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the server; ``extra_s`` passes after the link, in daemons."""
         self.up_bytes += size_bytes
-        self._events.at(self._up.admit(size_bytes, self._clock.now_s) + extra_s, arrived)
+        self._events.at(self._up.admit(size_bytes, self._events.now_s) + extra_s, arrived)
 
     def down(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send back."""
         self.down_bytes += size_bytes
-        self._events.at(self._down.admit(size_bytes, self._clock.now_s) + extra_s, arrived)
+        self._events.at(self._down.admit(size_bytes, self._events.now_s) + extra_s, arrived)
 
     def connect(self, connected: Action, extra_s: float = 0.0) -> None:
         """Shake hands, as ZeroMQ does: signatures, versions, then who is ready, each after the other's.
@@ -73,7 +97,7 @@ class TwinLink:
 
 
 class Connection:
-    """A connection over a link, made with the first message; who comes meanwhile waits for it.
+    """A connection over a link, made with the first message; messages sent meanwhile wait for it.
 
     Parameters
     ----------
@@ -101,3 +125,133 @@ class Connection:
         waiting, self._waiting = self._waiting or [], None
         for action in waiting:
             action()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A photo on its way to a tier.
+
+    Attributes
+    ----------
+    photo : TwinPhoto
+    image : bool
+        It travels as an image, else as features.
+    features : int
+        How many it was looked at with, or travel.
+    size_bytes : int
+        On the network.
+    asked_again : bool
+        Its features were unknown to the tier.
+    """
+
+    photo: TwinPhoto
+    image: bool
+    features: int
+    size_bytes: int
+    asked_again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer of a tier.
+
+    Attributes
+    ----------
+    found : RecognizedObject or None
+        What the photo shows.
+    answered_by : str
+        The tier that recognised it, or the last that was asked.
+    hops : tuple of Hop
+        What each tier spent, the answering tier first.
+    prediction : Prediction, optional
+        What an edge expects to be asked next.
+    """
+
+    found: RecognizedObject | None
+    answered_by: str
+    hops: tuple[Hop, ...]
+    prediction: Prediction | None = None
+
+
+Answered = Callable[[Reply | NearsightError], None]
+Asks = Callable[[Question, float, Answered], None]
+"""Puts a question to a tier, over whatever lies between: question, deadline, what to do with the answer."""
+
+
+def tell(
+    flow: RequestFlow[Q], attempt: int, outcome: Reply | NearsightError, sent_bytes: int, now_s: float
+) -> Effect[Q] | None:
+    """Tell a flow what came of asking a tier."""
+    if isinstance(outcome, NearsightError):
+        return flow.failed(attempt, outcome, now_s)
+    received_bytes = answer_bytes(outcome)
+    answer = Answer(outcome.found, outcome.answered_by, OBJECT, outcome.hops, sent_bytes, received_bytes)
+    return flow.replied(attempt, answer, now_s)
+
+
+def answer_bytes(answer: object) -> int:
+    """Size of an answer, or of an error, on the network."""
+    if isinstance(answer, FetchedModels):
+        return answer.size_bytes
+    if isinstance(answer, Listing):
+        return ANSWER_BYTES + LISTED_BYTES * len(answer.versions)
+    prediction = answer.prediction if isinstance(answer, Reply) else answer
+    if isinstance(prediction, Prediction):
+        return ANSWER_BYTES + BYTES_PER_PREDICTION * len(prediction.following)
+    return ANSWER_BYTES
+
+
+def models_bytes(models: Iterable[ObjectModel]) -> int:
+    """Size of models on the network."""
+    return sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
+
+
+def over(link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks, connect_s: float) -> Asks:
+    """A tier at the other end of a link.
+
+    Daemons spend ``way_s * stretch()`` on each way besides the link. The first question waits for the
+    connection, which takes daemons ``connect_s`` besides the handshake.
+    """
+    connection = Connection(link, connect_s)
+
+    def put(question: Question, deadline_s: float, answered: Answered) -> None:
+        this_s = way_s * stretch()
+
+        def back(outcome: Reply | NearsightError) -> None:
+            link.down(answer_bytes(outcome), lambda: answered(outcome), this_s)
+
+        connection.when_there(
+            lambda: link.up(question.size_bytes, lambda: ask(question, deadline_s, back), this_s)
+        )
+
+    return put
+
+
+def call(
+    events: EventQueue,
+    link: TwinLink,
+    way_s: float,
+    serve: Callable[[float, Callable[[A | NearsightError], None]], None],
+    timeout_s: float,
+) -> Future[A]:
+    """Send a small request over a link, where a connection is; the future ends within ``timeout_s``.
+
+    ``serve`` gets the request at the other end: its deadline, and what to do with the answer.
+    """
+    future: Future[A] = pending()
+    deadline_s = events.now_s + timeout_s
+
+    def arrived(outcome: A | NearsightError) -> None:
+        if future.done():
+            return
+        if isinstance(outcome, NearsightError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    def back(outcome: A | NearsightError) -> None:
+        link.down(answer_bytes(outcome), lambda: arrived(outcome), way_s)
+
+    link.up(REQUEST_BYTES, lambda: serve(deadline_s, back), way_s)
+    events.at(deadline_s, lambda: arrived(DeadlineExceeded("no answer in time")))
+    return future

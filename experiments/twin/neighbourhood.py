@@ -35,22 +35,17 @@ from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.device.peers.store.shared_store import Claims
 from nearsight.device.prefetching.controller import PrefetchSources
 from nearsight.device.prefetching.held_models import HeldModels
-from nearsight.experiments.twin.cost_model import (
-    ANSWER_BYTES,
-    MODEL_OVERHEAD_BYTES,
-    REQUEST_BYTES,
-    Costs,
-)
-from nearsight.experiments.twin.edge_source import EdgeSource
-from nearsight.experiments.twin.events import EventQueue
-from nearsight.experiments.twin.link import TwinLink
-from nearsight.experiments.twin.model_messages import answer_with
-from nearsight.experiments.twin.processor import Processor
-from nearsight.experiments.twin.worker import VirtualWorker
+from nearsight.experiments.twin.cloud import message_of
+from nearsight.experiments.twin.cost_model import ANSWER_BYTES, REQUEST_BYTES, Costs
+from nearsight.experiments.twin.edge import EdgeSource
+from nearsight.experiments.twin.events import Action, EventQueue
+from nearsight.experiments.twin.link import TwinLink, models_bytes
+from nearsight.experiments.twin.processor import Processor, VirtualWorker
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 
 A = TypeVar("A")
 
+_CATALOGUE = "museum"
 _ROUTER = RendezvousRouter()
 _ITEM_BYTES = 20
 
@@ -202,7 +197,7 @@ class TwinPeer:
 
         def read() -> tuple[ItemsRead, int]:
             items = tuple(others.lists.get(key, ()))
-            now_s = self._events.clock.now_s
+            now_s = self._events.now_s
             wait_s = others.claims.claim(key, self.node_id, now_s) if claim and not items else 0.0
             return ItemsRead(items, round(wait_s * 1e3)), ANSWER_BYTES + _ITEM_BYTES * len(items)
 
@@ -280,11 +275,11 @@ class TwinPeer:
     def hand_out(self, names: Sequence[str]) -> Reply:
         """What this device has of some models."""
         models = [model for name in names if (model := self._held.peek(name)) is not None]
-        size = _wire_bytes(models)
+        size = models_bytes(models)
         if models:
             self._context.account.add(served_models=len(models), served_bytes=size)
-        missing = [name for name in names if name not in self._held]
-        return answer_with(models, missing, (), 0, ANSWER_BYTES + size)
+        missing = tuple(name for name in names if name not in self._held)
+        return _reply(FetchedModels(tuple(models), missing, {}, (), 0, ANSWER_BYTES + size))
 
     def _exchange(self, node: NodeId, size_bytes: int, answer: Callable[[], tuple[A, int]]) -> Future[A]:
         """Put a question to a device; the answer is made there, and says how long it is."""
@@ -303,37 +298,36 @@ class TwinPeer:
         self.send(size_bytes, peer, lambda: peer.work(made), way_s)
         return future
 
-    def send(self, size_bytes: int, to: TwinPeer, arrived: Callable[[], object], way_s: float) -> None:
-        """Bytes for another device."""
+    def send(self, size_bytes: int, to: TwinPeer, arrived: Action, way_s: float) -> None:
+        """Bytes for another device: up this one's air and down that of the other."""
         self._air.up(size_bytes, lambda: to.receive(size_bytes, arrived, way_s), way_s)
 
-    def receive(self, size_bytes: int, arrived: Callable[[], object], way_s: float) -> None:
+    def receive(self, size_bytes: int, arrived: Action, way_s: float) -> None:
         """Bytes of another device are at the access point."""
         self._air.down(size_bytes, arrived, way_s)
 
-    def work(self, done: Callable[[], object]) -> None:
+    def work(self, done: Action) -> None:
         """Spend what a small request costs."""
         self._processor.run(self._costs.small_s, done)
 
 
 class _Upstream:
-    """The edge as a `ModelSource`."""
+    """The edge as a `ModelSource`: models as messages."""
 
     def __init__(self, edge: EdgeSource) -> None:
         self._edge = edge
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
         """Models in the form in which they travel."""
-        return then(
-            self._edge.get_models(catalogue, object_ids, timeout_s),
-            lambda fetched: answer_with(
-                fetched.models, fetched.missing, fetched.left_out, fetched.revision, fetched.size_bytes
-            ),
-        )
+        return then(self._edge.get_models(catalogue, object_ids, timeout_s), _reply)
 
 
-def _wire_bytes(models: Sequence[ObjectModel]) -> int:
-    return sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
-
-
-_CATALOGUE = "museum"
+def _reply(fetched: FetchedModels) -> Reply:
+    """Models as the answer of a Catalogue service."""
+    answer = GetObjectModelsResponse(
+        models=[message_of(model) for model in fetched.models],
+        missing=fetched.missing,
+        left_out=fetched.left_out,
+        revision=fetched.revision,
+    )
+    return Reply(answer, (), (), REQUEST_BYTES, fetched.size_bytes)

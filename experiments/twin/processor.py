@@ -1,16 +1,18 @@
-"""CPU time as something that runs out: cores, who computes on them, and servers before them.
+"""CPU time: cores that works share, servers, and the background thread of daemons.
 
-A core that is wanted by several goes round: each computes for a slice, then the next. So a short job does not
-wait for the end of a long one, and many at once make all of them slower, as under an operating system.
+A core that several works want is given to each for a slice in turn. So a short job does not wait for the end
+of a long one, and many at once make all of them slower, as under an operating system.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nearsight.common.background.worker import BackgroundWorker, Job
 from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.admission import AdmissionQueue, Refused
 from nearsight.common.rpc.settings import ServerSettings
@@ -45,7 +47,6 @@ class Cores:
 
     def __init__(self, events: EventQueue, count: int) -> None:
         self._events = events
-        self._clock = events.clock
         self._running: list[_Work] = []
         self._waiting: deque[_Work] = deque()
         self.count = count
@@ -57,7 +58,7 @@ class Cores:
             self._begin(work)
             return
         self._waiting.append(work)
-        now_s = self._clock.now_s
+        now_s = self._events.now_s
         for other in self._running:
             self._stop_at(other, max(now_s, other.since_s + SLICE_S))
 
@@ -67,7 +68,7 @@ class Cores:
         return max(1.0, (len(self._running) + len(self._waiting) + 1) / self.count)
 
     def _begin(self, work: _Work) -> None:
-        work.since_s = self._clock.now_s
+        work.since_s = self._events.now_s
         work.until_s = _NEVER
         self._running.append(work)
         self._stop_at(work, work.since_s + (min(SLICE_S, work.left_s) if self._waiting else work.left_s))
@@ -81,7 +82,7 @@ class Cores:
         if work.until_s != time_s:
             return  # it was stopped earlier
         work.until_s = _NEVER
-        work.left_s -= self._clock.now_s - work.since_s
+        work.left_s -= self._events.now_s - work.since_s
         self._running.remove(work)
         ended = work.left_s <= _DONE_S
         if not ended:
@@ -182,7 +183,6 @@ class Server:
         self, events: EventQueue, processor: Processor, settings: ServerSettings, together: float = 1.0
     ) -> None:
         self._events = events
-        self._clock = events.clock
         self._processor = processor
         self._workers = self._idle = settings.workers
         self._together = together
@@ -196,7 +196,7 @@ class Server:
 
     def offer(self, call: Call) -> None:
         """A request arrives."""
-        now_s = call.arrived_s = self._clock.now_s
+        now_s = call.arrived_s = self._events.now_s
         self._refuse(
             self._queue.offer(call, now_s=now_s, deadline_s=call.deadline_s, stream=None, idle=self._idle)
         )
@@ -204,15 +204,25 @@ class Server:
         if len(self._queue):
             self._events.after(self._timeout_s, self._sweep)
 
+    def serve(
+        self,
+        deadline_s: float,
+        work_s: float,
+        end: Callable[[Call], object],
+        refuse: Callable[[NearsightError], None],
+    ) -> None:
+        """A request arrives that takes ``work_s``, whatever the state of the server."""
+        self.offer(Call(deadline_s, lambda call: (work_s, lambda: end(call)), refuse))
+
     def _serve(self) -> None:
         while self._idle and len(self._queue):
-            call, refused = self._queue.take(self._clock.now_s)
+            call, refused = self._queue.take(self._events.now_s)
             self._refuse(refused)
             if call is None:
                 return
             others = self._workers - self._idle
             self._idle -= 1
-            call.started_s = self._clock.now_s
+            call.started_s = self._events.now_s
             work_s, done = call.begin(call)
             work_s *= self._together if others else 1.0
             self._processor.run(work_s, lambda done=done: self._finished(done))  # type: ignore[misc]
@@ -223,9 +233,115 @@ class Server:
         self._serve()
 
     def _sweep(self) -> None:
-        self._refuse(self._queue.sweep(self._clock.now_s))
+        self._refuse(self._queue.sweep(self._events.now_s))
 
     def _refuse(self, refused: list[Refused[Call]]) -> None:
         for one in refused:
             self.refused += 1
             one.item.refuse(one.error)
+
+
+class VirtualWorker(BackgroundWorker):
+    """The daemons' background thread in virtual time: runs jobs in order of their time, and is their clock.
+
+    A job that builds a snapshot says what that takes (`spend`). Its clock goes on within the job, longer if
+    others want the cores, so that the daemon's own measurements of builds see it. Then a core is busy with
+    it. The next job, and what follows from the job, wait until it is done.
+
+    Parameters
+    ----------
+    events : EventQueue
+        Time.
+    processor : Processor
+        What jobs compute on.
+
+    Attributes
+    ----------
+    stretch : float
+        How much longer jobs take at the moment, as other threads of the daemon are busy.
+    """
+
+    def __init__(self, events: EventQueue, processor: Processor) -> None:  # no thread, so no super().__init__
+        self._events = events
+        self._processor = processor
+        self._due: list[tuple[float, int, str, Job]] = []
+        self._named: dict[str, float] = {}
+        self._count = 0
+        self._wakes_s = math.inf
+        self._busy = False
+        self._spent_s = self._work_s = 0.0
+        self._results: list[Callable[[], object]] = []
+        self._stopped = False
+        self.stretch = 1.0
+
+    def monotonic(self) -> float:
+        """The time as a job sees it."""
+        return self._events.now_s + self._spent_s
+
+    wall = monotonic
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self, timeout_s: float) -> None:
+        """Drop what waits."""
+        del timeout_s
+        self._stopped = True
+        self._due.clear()
+
+    def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
+        """Run a job after a while. Of jobs with the same name one waits at a time, the first due."""
+        due_s = self.monotonic() + after_s
+        if self._stopped or (name and self._named.get(name, math.inf) <= due_s):
+            return
+        if name:
+            self._named[name] = due_s
+        self._count += 1
+        heapq.heappush(self._due, (due_s, self._count, name, job))
+        self._wake(due_s)
+
+    def spend(self, work_s: float) -> None:
+        """The job that runs computes for so long."""
+        self._work_s += work_s * self.stretch
+        self._spent_s += work_s * self.stretch * self._processor.slowness * self._processor.crowding
+
+    def when_finished(self, action: Callable[[], object]) -> None:
+        """Do something when what the job spends is done."""
+        if self._spent_s:
+            self._results.append(action)
+        else:
+            action()
+
+    def _wake(self, due_s: float) -> None:
+        if due_s < self._wakes_s and not self._busy:
+            self._wakes_s = due_s
+            self._events.at(due_s, lambda: self._work(due_s))
+
+    def _work(self, wake_s: float) -> None:
+        if wake_s != self._wakes_s:
+            return  # an earlier one was set meanwhile
+        self._wakes_s = math.inf
+        now_s = self._events.now_s
+        while self._due and self._due[0][0] <= now_s and not self._busy:
+            due_s, _, name, job = heapq.heappop(self._due)
+            if name:
+                if self._named.get(name) != due_s:
+                    continue
+                del self._named[name]
+            job()
+            if self._spent_s:
+                self._busy = True
+                work_s, self._work_s, self._spent_s = self._work_s, 0.0, 0.0
+                self._processor.run(work_s, self._done)
+        self._wake_for_next()
+
+    def _done(self) -> None:
+        self._busy = False
+        results, self._results = self._results, []
+        for action in results:
+            action()
+        self._wake_for_next()
+
+    def _wake_for_next(self) -> None:
+        if self._due:
+            self._wake(self._due[0][0])

@@ -28,10 +28,10 @@ from nearsight.experiments.rig.warming import CacheState
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import CLOUD, TwinCloud, TwinCloudClient
 from nearsight.experiments.twin.cost_model import CostModel, Costs
-from nearsight.experiments.twin.device import TwinDevice, over
+from nearsight.experiments.twin.device import TwinDevice
 from nearsight.experiments.twin.edge import TwinEdge
 from nearsight.experiments.twin.events import EventQueue
-from nearsight.experiments.twin.link import TwinLink
+from nearsight.experiments.twin.link import TwinLink, over
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood
 from nearsight.experiments.twin.photos import TwinPhoto, twin_model
 from nearsight.experiments.twin.processor import Cores, Processor
@@ -261,9 +261,7 @@ class _Run:
             TwinEdge(
                 self._events,
                 self._processor(hardware.edge, hardware.edge_slowness),
-                TwinCloudClient(
-                    self._events, self._cloud, link, way_s, self._costs.call_stretch, self._costs.connect_s
-                ),
+                TwinCloudClient(self._events, self._cloud, link, way_s, self._costs),
                 self._costs,
                 settings,
             )
@@ -316,7 +314,7 @@ class _Run:
         self._warm()
         for link in self._links:
             link.reshape(self._session.network)
-        start_s = self._events.clock.now_s
+        start_s = self._events.now_s
         before = self._cpu()
         sent = [(link.up_bytes, link.down_bytes) for link in self._links]
         end_s = 0.0
@@ -327,10 +325,10 @@ class _Run:
         last_s = start_s + end_s + self._session.timeout_s + 1.0
         if on_second is not None:
             on_second(0.0)
-        while self._events.clock.now_s < last_s:
-            self._events.run(min(last_s, self._events.clock.now_s + 1.0))
+        while self._events.now_s < last_s:
+            self._events.run(min(last_s, self._events.now_s + 1.0))
             if on_second is not None:
-                on_second(self._events.clock.now_s - start_s)
+                on_second(self._events.now_s - start_s)
         return TwinOutcome(
             tuple(row for device in self._devices for row in device.ledger.rows()),
             {tier: busy - before[tier] for tier, busy in self._cpu().items()},
@@ -364,7 +362,7 @@ class _Run:
 
     def _settle(self) -> None:
         """Wait as `testbed.warming` does until the edges' caches do not change any more."""
-        clock = self._events.clock
+        clock = self._events
         end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._caches()
         while clock.now_s < min(end_s, since_s + max(one.settles_in_s(_QUIET_S) for one in state)):
             self._events.run(clock.now_s + _POLL_S)

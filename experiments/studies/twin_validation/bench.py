@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from nearsight.cloud.store import CatalogueStore
+from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
@@ -44,7 +45,6 @@ from nearsight.experiments.twin.session import (
     Hardware,
     TwinSession,
 )
-from nearsight.experiments.twin.virtual_clock import VirtualClock
 from nearsight.experiments.twin.visitors import traced
 
 CONFIGURATIONS_COMPARED = (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
@@ -280,7 +280,7 @@ def _held_by_devices(
     With few features they hold as much as their profile knows of (``largest_k``), where settings allow it.
     """
     settings = EdgeSettings().cache.markov
-    markov = MarkovEstimator(models, settings, VirtualClock())
+    markov = MarkovEstimator(models, settings, ManualClock())
     for visitor, object_id in transitions:
         markov.observe(visitor, object_id)
     most = min(largest_k, PrefetchSettings().k_max)

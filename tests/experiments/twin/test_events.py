@@ -9,24 +9,23 @@ from hypothesis import strategies as st
 from nearsight.common.errors import NearsightError, Overloaded
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.twin.events import EventQueue
-from nearsight.experiments.twin.processor import SLICE_S, Call, Cores, Processor, Server
-from nearsight.experiments.twin.worker import VirtualWorker
+from nearsight.experiments.twin.processor import SLICE_S, Call, Cores, Processor, Server, VirtualWorker
 
 
 def test_actions_run_by_time_and_then_in_the_order_of_entry() -> None:
     events, seen = EventQueue(), list[str]()
     for at_s, name in ((2.0, "late"), (1.0, "first"), (1.0, "second")):
-        events.at(at_s, lambda name=name: seen.append(f"{name} {events.clock.monotonic():g}"))  # type: ignore[misc]
+        events.at(at_s, lambda name=name: seen.append(f"{name} {events.monotonic():g}"))  # type: ignore[misc]
     events.run()
     assert seen == ["first 1", "second 1", "late 2"]
 
 
 def test_a_run_stops_at_its_end_and_goes_on_from_there() -> None:
     events, seen = EventQueue(), list[float]()
-    events.at(5.0, lambda: seen.append(events.clock.now_s))
+    events.at(5.0, lambda: seen.append(events.now_s))
     events.run(3.0)
     assert not seen
-    assert events.clock.now_s == 3.0
+    assert events.now_s == 3.0
     events.run(6.0)
     assert seen == [5.0]
 
@@ -35,7 +34,7 @@ def test_cores_are_shared_out_equally() -> None:
     events, ends = EventQueue(), list[float]()
     processor = Processor(events, 2)
     for _ in range(3):
-        processor.run(1.0, lambda: ends.append(events.clock.now_s))
+        processor.run(1.0, lambda: ends.append(events.now_s))
     events.run()
     assert ends == pytest.approx([1.5] * 3, abs=2 * SLICE_S)
     assert processor.busy_s == 3.0
@@ -44,8 +43,8 @@ def test_cores_are_shared_out_equally() -> None:
 def test_a_short_job_does_not_wait_for_the_end_of_a_long_one() -> None:
     events, ends = EventQueue(), list[tuple[str, float]]()
     processor = Processor(events, 1)
-    processor.run(1.0, lambda: ends.append(("long", events.clock.now_s)))
-    events.at(0.5, lambda: processor.run(0.001, lambda: ends.append(("short", events.clock.now_s))))
+    processor.run(1.0, lambda: ends.append(("long", events.now_s)))
+    events.at(0.5, lambda: processor.run(0.001, lambda: ends.append(("short", events.now_s))))
     events.run()
     assert ends == [("short", pytest.approx(0.501)), ("long", pytest.approx(1.001))]
 
@@ -54,7 +53,7 @@ def test_a_job_that_has_just_begun_keeps_its_core_for_a_slice() -> None:
     events, ends = EventQueue(), list[float]()
     processor = Processor(events, 1)
     processor.run(0.01, lambda: None)
-    processor.run(0.001, lambda: ends.append(events.clock.now_s))
+    processor.run(0.001, lambda: ends.append(events.now_s))
     events.run()
     assert ends == [pytest.approx(SLICE_S + 0.001)]
 
@@ -71,7 +70,7 @@ def test_all_work_is_done_and_no_core_idles_while_somebody_waits(
     for number, (at_s, work_s) in enumerate(jobs):
 
         def begin(number: int = number, work_s: float = work_s) -> None:
-            processor.run(work_s, lambda: ends.setdefault(number, events.clock.now_s))
+            processor.run(work_s, lambda: ends.setdefault(number, events.now_s))
 
         events.at(at_s, begin)
     events.run()
@@ -83,7 +82,7 @@ def test_all_work_is_done_and_no_core_idles_while_somebody_waits(
 def test_a_slow_machine_takes_longer_over_the_same_work() -> None:
     events, ends = EventQueue(), list[float]()
     processor = Processor(events, 1, slowness=8.0)
-    processor.run(0.5, lambda: ends.append(events.clock.now_s))
+    processor.run(0.5, lambda: ends.append(events.now_s))
     events.run()
     assert ends == [4.0]
     assert processor.busy_s == 4.0
@@ -94,7 +93,7 @@ def test_tiers_of_one_machine_share_its_cores_and_are_charged_apart() -> None:
     machine = Cores(events, 1)
     tiers = [Processor(events, machine) for _ in range(2)]
     for tier in tiers:
-        tier.run(1.0, lambda: ends.append(events.clock.now_s))
+        tier.run(1.0, lambda: ends.append(events.now_s))
     events.run()
     assert max(ends) == pytest.approx(2.0)
     assert [tier.busy_s for tier in tiers] == [1.0, 1.0]
@@ -120,7 +119,7 @@ def test_a_job_that_takes_time_sees_it_pass_and_delays_the_next() -> None:
     def build() -> None:
         worker.spend(0.5)
         seen.append(worker.monotonic())
-        worker.when_finished(lambda: seen.append(events.clock.now_s))
+        worker.when_finished(lambda: seen.append(events.now_s))
 
     worker.submit(build)
     worker.submit(lambda: seen.append(worker.monotonic()), after_s=0.1)
@@ -135,7 +134,7 @@ def test_what_a_job_leads_to_waits_for_a_core_as_the_job_does() -> None:
 
     def build() -> None:
         worker.spend(0.5)
-        worker.when_finished(lambda: seen.append(events.clock.now_s))
+        worker.when_finished(lambda: seen.append(events.now_s))
 
     processor.run(0.5, lambda: None)
     worker.submit(build)
@@ -151,7 +150,7 @@ def test_a_job_measures_itself_longer_while_others_want_the_cores() -> None:
     def build() -> None:
         worker.spend(0.5)
         seen.append(worker.monotonic())
-        worker.when_finished(lambda: seen.append(events.clock.now_s))
+        worker.when_finished(lambda: seen.append(events.now_s))
 
     for _ in range(3):
         processor.run(2.0, lambda: None)
@@ -175,8 +174,6 @@ def test_what_a_server_begins_beside_something_else_takes_longer() -> None:
     events, ends = EventQueue(), list[float]()
     server = Server(events, Processor(events, 4), ServerSettings(workers=2), together=1.5)
     for _ in range(2):
-        server.offer(
-            Call(9.0, lambda _call: (1.0, lambda: ends.append(events.clock.now_s)), lambda _error: None)
-        )
+        server.offer(Call(9.0, lambda _call: (1.0, lambda: ends.append(events.now_s)), lambda _error: None))
     events.run(5.0)
     assert ends == [1.0, 1.5]

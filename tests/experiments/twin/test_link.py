@@ -18,7 +18,7 @@ def test_messages_of_a_narrow_link_arrive_one_after_the_other() -> None:
     events, arrived = EventQueue(), list[float]()
     link = TwinLink(events, LinkShape(rtt_ms=20.0, up_mbps=8.0), np.random.default_rng(1))
     for _ in range(2):
-        link.up(10_000, lambda: arrived.append(events.clock.now_s))
+        link.up(10_000, lambda: arrived.append(events.now_s))
     events.run()
     assert arrived == [pytest.approx(0.020), pytest.approx(0.030)]
     assert link.up_bytes == 20_000
@@ -28,7 +28,7 @@ def test_who_comes_while_a_connection_is_made_waits_for_it() -> None:
     events, there = EventQueue(), list[float]()
     connection = Connection(_link(events, 40.0))
     for at_s in (0.0, 0.05, 1.0):
-        events.at(at_s, lambda: connection.when_there(lambda: there.append(events.clock.now_s)))
+        events.at(at_s, lambda: connection.when_there(lambda: there.append(events.now_s)))
     events.run()
     assert there == pytest.approx([0.12, 0.12, 1.0])
 
@@ -36,6 +36,6 @@ def test_who_comes_while_a_connection_is_made_waits_for_it() -> None:
 def test_a_connection_without_delay_is_there_at_once() -> None:
     events, there = EventQueue(), list[float]()
     connection = Connection(_link(events, 0.0))
-    events.at(1.0, lambda: connection.when_there(lambda: there.append(events.clock.now_s)))
+    events.at(1.0, lambda: connection.when_there(lambda: there.append(events.now_s)))
     events.run()
     assert there == [1.0]
