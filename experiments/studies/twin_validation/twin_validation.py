@@ -1,6 +1,6 @@
 """The twin against the testbed: the same traces on real daemons and on the virtual clock.
 
-A first point fits the twin's costs (`simulation/fitting.py`). Then both run the baseline of table 6.2 and two
+A first point fits the twin's costs (`twin.fitting`). Then both run the baseline of table 6.2 and two
 other points, more visitors and a slow network, each with visitors of its own: only cloud, load-balanced edge,
 and the full system (devices that prefetch, with adaptive feature extraction, before a bounded edge).
 
@@ -9,7 +9,7 @@ Each of these points is compared on several traces, with other visitors and anot
 features its device looks for them, or in which form an edge passes them on, may be a tie for a whole visit.
 All photos of a point count together. The trace that costs are fitted to is played twice instead: how far the
 testbed is from itself says how well the twin can be known to agree with it. A session that was disturbed is
-played again, and nothing is fitted to one (`testbed/conditions.py`). A tenth of the photos show what nobody
+played again, and nothing is fitted to one (`rig.conditions`). A tenth of the photos show what nobody
 knows. With a twentieth, the 95th percentile would be where the distribution has a gap, between the photos
 that a tier knows and those that go on, and would jump across it with every second photo that is late.
 
