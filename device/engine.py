@@ -201,7 +201,7 @@ class RequestEngine:
                 else:
                     return
         except NearsightError as error:
-            self._end(request, error)
+            self._apply(request, partial(flow.not_made, error))
         except Exception as error:  # noqa: BLE001  a bug here must not leave a request without an outcome
             _log.exception("working on an image failed", trace_id=request.handle.trace_id)
             self._end(request, _internal(error))

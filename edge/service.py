@@ -196,7 +196,7 @@ class EdgeRecognitionService(Service):
         try:
             finish = self._carry_out(call, flow.begin(query, now_s, now_s))
         except NearsightError as error:
-            flow.end(error)
+            flow.not_made(error, self._clock.monotonic())
             raise
         if finish is None:
             return call.answer

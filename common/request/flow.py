@@ -263,6 +263,13 @@ class RequestFlow(Generic[Q]):
             return None
         return Look(self._looking) if self._looking is not None else self._ask(now_s)
 
+    def not_made(self, error: NearsightError, now_s: float) -> Effect[Q] | None:
+        """The photo could not be read, its features not extracted, or no image be encoded."""
+        question = self._question
+        if question is not None and question.first is not None:
+            return self._answered(question, question.first, now_s, complete=False)
+        return self._end(error)
+
     def looked(self, stage: Stage[Q], found: RecognizedObject | None, now_s: float) -> Effect[Q] | None:
         """A stage looked at the query; None if it knows nothing of it."""
         if self.phase is not Phase.LOOKING or stage is not self._looking:
@@ -306,12 +313,8 @@ class RequestFlow(Generic[Q]):
         return self._ask_next(now_s)
 
     def end(self, error: NearsightError) -> Effect[Q] | None:
-        """End without an answer: a bad image, cancelled, closed."""
-        if self.phase is Phase.DONE:
-            return None
-        if self._question is not None:
-            self._tiers.abandoned(self._question.choice)
-        return self._finish(error)
+        """End without an answer: cancelled, closed."""
+        return self._end(error)
 
     def expired(self, now_s: float) -> Effect[Q] | None:
         """The deadline passed. The tier being asked is blamed if it had a fair time."""
@@ -397,6 +400,13 @@ class RequestFlow(Generic[Q]):
         if self._query.has_image and not self._query.asked_again:
             self._tiers.observe_outcome(choice.tier, unknown=lesson.unknown, behind_ms=lesson.behind_ms)
         return self._finish(answer, lesson, self._stages)
+
+    def _end(self, error: NearsightError) -> Finish[Q] | None:
+        if self.phase is Phase.DONE:
+            return None
+        if self._question is not None:
+            self._tiers.abandoned(self._question.choice)
+        return self._finish(error)
 
     def _blame(self, question: _Question, error: NearsightError, now_s: float) -> None:
         elapsed_ms = (now_s - question.asked_s) * 1000

@@ -11,6 +11,7 @@ from nearsight.common.errors import (
     DeadlineExceeded,
     InternalError,
     InvalidArgument,
+    InvalidImage,
     NearsightError,
     NotFound,
     Overloaded,
@@ -285,6 +286,16 @@ def test_an_image_that_must_be_encoded_is_encoded_only_for_the_second_trip() -> 
     assert flow.made(0.3) == Ask("edge", IMAGE, pytest.approx(4.7), 0, again=True)
 
 
+def test_an_image_that_cannot_be_made_leaves_the_answer_as_it_is() -> None:
+    _, flow = features_asked(PlainQuery([FEATURES], unmade=[IMAGE]))
+    assert flow.replied(0, UNKNOWN, 0.2) == Encode()
+    assert outcome(flow.not_made(InvalidImage("gone"), 0.3)) == UNKNOWN
+    flow = new_flow()
+    assert flow.begin(PlainQuery(unmade=[IMAGE]), 0.0, 0.0) == Encode()
+    assert isinstance(outcome(flow.not_made(InvalidImage("broken"), 0.1)), InvalidImage)
+    assert flow.not_made(InvalidImage("again"), 0.2) is None
+
+
 @pytest.mark.parametrize("query", [PlainQuery([IMAGE]), PlainQuery([FEATURES], has_image=False)])
 def test_what_has_no_other_form_is_not_asked_about_twice(query: PlainQuery) -> None:
     flow = new_flow(tiers("edge"))
@@ -383,6 +394,7 @@ EVENTS = st.lists(
             [
                 "begin",
                 "made",
+                "broken",
                 "missed",
                 "hit",
                 "known",
@@ -412,6 +424,7 @@ def test_every_order_of_events_gives_one_outcome_and_the_deadline_forces_it(
         effect = {
             "begin": lambda now_s=now_s: flow.begin(query, now_s, now_s),
             "made": lambda now_s=now_s: flow.made(now_s),
+            "broken": lambda now_s=now_s: flow.not_made(InvalidImage("no"), now_s),
             "missed": lambda now_s=now_s: flow.looked(stage, None, now_s),
             "hit": lambda now_s=now_s: flow.looked(stage, EXHIBIT, now_s),
             "known": lambda now_s=now_s, n=attempt: flow.replied(n, FOUND, now_s),

@@ -29,7 +29,7 @@ from nearsight.edge.settings import CacheSettings
 from support.edge import CATALOGUE, EXHIBITS, RECOGNITION, ScriptedCloud, exhibit, photo, running_edge
 from support.waiting import wait_until
 
-EVENTS = ("begin", "made", "looked", "replied", "failed", "end", "expired")
+EVENTS = ("begin", "made", "not_made", "looked", "replied", "failed", "end", "expired")
 
 
 @dataclass
@@ -198,7 +198,7 @@ def test_recorded_events_give_the_same_effects(
             device.recognize_blocking(missing)
         edge.stop(0.0)
         device.recognize_blocking(photo(2), timeout_s=3.0)
-    assert {event.name for event in on_device.events} >= {"begin", "replied", "failed", "end"}
+    assert {event.name for event in on_device.events} >= {"begin", "replied", "failed", "not_made"}
     both = [*on_device.events, *on_edge.events]
     assert any(event.name == "looked" and isinstance(event.effect, Finish) for event in both), "a hit"
     assert any(getattr(event.effect, "again", False) for event in both), "a photo was sent twice"
