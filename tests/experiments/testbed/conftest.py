@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 
 from support.sshd import Sshd, running_sshd
@@ -16,7 +16,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a node would download: all that is installed here but nearsight itself and libraries of extras."""
     folder = tmp_path_factory.mktemp("libraries")
     left_out = {"nearsight", "pip", "psutil", "matplotlib", "kademlia", "pyroute2"}
-    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
+    for path in Path(numpy.__file__).parents[1].iterdir():
         if path.suffix != ".pth" and not any(path.name.startswith(name) for name in left_out):
             (folder / path.name).symlink_to(path)
     return folder
