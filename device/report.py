@@ -75,6 +75,7 @@ def json_report(photo: str, outcome: Recognition | NearsightError) -> Mapping[st
         "confidence": outcome.confidence,
         "corners": outcome.corners,
         "answered_by": outcome.answered_by,
+        "grain": outcome.grain,
         "latency_ms": outcome.latency_ms,
         "split_ms": latency_split(outcome),
         "hops": [asdict(hop) for hop in outcome.hops],

@@ -79,7 +79,7 @@ def _account(recognition: Recognition, context: CallContext) -> None:
 
 
 def _to_proto(recognition: Recognition) -> RecognizeResponse:
-    response = RecognizeResponse(answered_by=recognition.answered_by)
+    response = RecognizeResponse(answered_by=recognition.answered_by, grain=recognition.grain)
     if recognition.object is not None:
         response.object.CopyFrom(recognized_object_to_proto(recognition.object))
     return response
