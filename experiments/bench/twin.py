@@ -21,7 +21,6 @@ from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import PhotoMaker
 from nearsight.experiments.twin.session import (
     ADAPTIVE,
-    CONFIGURATIONS,
     COOPERATIVE,
     LOAD_BALANCED,
     ONLY_CLOUD,
@@ -113,9 +112,7 @@ def _measure(size: Size) -> dict[str, Any]:
     )
     seen: list[float] = []
     started_s = time.perf_counter()
-    outcome = session.play(
-        size.configuration, CONFIGURATIONS[size.configuration], lambda _s: seen.append(time.perf_counter())
-    )
+    outcome = session.play(size.configuration, on_second=lambda _s: seen.append(time.perf_counter()))
     ended_s = time.perf_counter()
     return {
         **asdict(size),

@@ -118,7 +118,7 @@ class TwinCloudClient:
     ) -> None:
         self._cloud = cloud
         self._call = partial(call, events, link, way_s)
-        self.ask = over(link, way_s, costs.call_stretch, cloud.recognize, costs.connect_s)
+        self.ask = over(link, way_s, costs, cloud.recognize)
         self.listing = cloud.listing
 
     def get_models(

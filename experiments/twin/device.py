@@ -6,14 +6,14 @@ This is the twin's driver of the flow (compare `device/engine.py`, with threads 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from nearsight.common.errors import DeadlineExceeded, InternalError, NearsightError, Overloaded
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
-from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.flow import (
     Ask,
@@ -190,16 +190,12 @@ class TwinDevice:
         elif isinstance(effect, Ask):
             self._ask(request, effect)
         elif isinstance(effect, Look):
-            self._look(request, effect)
+            self.processor.run(query.look_s(), lambda: self._looked(request, effect))
         elif isinstance(effect, (Extract, Encode)):
             if query.to_look(effect):  # the time that it takes is part of the look's
                 self._carry_out(request, request.flow.made(self._events.now_s))
             else:
-                self.processor.run(query.work_s(effect), lambda: self._made(request))
-
-    def _look(self, request: _Request, effect: Look[DeviceQuery]) -> None:
-        query = request.query
-        self.processor.run(query.look_s(), lambda: self._looked(request, effect))
+                self.processor.run(query.work_s(effect), partial(self._resume, request, request.flow.made))
 
     def _looked(self, request: _Request, effect: Look[DeviceQuery]) -> None:
         found = effect.stage.look(request.query)
@@ -210,17 +206,14 @@ class TwinDevice:
             self._carry_out(request, following)
             self._begin_next()
         else:
+            known = partial(request.flow.looked, effect.stage, found)
             hand_over_s = self.costs.model.hand_over_ms / 1e3
-            self.processor.run(hand_over_s, lambda: self._known(request, effect, found))
+            self.processor.run(hand_over_s, partial(self._resume, request, known))
 
-    def _known(self, request: _Request, effect: Look[DeviceQuery], found: RecognizedObject) -> None:
+    def _resume(self, request: _Request, step: Callable[[float], Effect[DeviceQuery] | None]) -> None:
+        """A worker is free again; ``step`` tells the flow the time and gives the next effect."""
         self._workers += 1
-        self._carry_out(request, request.flow.looked(effect.stage, found, self._events.now_s))
-        self._begin_next()
-
-    def _made(self, request: _Request) -> None:
-        self._workers += 1
-        self._carry_out(request, request.flow.made(self._events.now_s))
+        self._carry_out(request, step(self._events.now_s))
         self._begin_next()
 
     def _finish(self, request: _Request, finish: Finish[DeviceQuery]) -> None:

@@ -197,37 +197,38 @@ class TwinEdge:
 
     # Recognition
 
-    def recognize(self, question: Question, device_id: str, deadline_s: float, answered: Answered) -> None:
-        """A question arrives."""
+    def recognize(self, device_id: str, question: Question, deadline_s: float, answered: Answered) -> None:
+        """A question of a device arrives."""
         self.load.arrived(RECOGNIZE)
-        self._server.offer(
-            Call(deadline_s, lambda call: self._begin(call, question, device_id, answered), answered)
-        )
 
-    def _begin(
-        self, call: Call, question: Question, device_id: str, answered: Answered
-    ) -> tuple[float, Action]:
-        query = TwinEdgeQuery(question)
-        if not query.asked_again:
-            query.may_work = self.load.may_work()
-        flow = RequestFlow([self._stage], self._next_tiers, EDGE, self._events.now_s, call.deadline_s)
-        request = _EdgeRequest(query, flow, device_id, call, answered)
+        def begin(call: Call) -> tuple[float, Action]:
+            query = TwinEdgeQuery(question)
+            if not query.asked_again:
+                query.may_work = self.load.may_work()
+            flow = RequestFlow([self._stage], self._next_tiers, EDGE, self._events.now_s, deadline_s)
+            return self._begin(_EdgeRequest(query, flow, device_id, call, answered))
+
+        self._server.offer(Call(deadline_s, begin, answered))
+
+    def _begin(self, request: _EdgeRequest) -> tuple[float, Action]:
+        """The work [s] of extraction and lookup, and what comes after it."""
+        query, flow, now_s = request.query, request.flow, self._events.now_s
         if not (query.may_work and self.cache.size):  # passed on: there is little to do
-            begin = partial(flow.begin, query, self._events.now_s)
+            begin = partial(flow.begin, query, now_s)
             return self._costs.small_s, lambda: self._carry_out(request, begin(self._events.now_s))
-        effect = flow.begin(query, self._events.now_s, self._events.now_s)
+        photo = query.question.photo
+        effect = flow.begin(query, now_s, now_s)
         if isinstance(effect, Extract):
-            query.extraction_s = self._costs.edge_extraction_s(question.photo.tier_effort)
-            effect = flow.made(self._events.now_s)
+            query.extraction_s = self._costs.edge_extraction_s(photo.tier_effort)
+            effect = flow.made(now_s)
         query.held = self.cache.size
-        query.found = self._holder.look.look(question.photo, question.features)
+        query.found = self._holder.look.look(photo, query.question.features)
         query.lookup_s = self._costs.edge_lookup_s(
-            query.held, found=query.found is not None, effort=question.photo.tier_effort
+            query.held, found=query.found is not None, effort=photo.tier_effort
         )
         return query.extraction_s + query.lookup_s, lambda: self._looked(request, effect)
 
     def _looked(self, request: _EdgeRequest, effect: Effect[EdgeQuery] | None) -> None:
-        """The time of extraction and lookup has passed."""
         if isinstance(effect, Look):
             found = effect.stage.look(request.query)
             self._carry_out(request, request.flow.looked(effect.stage, found, self._events.now_s))

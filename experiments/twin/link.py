@@ -30,6 +30,7 @@ from nearsight.experiments.twin.cost_model import (
     LISTED_BYTES,
     MODEL_OVERHEAD_BYTES,
     REQUEST_BYTES,
+    Costs,
 )
 from nearsight.experiments.twin.events import Action, EventQueue
 from nearsight.experiments.twin.photos import TwinPhoto
@@ -54,7 +55,7 @@ class TwinLink:
     Attributes
     ----------
     up_bytes, down_bytes : int
-        That entered it.
+        That entered it since it has this shape.
     """
 
     def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
@@ -90,7 +91,8 @@ class TwinLink:
         )
 
     def reshape(self, shape: LinkShape) -> None:
-        """Be another link from now on."""
+        """Be another link from now on, and count its bytes from 0."""
+        self.up_bytes = self.down_bytes = 0
         delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
         self._up.reshape(delay_s, shape.up_mbps, jitter_s)
         self._down.reshape(delay_s, shape.down_mbps, jitter_s)
@@ -206,16 +208,16 @@ def models_bytes(models: Iterable[ObjectModel]) -> int:
     return sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
 
 
-def over(link: TwinLink, way_s: float, stretch: Callable[[], float], ask: Asks, connect_s: float) -> Asks:
+def over(link: TwinLink, way_s: float, costs: Costs, ask: Asks) -> Asks:
     """A tier at the other end of a link.
 
-    Daemons spend ``way_s * stretch()`` on each way besides the link. The first question waits for the
-    connection, which takes daemons ``connect_s`` besides the handshake.
+    Daemons typically spend ``way_s`` on each way besides the link. The first question waits for the
+    connection.
     """
-    connection = Connection(link, connect_s)
+    connection = Connection(link, costs.connect_s)
 
     def put(question: Question, deadline_s: float, answered: Answered) -> None:
-        this_s = way_s * stretch()
+        this_s = way_s * costs.call_stretch()
 
         def back(outcome: Reply | NearsightError) -> None:
             link.down(answer_bytes(outcome), lambda: answered(outcome), this_s)

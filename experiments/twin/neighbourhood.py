@@ -120,7 +120,7 @@ class TwinPeer:
         self._events = events
         self._neighbourhood = neighbourhood
         self._processor = processor
-        self._air = air
+        self.air = air
         self._costs = costs
         self._held = held
         self._upstream = upstream
@@ -291,20 +291,15 @@ class TwinPeer:
         # One way is up the air of one device and down that of the other.
         way_s = self._costs.one_way_s(self._processor.slowness) / 2
 
+        def send(size_bytes: int, sender: TwinPeer, to: TwinPeer, arrived: Action) -> None:
+            sender.air.up(size_bytes, lambda: to.air.down(size_bytes, arrived, way_s), way_s)
+
         def made() -> None:
             result, answer_bytes = answer()
-            peer.send(answer_bytes, self, lambda: future.set_result(result), way_s)
+            send(answer_bytes, peer, self, lambda: future.set_result(result))
 
-        self.send(size_bytes, peer, lambda: peer.work(made), way_s)
+        send(size_bytes, self, peer, lambda: peer.work(made))
         return future
-
-    def send(self, size_bytes: int, to: TwinPeer, arrived: Action, way_s: float) -> None:
-        """Bytes for another device: up this one's air and down that of the other."""
-        self._air.up(size_bytes, lambda: to.receive(size_bytes, arrived, way_s), way_s)
-
-    def receive(self, size_bytes: int, arrived: Action, way_s: float) -> None:
-        """Bytes of another device are at the access point."""
-        self._air.down(size_bytes, arrived, way_s)
 
     def work(self, done: Action) -> None:
         """Spend what a small request costs."""

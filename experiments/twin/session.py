@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -31,7 +31,7 @@ from nearsight.experiments.twin.cost_model import CostModel, Costs
 from nearsight.experiments.twin.device import TwinDevice
 from nearsight.experiments.twin.edge import TwinEdge
 from nearsight.experiments.twin.events import EventQueue
-from nearsight.experiments.twin.link import TwinLink, over
+from nearsight.experiments.twin.link import Asks, TwinLink, over
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood
 from nearsight.experiments.twin.photos import TwinPhoto, twin_model
 from nearsight.experiments.twin.processor import Cores, Processor
@@ -204,10 +204,20 @@ class TwinSession:
     timeout_s: float = 5.0
 
     def play(
-        self, name: str, tiers: TwinTiers, on_second: Callable[[float], None] | None = None
+        self, name: str, tiers: TwinTiers | None = None, on_second: Callable[[float], object] | None = None
     ) -> TwinOutcome:
-        """Run one configuration; ``on_second`` is told the virtual time once per second of it, from 0 on."""
-        return _Run(self, name, tiers).play(on_second)
+        """Run one configuration.
+
+        Parameters
+        ----------
+        name : str
+            Copied into rows.
+        tiers : TwinTiers, optional
+            The configuration; by default the one of that name in `CONFIGURATIONS`.
+        on_second : callable, optional
+            Told the virtual time once per second of it, from 0 on.
+        """
+        return _Run(self, name, tiers or CONFIGURATIONS[name]).play(on_second or (lambda _second: None))
 
 
 class _Run:
@@ -269,75 +279,72 @@ class _Run:
         ]
 
     def _device(self, visitor: TwinVisitor) -> TwinDevice:
-        events, session, hardware = self._events, self._session, self._session.hardware
-        link, way_s = self._links[visitor.edge], self._costs.one_way_s
-        slowness = hardware.device_slowness
-        pace = hardware.pace
-        stretch = self._costs.call_stretch
-        to_cloud_s = pace * way_s(slowness, hardware.cloud_slowness)
-        connect_s = self._costs.connect_s
-        tiers = {CLOUD: over(link, to_cloud_s, stretch, self._cloud.recognize, connect_s)}
-        if not self._edges:
-            return self._bare(visitor, tiers)
-        edge = self._edges[visitor.edge]
-        air = TwinLink(events, session.air, self._rng)
-        device_id = visitor.name
-        near = {
-            EDGE: over(
-                air,
-                pace * way_s(slowness, hardware.edge_slowness),
-                stretch,
-                lambda question, deadline_s, answered: edge.recognize(
-                    question, device_id, deadline_s, answered
-                ),
-                connect_s,
-            )
-        }
-        device = self._bare(visitor, {**near, **tiers})
-        if self._tiers.device.prefetch.enabled:
+        session, hardware, costs = self._session, self._session.hardware, self._costs
+
+        def asks(link: TwinLink, slowness: float, ask: Asks) -> Asks:
+            way_s = hardware.pace * costs.one_way_s(hardware.device_slowness, slowness)
+            return over(link, way_s, costs, ask)
+
+        edge = self._edges[visitor.edge] if self._edges else None
+        air = TwinLink(self._events, session.air, self._rng)
+        tiers: dict[str, Asks] = {}
+        if edge is not None:
+            tiers[EDGE] = asks(air, hardware.edge_slowness, partial(edge.recognize, visitor.name))
+        tiers[CLOUD] = asks(self._links[visitor.edge], hardware.cloud_slowness, self._cloud.recognize)
+        device = TwinDevice(
+            self._events,
+            visitor.name,
+            self._processor(hardware.device, hardware.device_slowness),
+            tiers,
+            costs,
+            self._tiers.device,
+            Ledger(self._name, visitor.name),
+        )
+        if edge is not None and self._tiers.device.prefetch.enabled:
             neighbours = self._neighbours[visitor.edge] if self._neighbours else None
             device.prefetch(edge, air, neighbours, random.Random(f"{session.seed} {visitor.name}"))
         return device
 
-    def _bare(self, visitor: TwinVisitor, tiers: Mapping[str, Callable[..., None]]) -> TwinDevice:
-        return TwinDevice(
-            self._events,
-            visitor.name,
-            self._processor(self._session.hardware.device, self._session.hardware.device_slowness),
-            tiers,
-            self._costs,
-            self._tiers.device,
-            Ledger(self._name, visitor.name),
-        )
-
-    def play(self, on_second: Callable[[float], None] | None) -> TwinOutcome:
+    def play(self, on_second: Callable[[float], object]) -> TwinOutcome:
         self._warm()
         for link in self._links:
             link.reshape(self._session.network)
         start_s = self._events.now_s
         before = self._cpu()
-        sent = [(link.up_bytes, link.down_bytes) for link in self._links]
         end_s = 0.0
         for visitor, device in zip(self._session.visitors, self._devices, strict=True):
-            _Replay(self._events, device, visitor, start_s, self._session.timeout_s).next()
+            self._send_next(device, iter(visitor.plan), start_s)
             if visitor.plan:
                 end_s = max(end_s, visitor.plan[-1][0].at_s)
         last_s = start_s + end_s + self._session.timeout_s + 1.0
-        if on_second is not None:
-            on_second(0.0)
+        on_second(0.0)
         while self._events.now_s < last_s:
             self._events.run(min(last_s, self._events.now_s + 1.0))
-            if on_second is not None:
-                on_second(self._events.now_s - start_s)
+            on_second(self._events.now_s - start_s)
         return TwinOutcome(
             tuple(row for device in self._devices for row in device.ledger.rows()),
             {tier: busy - before[tier] for tier, busy in self._cpu().items()},
-            sum(link.up_bytes - up for link, (up, _) in zip(self._links, sent, strict=True)),
-            sum(link.down_bytes - down for link, (_, down) in zip(self._links, sent, strict=True)),
+            sum(link.up_bytes for link in self._links),
+            sum(link.down_bytes for link in self._links),
             tuple(edge.cache.size for edge in self._edges),
             self._events.done,
             self._models(),
         )
+
+    def _send_next(
+        self, device: TwinDevice, left: Iterator[tuple[PlannedPhoto, TwinPhoto]], start_s: float
+    ) -> None:
+        """Send a visitor's photos when they are due; one event waits at a time."""
+        found = next(left, None)
+        if found is None:
+            return
+        planned, photo = found
+
+        def send() -> None:
+            device.recognize(planned, photo, self._session.timeout_s)
+            self._send_next(device, left, start_s)
+
+        self._events.at(start_s + planned.at_s, send)
 
     def _models(self) -> Mapping[str, int]:
         total: Counter[str] = Counter()
@@ -386,28 +393,3 @@ class _Run:
             EDGE: sum(edge.processor.busy_s for edge in self._edges),
             DEVICE: sum(device.processor.busy_s for device in self._devices),
         }
-
-
-class _Replay:
-    """Sends a visitor's photos when they are due; one event waits at a time."""
-
-    def __init__(
-        self, events: EventQueue, device: TwinDevice, visitor: TwinVisitor, start_s: float, timeout_s: float
-    ) -> None:
-        self._events = events
-        self._device = device
-        self._left = iter(visitor.plan)
-        self._start_s = start_s
-        self._timeout_s = timeout_s
-
-    def next(self) -> None:
-        """Wait for the next photo."""
-        found = next(self._left, None)
-        if found is None:
-            return
-        planned, photo = found
-        self._events.at(self._start_s + planned.at_s, lambda: self._send(planned, photo))
-
-    def _send(self, planned: PlannedPhoto, photo: TwinPhoto) -> None:
-        self._device.recognize(planned, photo, self._timeout_s)
-        self.next()

@@ -6,32 +6,19 @@ import pytest
 from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.walks import Following
-from nearsight.experiments.twin.cost_model import CostModel
-from nearsight.experiments.twin.photos import PhotoMaker
 from nearsight.experiments.twin.session import (
     ADAPTIVE,
     BOUNDED,
-    CONFIGURATIONS,
     Hardware,
     TwinOutcome,
-    TwinSession,
 )
-from nearsight.experiments.twin.visitors import generated
-
-_IDS = [f"{number + 1:04d}" for number in range(60)]
+from support.twin import crowd
 
 
 def play(name: str, hardware: Hardware, unknown_share: float, visitors_at_once: int = 4) -> TwinOutcome:
     """Visitors, some of whose photos nobody knows."""
-    rng = np.random.default_rng(1)
-    maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
-    visitors, transitions = generated(
-        maker, _IDS, Following(visitors_at_once, 40.0, unknown_share), sections=1, crowd_size=40, rng=rng
-    )
-    session = TwinSession(
-        _IDS, visitors, CostModel.assumed(), TABLE_6_3["Slow"], transitions, hardware=hardware
-    )
-    return session.play(name, CONFIGURATIONS[name])
+    following = Following(visitors_at_once, 40.0, unknown_share)
+    return crowd(following, hardware, TABLE_6_3["Slow"], earlier=40).play(name)
 
 
 def by_device(outcome: TwinOutcome) -> float:

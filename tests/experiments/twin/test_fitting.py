@@ -9,37 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel, Scatter
 from nearsight.experiments.twin.fitting import fit
-from nearsight.experiments.twin.photos import PhotoMaker
 from nearsight.experiments.twin.session import (
     ADAPTIVE,
-    CONFIGURATIONS,
     LOAD_BALANCED,
     ONLY_CLOUD,
     Hardware,
-    TwinSession,
 )
-from nearsight.experiments.twin.visitors import generated
-
-_IDS = [f"{number + 1:04d}" for number in range(60)]
+from support.twin import crowd
 
 
 def _rows(costs: CostModel) -> Mapping[str, Sequence[RequestRow]]:
-    rng = np.random.default_rng(1)
-    maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
-    visitors, transitions = generated(
-        maker, _IDS, Following(6, 15.0, 0.1), sections=1, crowd_size=60, rng=rng
-    )
-    session = TwinSession(
-        _IDS, visitors, costs, TABLE_6_3["Medium"], transitions, hardware=Hardware(shared=2)
-    )
-    return {
-        name: session.play(name, CONFIGURATIONS[name]).rows for name in (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
-    }
+    session = crowd(Following(6, 15.0, 0.1), Hardware(shared=2), costs=costs)
+    return {name: session.play(name).rows for name in (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)}
 
 
 def _once(rows: Mapping[str, Sequence[RequestRow]]) -> Mapping[str, Sequence[Sequence[RequestRow]]]:

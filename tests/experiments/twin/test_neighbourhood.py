@@ -12,7 +12,6 @@ from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import TwinPhoto
 from nearsight.experiments.twin.session import (
     ADAPTIVE,
-    CONFIGURATIONS,
     COOPERATIVE,
     TwinOutcome,
     TwinSession,
@@ -42,7 +41,7 @@ def _session(devices: int, edges: int = 1) -> TwinSession:
 
 @pytest.fixture(scope="module")
 def shared() -> TwinOutcome:
-    return _session(4).play(COOPERATIVE, CONFIGURATIONS[COOPERATIVE])
+    return _session(4).play(COOPERATIVE)
 
 
 def test_devices_get_most_models_from_those_ahead_of_them(shared: TwinOutcome) -> None:
@@ -60,22 +59,22 @@ def test_no_model_of_a_device_is_taken_for_a_wrong_one(shared: TwinOutcome) -> N
 
 
 def test_sharing_changes_where_models_come_from_and_not_what_devices_know(shared: TwinOutcome) -> None:
-    alone = _session(4).play(ADAPTIVE, CONFIGURATIONS[ADAPTIVE])
+    alone = _session(4).play(ADAPTIVE)
     shares = [sum(row.answered_by == "device" for row in one.rows) for one in (alone, shared)]
     assert shares[1] == pytest.approx(shares[0], abs=0.1 * len(shared.rows))
     assert alone.models == {}
 
 
 def test_a_device_alone_gets_its_models_from_the_edge() -> None:
-    outcome = _session(1).play(COOPERATIVE, CONFIGURATIONS[COOPERATIVE])
+    outcome = _session(1).play(COOPERATIVE)
     assert outcome.models["peer_models"] == 0
     assert outcome.models["edge_models"] > 0
 
 
 def test_devices_share_with_those_at_the_same_edge_only() -> None:
-    outcome = _session(2, edges=2).play(COOPERATIVE, CONFIGURATIONS[COOPERATIVE])
+    outcome = _session(2, edges=2).play(COOPERATIVE)
     assert outcome.models["peer_models"] == 0
 
 
 def test_the_same_seed_gives_the_same_run(shared: TwinOutcome) -> None:
-    assert _session(4).play(COOPERATIVE, CONFIGURATIONS[COOPERATIVE]).rows == shared.rows
+    assert _session(4).play(COOPERATIVE).rows == shared.rows
