@@ -14,7 +14,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.twin.cost_model import ANSWER_BYTES, Costs
-from nearsight.experiments.twin.events import Action, EventQueue
+from nearsight.experiments.twin.events import Action
 from nearsight.experiments.twin.link import Answered, Question, Reply, TwinLink, call, models_bytes, over
 from nearsight.experiments.twin.photos import found_object
 from nearsight.experiments.twin.processor import Call, Processor, Server
@@ -29,8 +29,6 @@ class TwinCloud:
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     processor : Processor
         Its cores.
     models : mapping of str to ObjectModel
@@ -43,17 +41,16 @@ class TwinCloud:
 
     def __init__(
         self,
-        events: EventQueue,
         processor: Processor,
         models: Mapping[str, ObjectModel],
         costs: Costs,
         settings: ServerSettings,
     ) -> None:
-        self._events = events
+        self._events = processor.events
         self._costs = costs
         self._models = models
         self.processor = processor
-        self._server = Server(events, processor, settings, costs.model.together)
+        self._server = Server(processor, settings, costs.model.together)
         self.listing = _listing(models)
 
     def recognize(self, question: Question, deadline_s: float, answered: Answered) -> None:
@@ -101,8 +98,6 @@ class TwinCloudClient:
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     cloud : TwinCloud
         The cloud.
     link : TwinLink
@@ -113,11 +108,9 @@ class TwinCloudClient:
         What connections take, and how calls scatter.
     """
 
-    def __init__(
-        self, events: EventQueue, cloud: TwinCloud, link: TwinLink, way_s: float, costs: Costs
-    ) -> None:
+    def __init__(self, cloud: TwinCloud, link: TwinLink, way_s: float, costs: Costs) -> None:
         self._cloud = cloud
-        self._call = partial(call, events, link, way_s)
+        self._call = partial(call, link, way_s)
         self.ask = over(link, way_s, costs, cloud.recognize)
         self.listing = cloud.listing
 

@@ -146,14 +146,15 @@ class Costs:
     Parameters
     ----------
     model : CostModel
+        Typical times.
     objects : int
         In the catalogue.
     rng : Generator
+        Scatter.
     """
 
     def __init__(self, model: CostModel, objects: int, rng: np.random.Generator) -> None:
         self.model = model
-        self._edge_profiles: dict[float, CacheProfile] = {}
         self._device_profiles: dict[float, DeviceProfile] = {}
         self._edge_ms: list[float] = lookups_ms(model.edge, objects).tolist()
         largest = max(one.largest_k for one in model.device.profiles)
@@ -167,7 +168,6 @@ class Costs:
         self._second_draws = Draws(model.second_look, rng)
         self._call_draws = Draws(model.call_work, rng)
         self._build_sizes, self._build_ms = zip(*model.build_ms, strict=True)
-        self._full_ms = self._edge_ms[-1]
 
     def edge_lookup_s(self, k: int, *, found: bool, effort: Effort = AS_ANY_PHOTO) -> float:
         """A lookup among k objects at the edge."""
@@ -206,10 +206,10 @@ class Costs:
         if not image:
             return self._cloud_draws.of(self._tier_lookup_ms(objects, effort, found=not again)) / 1e3
         if again:
-            usual_ms = self._full_ms + self.model.edge.extraction_ms + self.model.second_look_ms
+            usual_ms = self._edge_ms[-1] + self.model.edge.extraction_ms + self.model.second_look_ms
             return self._second_draws.of(second_effort * usual_ms) / 1e3
         extraction_ms = effort.extraction * self.model.edge.extraction_ms
-        return self._cloud_draws.of(effort.found * self._full_ms + extraction_ms) / 1e3
+        return self._cloud_draws.of(effort.found * self._edge_ms[-1] + extraction_ms) / 1e3
 
     def build_s(self, models: int) -> float:
         """A snapshot of so many models."""
@@ -231,9 +231,7 @@ class Costs:
 
     def edge_profile(self, slowness: float) -> CacheProfile:
         """What an edge believes of itself at first."""
-        if slowness not in self._edge_profiles:
-            self._edge_profiles[slowness] = slowed(self.model.edge, slowness)
-        return self._edge_profiles[slowness]
+        return slowed(self.model.edge, slowness)
 
     def device_profile(self, slowness: float) -> DeviceProfile:
         """What a device believes of itself at first."""

@@ -45,7 +45,6 @@ from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import QUERY_FEATURES
 from nearsight.experiments.twin.cost_model import Costs
 from nearsight.experiments.twin.edge import EdgeSource, TwinEdge
-from nearsight.experiments.twin.events import EventQueue
 from nearsight.experiments.twin.link import Asks, Question, Reply, TwinLink, tell
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood, TwinPeer
 from nearsight.experiments.twin.photos import TwinFeatures, TwinPhoto, TwinSnapshot
@@ -78,8 +77,6 @@ class TwinDevice:
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     name : str
         Of the visitor.
     processor : Processor
@@ -96,7 +93,6 @@ class TwinDevice:
 
     def __init__(
         self,
-        events: EventQueue,
         name: str,
         processor: Processor,
         tiers: Mapping[str, Asks],
@@ -104,8 +100,8 @@ class TwinDevice:
         settings: RecognizerSettings,
         ledger: Ledger,
     ) -> None:
-        self._events = events
-        self.name = name
+        self._events = processor.events
+        self._name = name
         self.processor = processor
         self._tiers = tiers
         self.costs = costs
@@ -127,7 +123,7 @@ class TwinDevice:
         """Recognise on the device, with models of devices nearby, if it shares, and of this edge."""
         settings = self._settings.prefetch
         profile = self.costs.device_profile(self.processor.profiled)
-        worker = VirtualWorker(self._events, self.processor)
+        worker = VirtualWorker(self.processor)
 
         def build(models: Sequence[ObjectModel], recognition: RecognitionSettings) -> ObjectRecognizer:
             del recognition
@@ -137,11 +133,11 @@ class TwinDevice:
         cache = TwinCache(LocalSnapshot(TwinSnapshot({}), profile.feature_counts[-1]), worker)
         profiler = DeviceProfiler(profile, AvoidableLatency(settings.miss_prior_ms, settings.miss_window))
         way_s = self.costs.one_way_s(self.processor.slowness, edge.processor.slowness)
-        source = EdgeSource(self._events, self.name, edge, air, way_s)
+        source = EdgeSource(self._name, edge, air, way_s)
         held = HeldModels(settings.memory_bytes)
         sources = PrefetchSources(source, source, source)
         if neighbours is not None:
-            self.peer = TwinPeer(self._events, neighbours, self.processor, air, self.costs, held, source, rng)
+            self.peer = TwinPeer(neighbours, self.processor, air, self.costs, held, source, rng)
             sources = self.peer.sources()
         self.prefetcher = PrefetchController(
             "museum",

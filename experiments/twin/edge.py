@@ -40,7 +40,7 @@ from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.experiments.twin.cloud import QUERY_FEATURES, TwinCloudClient
 from nearsight.experiments.twin.cost_model import Costs
-from nearsight.experiments.twin.events import Action, EventQueue
+from nearsight.experiments.twin.events import Action
 from nearsight.experiments.twin.link import (
     Answered,
     Question,
@@ -57,8 +57,8 @@ from nearsight.experiments.twin.processor import Call, Processor, Server, Virtua
 _CATALOGUE = "museum"
 _FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
 _REPORT_S, _REPORTS = 0.00026, 10
-"""CPU time of an edge for a report of an earlier visitor, decisions that follow included: measured, 0.25 to
-0.27 ms; and reports between two looks of the twin at who else wants the core."""
+"""CPU time of an edge for a report of an earlier visitor, with the decisions that follow: measured, 0.25 to
+0.27 ms; and the number of reports that are computed in one piece."""
 _TAUGHT_STRETCH = 1.4
 """Of builds while reports come: both threads want the interpreter. Measured without other processes: 10
 models took 1.3 to 2.4 times as long as alone, 83 to 96 models 1.0 to 1.8 times."""
@@ -81,11 +81,6 @@ class TwinSnapshotHolder(SnapshotHolder):
     def swap(self, snapshot: ObjectRecognizer) -> None:
         """Answer from this snapshot once it is built."""
         self._worker.when_finished(lambda: super(TwinSnapshotHolder, self).swap(snapshot))
-
-    @property
-    def look(self) -> TwinSnapshot:
-        """What answers now."""
-        return cast("TwinSnapshot", self.snapshot)
 
 
 class TwinEdgeQuery(EdgeQuery):
@@ -134,8 +129,6 @@ class TwinEdge:
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     processor : Processor
         Its cores.
     cloud : TwinCloudClient
@@ -148,20 +141,19 @@ class TwinEdge:
 
     def __init__(
         self,
-        events: EventQueue,
         processor: Processor,
         cloud: TwinCloudClient,
         costs: Costs,
         settings: EdgeSettings,
     ) -> None:
-        self._events = events
+        self._events = processor.events
         self._cloud = cloud
         self._costs = costs
         self.processor = processor
-        self._server = Server(events, processor, settings.server, costs.model.together)
-        self.worker = VirtualWorker(events, processor)
+        self._server = Server(processor, settings.server, costs.model.together)
+        self.worker = VirtualWorker(processor)
         servers = min(settings.server.workers, processor.cores)
-        self.load = LoadControl(settings.multi_user, settings.load, servers, events)
+        self.load = LoadControl(settings.multi_user, settings.load, servers, self._events)
         self._next_tiers = next_tiers(settings.recognition.query_features)
         self._holder = TwinSnapshotHolder(self.worker, costs)
         services = EdgeServices(
@@ -222,7 +214,7 @@ class TwinEdge:
             query.extraction_s = self._costs.edge_extraction_s(photo.tier_effort)
             effect = flow.made(now_s)
         query.held = self.cache.size
-        query.found = self._holder.look.look(photo, query.question.features)
+        query.found = cast("TwinSnapshot", self._holder.snapshot).look(photo, query.question.features)
         query.lookup_s = self._costs.edge_lookup_s(
             query.held, found=query.found is not None, effort=photo.tier_effort
         )
@@ -354,8 +346,6 @@ class EdgeSource:
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     device_id : str
         Who asks.
     edge : TwinEdge
@@ -366,13 +356,11 @@ class EdgeSource:
         What daemons spend on each way, besides the link.
     """
 
-    def __init__(
-        self, events: EventQueue, device_id: str, edge: TwinEdge, air: TwinLink, way_s: float
-    ) -> None:
-        self._events = events
+    def __init__(self, device_id: str, edge: TwinEdge, air: TwinLink, way_s: float) -> None:
+        self._events = air.events
         self._device_id = device_id
         self._edge = edge
-        self._call = partial(call, events, air, way_s)
+        self._call = partial(call, air, way_s)
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float

@@ -1,11 +1,11 @@
 """Fitting the twin's costs to one short run of the real daemons.
 
-The twin runs the same trace without scatter, and each of its requests is compared with the measured ones of
-all sessions: what a tier computed for the same photo, sent in the same form. Computing times are scaled by
-the median of these ratios, a few times. They scatter as the times of one photo do that a device sends several
-times in a session: how sessions differ is their pace, and how photos differ is known of each. So what is
-fitted are a handful of numbers per tier; how costs grow with caches, users, bytes and networks is the
-model's, and validation is at other points.
+The twin runs the same trace without scatter. The computing time of each request is compared with the
+measured ones of all sessions: the same photo, in the same form, at the same tier. Computing times are scaled
+by the median of these ratios, a few times. Their scatter is that of one photo which a device sends several
+times in a session, as sessions differ in pace and photos in effort, which are known. So a few numbers per
+tier are fitted. How costs grow with caches, users, bytes and networks is the model's. Validation is at other
+points.
 """
 
 from __future__ import annotations

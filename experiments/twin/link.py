@@ -59,7 +59,7 @@ class TwinLink:
     """
 
     def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
-        self._events = events
+        self.events = events
         delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
         self._up = LinkDirection(delay_s, shape.up_mbps, jitter_s, rng)
         self._down = LinkDirection(delay_s, shape.down_mbps, jitter_s, rng)
@@ -68,19 +68,19 @@ class TwinLink:
     def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the server; ``extra_s`` passes after the link, in daemons."""
         self.up_bytes += size_bytes
-        self._events.at(self._up.admit(size_bytes, self._events.now_s) + extra_s, arrived)
+        self.events.at(self._up.admit(size_bytes, self.events.now_s) + extra_s, arrived)
 
     def down(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send back."""
         self.down_bytes += size_bytes
-        self._events.at(self._down.admit(size_bytes, self._events.now_s) + extra_s, arrived)
+        self.events.at(self._down.admit(size_bytes, self.events.now_s) + extra_s, arrived)
 
     def connect(self, connected: Action, extra_s: float = 0.0) -> None:
         """Shake hands, as ZeroMQ does: signatures, versions, then who is ready, each after the other's.
 
         ``extra_s`` passes besides, in the daemons.
         """
-        self._shake(_HANDSHAKES, lambda: self._events.after(extra_s, connected))
+        self._shake(_HANDSHAKES, lambda: self.events.after(extra_s, connected))
 
     def _shake(self, times: int, connected: Action) -> None:
         if not times:
@@ -230,7 +230,6 @@ def over(link: TwinLink, way_s: float, costs: Costs, ask: Asks) -> Asks:
 
 
 def call(
-    events: EventQueue,
     link: TwinLink,
     way_s: float,
     serve: Callable[[float, Callable[[A | NearsightError], None]], None],
@@ -241,7 +240,7 @@ def call(
     ``serve`` gets the request at the other end: its deadline, and what to do with the answer.
     """
     future: Future[A] = pending()
-    deadline_s = events.now_s + timeout_s
+    deadline_s = link.events.now_s + timeout_s
 
     def arrived(outcome: A | NearsightError) -> None:
         if future.done():
@@ -255,5 +254,5 @@ def call(
         link.down(answer_bytes(outcome), lambda: arrived(outcome), way_s)
 
     link.up(REQUEST_BYTES, lambda: serve(deadline_s, back), way_s)
-    events.at(deadline_s, lambda: arrived(DeadlineExceeded("no answer in time")))
+    link.events.at(deadline_s, lambda: arrived(DeadlineExceeded("no answer in time")))
     return future

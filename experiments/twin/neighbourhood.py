@@ -1,10 +1,10 @@
 """Devices of the twin that share models: the SDK's own search, claims and sharing, in virtual time.
 
-Each device runs a `CooperativeModelSource` and a `ModelSharing`, as `Cooperation` wires them. What they talk
-to is told here once more: who is responsible for a key follows from the same rendezvous hashing, and a
-question to a device goes up its asker's air and down the other's, and takes time on the other's cores. All
-devices of an edge know each other, none fails, and models travel as their size; the few bytes of beacons and
-of steps that are counted together are left out.
+Each device runs a `CooperativeModelSource` and a `ModelSharing`, as `Cooperation` wires them. This module
+simulates the peers that they talk to. The same rendezvous hashing says who is responsible for a key. A call
+goes up the link of its sender and down that of the other device, and takes time on the other's cores. All
+devices of an edge know each other, none fails, and models travel as their size. Beacons and the counting of
+steps are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.experiments.twin.cloud import message_of
 from nearsight.experiments.twin.cost_model import ANSWER_BYTES, REQUEST_BYTES, Costs
 from nearsight.experiments.twin.edge import EdgeSource
-from nearsight.experiments.twin.events import Action, EventQueue
+from nearsight.experiments.twin.events import Action
 from nearsight.experiments.twin.link import TwinLink, models_bytes
 from nearsight.experiments.twin.processor import Processor, VirtualWorker
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
@@ -75,7 +75,7 @@ class TwinNeighbourhood:
         self._nodes_of.clear()
 
     def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
-        """Who is responsible for a key, first of all first; at most as many as hold it."""
+        """The devices that hold a key, in the order of their responsibility."""
         nodes = self._nodes_of.get(key)
         if nodes is None:
             nodes = _ROUTER.replicas(key, self.peers, self.settings.replicas)
@@ -88,8 +88,6 @@ class TwinPeer:
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     neighbourhood : TwinNeighbourhood
         The others.
     processor : Processor
@@ -106,9 +104,8 @@ class TwinPeer:
         Draws its id, and whom it asks.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  wired in one place
+    def __init__(
         self,
-        events: EventQueue,
         neighbourhood: TwinNeighbourhood,
         processor: Processor,
         air: TwinLink,
@@ -117,7 +114,7 @@ class TwinPeer:
         upstream: EdgeSource,
         rng: random.Random,
     ) -> None:
-        self._events = events
+        self._events = processor.events
         self._neighbourhood = neighbourhood
         self._processor = processor
         self.air = air
@@ -125,7 +122,7 @@ class TwinPeer:
         self._held = held
         self._upstream = upstream
         self.node_id = random_node_id(rng)
-        worker = VirtualWorker(events, processor)
+        worker = VirtualWorker(processor)
         self._context = CooperationContext(
             _CATALOGUE,
             self.node_id,

@@ -3,11 +3,11 @@
 A photo is looked up as a device does it, with as many features as it may extract, the fewest first; as an
 edge does it; and as the cloud does.
 
-How long that takes depends on the photo as much as on the cache: by a factor of two around the mean, the same
-at every repetition (on the testbed, an edge's times for the same photo differ by 5 %). And it depends on
-which other objects are there: one that looks alike costs a round of verification. So the twin looks among the
-very objects that edge and device will hold, in their order. Visitors who stand before the same object send
-the same few photos, so the median of a session is that of a few photos.
+The time of a lookup depends on the photo as much as on the cache: by a factor of two around the mean, the
+same at every repetition (on the testbed, an edge's times for the same photo differ by 5 %). It depends on the
+other objects, too: one that looks alike costs a round of verification. So photos are looked up among the
+objects that edge and device will hold, in their order. Visitors before the same object send the same few
+photos, so the median of a session is that of a few photos.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a photo is to the twin: its size, and with how much effort it is recognised.
 
-The same photo is easy or hard for every tier. So the effort is a property of the photo, measured once
-(`photo_book.py`) or drawn, and not thrown anew at every lookup.
+The same photo is easy or hard for every tier. So the effort is a property of the photo, measured
+(`photo_book.py`) or drawn once.
 """
 
 from __future__ import annotations
@@ -148,7 +148,13 @@ class SampledPhotos:
         known = [(weight, photo) for weight, photo in sample if photo.object_id]
         strange = [(weight, photo) for weight, photo in sample if not photo.object_id]
         self._known = _Urn(known)
-        self._strange = _Urn(strange or [(weight, _of_nothing_known(photo)) for weight, photo in known])
+        self._strange = _Urn(
+            strange
+            or [
+                (weight, replace(photo, least_features=NEVER, at_second_look=False, missed_with=frozenset()))
+                for weight, photo in known
+            ]
+        )
         self._rng = rng
 
     def photo(self, object_id: str) -> TwinPhoto:
@@ -168,10 +174,6 @@ class _Urn:
         """The photo at a place from 0 to 1."""
         number = int(np.searchsorted(self._up_to, place * self._up_to[-1], side="right"))
         return self._photos[min(number, len(self._photos) - 1)]
-
-
-def _of_nothing_known(photo: TwinPhoto) -> TwinPhoto:
-    return replace(photo, object_id="", least_features=NEVER, at_second_look=False, missed_with=frozenset())
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class Processor:
     def __init__(
         self, events: EventQueue, cores: int | Cores, slowness: float = 1.0, pace: float = 1.0
     ) -> None:
+        self.events = events
         self._cores = cores if isinstance(cores, Cores) else Cores(events, cores)
         self.cores = self._cores.count
         self.profiled = slowness
@@ -169,8 +170,6 @@ class Server:
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     processor : Processor
         What workers compute on.
     settings : ServerSettings
@@ -179,10 +178,8 @@ class Server:
         How much longer something takes that is begun beside something else: threads of one process.
     """
 
-    def __init__(
-        self, events: EventQueue, processor: Processor, settings: ServerSettings, together: float = 1.0
-    ) -> None:
-        self._events = events
+    def __init__(self, processor: Processor, settings: ServerSettings, together: float = 1.0) -> None:
+        self._events = processor.events
         self._processor = processor
         self._workers = self._idle = settings.workers
         self._together = together
@@ -192,7 +189,6 @@ class Server:
             timeout_s=settings.queue_timeout_s,
             newest_limit=settings.newest_wins_limit,
         )
-        self.refused = 0
 
     def offer(self, call: Call) -> None:
         """A request arrives."""
@@ -237,7 +233,6 @@ class Server:
 
     def _refuse(self, refused: list[Refused[Call]]) -> None:
         for one in refused:
-            self.refused += 1
             one.item.refuse(one.error)
 
 
@@ -250,8 +245,6 @@ class VirtualWorker(BackgroundWorker):
 
     Parameters
     ----------
-    events : EventQueue
-        Time.
     processor : Processor
         What jobs compute on.
 
@@ -261,8 +254,8 @@ class VirtualWorker(BackgroundWorker):
         How much longer jobs take at the moment, as other threads of the daemon are busy.
     """
 
-    def __init__(self, events: EventQueue, processor: Processor) -> None:  # no thread, so no super().__init__
-        self._events = events
+    def __init__(self, processor: Processor) -> None:  # no thread, so no super().__init__
+        self._events = processor.events
         self._processor = processor
         self._due: list[tuple[float, int, str, Job]] = []
         self._named: dict[str, float] = {}
@@ -271,7 +264,6 @@ class VirtualWorker(BackgroundWorker):
         self._busy = False
         self._spent_s = self._work_s = 0.0
         self._results: list[Callable[[], object]] = []
-        self._stopped = False
         self.stretch = 1.0
 
     def monotonic(self) -> float:
@@ -283,16 +275,10 @@ class VirtualWorker(BackgroundWorker):
     def start(self) -> None:
         """Nothing to start."""
 
-    def stop(self, timeout_s: float) -> None:
-        """Drop what waits."""
-        del timeout_s
-        self._stopped = True
-        self._due.clear()
-
     def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
         """Run a job after a while. Of jobs with the same name one waits at a time, the first due."""
         due_s = self.monotonic() + after_s
-        if self._stopped or (name and self._named.get(name, math.inf) <= due_s):
+        if name and self._named.get(name, math.inf) <= due_s:
             return
         if name:
             self._named[name] = due_s

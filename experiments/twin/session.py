@@ -1,7 +1,7 @@
-"""A run of the twin: one configuration, the same traces as on the testbed, the same rows as from its replay.
+"""A run of the twin: one configuration, with the traces of the testbed, and rows as from its replay.
 
-The five configurations of section 6.2.3, and devices that share their models. What differs between them is
-settings of edge and devices, as on the testbed.
+Configurations are the five of section 6.2.3, and devices that share their models. They differ in the settings
+of edge and devices, as on the testbed.
 """
 
 from __future__ import annotations
@@ -61,14 +61,11 @@ class TwinTiers:
         Of all devices.
     features : tuple of int
         Numbers of features that devices choose from; empty: all of their profile.
-    taught : bool
-        Whether edges have heard of earlier visitors.
     """
 
     edge: EdgeSettings | None
     device: RecognizerSettings
     features: tuple[int, ...] = ()
-    taught: bool = True
 
 
 _ALONE = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
@@ -179,13 +176,11 @@ class TwinSession:
     network : LinkShape
         Between building and cloud.
     transitions : sequence of (visitor, object)
-        What edges that are taught have heard of.
+        What earlier visitors looked at: edges have heard of it.
     hardware : Hardware
         Cores.
     edges : int
         How many, each with its own link to the cloud.
-    air : LinkShape
-        Between devices and edge.
     seed : int
         Of computing times.
     timeout_s : float
@@ -199,7 +194,6 @@ class TwinSession:
     transitions: Sequence[tuple[str, str]] = ()
     hardware: Hardware = field(default_factory=Hardware)
     edges: int = 1
-    air: LinkShape = UNSHAPED
     seed: int = 1
     timeout_s: float = 5.0
 
@@ -239,13 +233,11 @@ class _Run:
         hardware = session.hardware
         self._machine = Cores(self._events, hardware.shared) if hardware.shared else None
         models = {name: twin_model(name, model.model_features) for name in session.object_ids}
-        cores = hardware.shared or hardware.cloud
         self._cloud = TwinCloud(
-            self._events,
             self._processor(hardware.cloud, hardware.cloud_slowness),
             models,
             self._costs,
-            ServerSettings(workers=cores),
+            ServerSettings(workers=hardware.shared or hardware.cloud),
         )
         self._links = [TwinLink(self._events, UNSHAPED, self._rng) for _ in range(session.edges)]
         self._edges = self._make_edges()
@@ -269,9 +261,8 @@ class _Run:
         way_s = hardware.pace * self._costs.one_way_s(hardware.edge_slowness, hardware.cloud_slowness)
         return [
             TwinEdge(
-                self._events,
                 self._processor(hardware.edge, hardware.edge_slowness),
-                TwinCloudClient(self._events, self._cloud, link, way_s, self._costs),
+                TwinCloudClient(self._cloud, link, way_s, self._costs),
                 self._costs,
                 settings,
             )
@@ -286,13 +277,12 @@ class _Run:
             return over(link, way_s, costs, ask)
 
         edge = self._edges[visitor.edge] if self._edges else None
-        air = TwinLink(self._events, session.air, self._rng)
+        air = TwinLink(self._events, UNSHAPED, self._rng)
         tiers: dict[str, Asks] = {}
         if edge is not None:
             tiers[EDGE] = asks(air, hardware.edge_slowness, partial(edge.recognize, visitor.name))
         tiers[CLOUD] = asks(self._links[visitor.edge], hardware.cloud_slowness, self._cloud.recognize)
         device = TwinDevice(
-            self._events,
             visitor.name,
             self._processor(hardware.device, hardware.device_slowness),
             tiers,
@@ -355,7 +345,7 @@ class _Run:
 
     def _warm(self) -> None:
         """As on the testbed: teach edges over links without limits until they have settled, start devices."""
-        if self._tiers.taught and self._edges:
+        if self._edges:
             taught: list[TwinEdge] = []
             for edge in self._edges:
                 edge.teach(self._session.transitions, partial(taught.append, edge))

@@ -101,19 +101,17 @@ def test_tiers_of_one_machine_share_its_cores_and_are_charged_apart() -> None:
 
 def test_a_request_that_waits_longer_than_the_queue_allows_is_refused() -> None:
     events = EventQueue()
-    server = Server(events, Processor(events, 1), ServerSettings(workers=1, queue_timeout_s=2.0))
+    server = Server(Processor(events, 1), ServerSettings(workers=1, queue_timeout_s=2.0))
     served, refused = list[float](), list[NearsightError]()
     for _ in range(3):
         server.offer(Call(100.0, lambda call: (3.0, lambda: served.append(call.queue_ms)), refused.append))
     events.run()
     assert served == [0.0]
     assert [type(error) for error in refused] == [Overloaded, Overloaded]
-    assert server.refused == 2
 
 
-def test_a_job_that_takes_time_sees_it_pass_and_delays_the_next() -> None:
-    events = EventQueue()
-    worker = VirtualWorker(events, Processor(events, 1))
+def _submit_build(events: EventQueue, worker: VirtualWorker) -> list[float]:
+    """Submit a job of half a second; gives what the job's clock says at its end, and when it is done."""
     seen: list[float] = []
 
     def build() -> None:
@@ -122,46 +120,36 @@ def test_a_job_that_takes_time_sees_it_pass_and_delays_the_next() -> None:
         worker.when_finished(lambda: seen.append(events.now_s))
 
     worker.submit(build)
+    return seen
+
+
+def test_a_job_that_takes_time_sees_it_pass_and_delays_the_next() -> None:
+    events = EventQueue()
+    worker = VirtualWorker(Processor(events, 1))
+    seen = _submit_build(events, worker)
     worker.submit(lambda: seen.append(worker.monotonic()), after_s=0.1)
     events.run()
     assert seen == [0.5, 0.5, 0.5]
 
 
-def test_what_a_job_leads_to_waits_for_a_core_as_the_job_does() -> None:
+@pytest.mark.parametrize(
+    ("cores", "others_s", "seen_s", "done_s"), [(1, [0.5], 1.0, 1.0), (2, [2.0, 2.0, 2.0], 1.0, 1.0)]
+)
+def test_a_job_takes_longer_and_sees_it_while_others_want_the_cores(
+    cores: int, others_s: list[float], seen_s: float, done_s: float
+) -> None:
     events = EventQueue()
-    processor, seen = Processor(events, 1), list[float]()
-    worker = VirtualWorker(events, processor)
-
-    def build() -> None:
-        worker.spend(0.5)
-        worker.when_finished(lambda: seen.append(events.now_s))
-
-    processor.run(0.5, lambda: None)
-    worker.submit(build)
+    processor = Processor(events, cores)
+    for work_s in others_s:
+        processor.run(work_s, lambda: None)
+    seen = _submit_build(events, VirtualWorker(processor))
     events.run()
-    assert seen == [pytest.approx(1.0)]
-
-
-def test_a_job_measures_itself_longer_while_others_want_the_cores() -> None:
-    events = EventQueue()
-    processor, seen = Processor(events, 2), list[float]()
-    worker = VirtualWorker(events, processor)
-
-    def build() -> None:
-        worker.spend(0.5)
-        seen.append(worker.monotonic())
-        worker.when_finished(lambda: seen.append(events.now_s))
-
-    for _ in range(3):
-        processor.run(2.0, lambda: None)
-    worker.submit(build)
-    events.run()
-    assert seen == [pytest.approx(1.0), pytest.approx(1.0, abs=2 * SLICE_S)]
+    assert seen == [pytest.approx(seen_s), pytest.approx(done_s, abs=2 * SLICE_S)]
 
 
 def test_of_jobs_with_one_name_one_waits_the_first_due() -> None:
     events = EventQueue()
-    worker = VirtualWorker(events, Processor(events, 1))
+    worker = VirtualWorker(Processor(events, 1))
     seen: list[str] = []
     worker.submit(lambda: seen.append("late"), name="look", after_s=2.0)
     worker.submit(lambda: seen.append("early"), name="look", after_s=1.0)
@@ -172,7 +160,7 @@ def test_of_jobs_with_one_name_one_waits_the_first_due() -> None:
 
 def test_what_a_server_begins_beside_something_else_takes_longer() -> None:
     events, ends = EventQueue(), list[float]()
-    server = Server(events, Processor(events, 4), ServerSettings(workers=2), together=1.5)
+    server = Server(Processor(events, 4), ServerSettings(workers=2), together=1.5)
     for _ in range(2):
         server.offer(Call(9.0, lambda _call: (1.0, lambda: ends.append(events.now_s)), lambda _error: None))
     events.run(5.0)
