@@ -2,11 +2,13 @@
 
 Means of lookups come from the measurements in profiles (`nearsight profile`), which say how they grow with
 the cache. What no profile knows (the cloud's second look, the way of a message through a daemon, how times
-scatter) is fitted to one short run of the real daemons: see `fitting.py`.
+scatter) is fitted to one short run of the real daemons: see `fitting.py`. `paper_costs` gives those of the
+dissertation.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -52,6 +54,33 @@ class Scatter(BaseModel):
 
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     ratios: tuple[float, ...] = Field(default=(0.8, 0.9, 0.95, 1.0, 1.05, 1.15, 1.4), min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Cores.
+
+    Attributes
+    ----------
+    cloud, edge, device : int
+        Of each node (table 6.1).
+    shared : int
+        All nodes are processes of one machine with so many cores; 0: each has its own.
+    cloud_slowness, edge_slowness, device_slowness : float
+        How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
+        decide by profiles of their own speed.
+    pace : float
+        How many times longer all of them take at the moment than their profiles say.
+    """
+
+    cloud: int = 24
+    edge: int = 8
+    device: int = 4
+    shared: int = 0
+    cloud_slowness: float = 1.0
+    edge_slowness: float = 1.0
+    device_slowness: float = 1.0
+    pace: float = 1.0
 
 
 class CostModel(VersionedFile):
@@ -279,4 +308,71 @@ def slowed(profile: CacheProfile, slowness: float) -> CacheProfile:
             "extraction_ms": slowness * profile.extraction_ms,
             "measurements": (),
         }
+    )
+
+
+_PAPER = "Cachier dissertation"
+_PAPER_EDGE_MS = (51.14, 1.87)
+_PAPER_EDGE_RECALL = (0.90, -0.00014)
+_PAPER_DEVICE = (
+    (200, (170.0, 0.70), (0.81, -0.0062)),
+    (400, (221.0, 1.13), (0.87, -0.0032)),
+    (600, (265.0, 1.74), (0.88, -0.0012)),
+    (800, (311.0, 2.05), (0.87, -0.0015)),
+)
+_LARGEST_EDGE_K, _LARGEST_DEVICE_K = 500, 40
+_MATCHING_MS = 1.0
+"""Of the constant term: a lookup cannot take nothing."""
+
+PAPER_PHOTO_BYTES = (100_000.0, 0.4)
+"""Median and spread of a photo with 640 pixels: what Stanford's phone photos have at JPEG quality 95."""
+
+PAPER_HARDWARE = Hardware(cloud=2, edge=2, device=1, cloud_slowness=0.5)
+"""Table 6.1, in photos at a time."""
+
+
+def paper_costs() -> CostModel:
+    """What everything cost in the dissertation: its own polynomials, on the machines of its table 6.1.
+
+    With them the twin should show the dissertation's own table 6.4, so that is a check of the twin. They also
+    tell what in our figures is due to a classifier that is faster than theirs.
+
+    f(k) and recall(k) of the edge are those of tables 3.2 (LSH, Stanford) and 3.1, of devices those of table
+    4.1. The constant term counts as extraction: it is what a lookup among nothing takes. The rest is assumed:
+
+    - A lookup of table 3.2 keeps the four cores of its machine busy, as OpenCV's matchers do. So the edge
+      with 8 cores works on two photos at a time. Among 132 objects it keeps up with 2 / 0.298 s = 6.7 photos
+      per second. Table 6.4 says the same of the measured system: up to 7 devices. A device works on one photo
+      at a time.
+    - The cloud's speed is taken from table 6.4: 600 ms for one device and 500 classes is half of f(500); more
+      than 5 s on every network with 5 devices, and not with 300 classes, is two photos at a time. So these
+      bounds of only-cloud check nothing; the values between them do.
+    - A photo has about 100 kB. Nothing is looked at twice, and a lookup that finds nothing takes no longer.
+    """
+    return CostModel(
+        edge=_paper_profile(800, _LARGEST_EDGE_K, _PAPER_EDGE_MS, _PAPER_EDGE_RECALL),
+        device=DeviceProfile(
+            profiles=tuple(
+                _paper_profile(features, _LARGEST_DEVICE_K, time_ms, recall)
+                for features, time_ms, recall in _PAPER_DEVICE
+            )
+        ),
+        miss_factor=1.0,
+        second_look_ms=0.0,
+        fitted_to=_PAPER,
+    )
+
+
+def _paper_profile(
+    features: int, largest_k: int, time_ms: tuple[float, float], recall: tuple[float, float]
+) -> CacheProfile:
+    constant_ms, slope_ms = time_ms
+    return CacheProfile(
+        backend="flann-lsh",
+        query_features=features,
+        largest_k=largest_k,
+        lookup_ms=(_MATCHING_MS, slope_ms),
+        recall=recall,
+        extraction_ms=constant_ms - _MATCHING_MS,
+        dataset=_PAPER,
     )

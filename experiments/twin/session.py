@@ -27,7 +27,7 @@ from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.warming import CacheState
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import CLOUD, TwinCloud, TwinCloudClient
-from nearsight.experiments.twin.cost_model import CostModel, Costs
+from nearsight.experiments.twin.cost_model import CostModel, Costs, Hardware
 from nearsight.experiments.twin.device import TwinDevice
 from nearsight.experiments.twin.edge import TwinEdge
 from nearsight.experiments.twin.events import EventQueue
@@ -84,33 +84,6 @@ CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
     }
 )
 """Section 6.2.3, the edge that does nothing about many users, and devices that share their models (5.4)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """Cores.
-
-    Attributes
-    ----------
-    cloud, edge, device : int
-        Of each node (table 6.1).
-    shared : int
-        All nodes are processes of one machine with so many cores; 0: each has its own.
-    cloud_slowness, edge_slowness, device_slowness : float
-        How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
-        decide by profiles of their own speed.
-    pace : float
-        How many times longer all of them take at the moment than their profiles say.
-    """
-
-    cloud: int = 24
-    edge: int = 8
-    device: int = 4
-    shared: int = 0
-    cloud_slowness: float = 1.0
-    edge_slowness: float = 1.0
-    device_slowness: float = 1.0
-    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

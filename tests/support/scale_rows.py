@@ -11,8 +11,7 @@ from nearsight.experiments.studies.cachier.scale.machines import Machines
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 from nearsight.experiments.studies.cachier.scale.photos import PhotoKind
 from nearsight.experiments.studies.cachier.scale.session_numbers import Usage, session_row
-from nearsight.experiments.twin.cost_model import CostModel
-from nearsight.experiments.twin.session import Hardware
+from nearsight.experiments.twin.cost_model import CostModel, Hardware
 
 ASSUMED = CostModel.assumed()
 MACHINES = Machines(ASSUMED, Hardware(), PhotoKind.of(ASSUMED), "built-in")

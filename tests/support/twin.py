@@ -6,9 +6,9 @@ import numpy as np
 
 from nearsight.experiments.links.link import TABLE_6_3, LinkShape
 from nearsight.experiments.rig.walks import Following
-from nearsight.experiments.twin.cost_model import CostModel
+from nearsight.experiments.twin.cost_model import CostModel, Hardware
 from nearsight.experiments.twin.photos import PhotoMaker
-from nearsight.experiments.twin.session import Hardware, TwinSession
+from nearsight.experiments.twin.session import TwinSession
 from nearsight.experiments.twin.visitors import generated
 
 OBJECT_IDS = [f"{number + 1:04d}" for number in range(60)]

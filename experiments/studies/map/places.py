@@ -16,7 +16,7 @@ from typing import Any
 from nearsight.experiments.framework.experiment import Cell, RunOptions
 from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount, OperatingPoint
-from nearsight.experiments.twin.session import Hardware
+from nearsight.experiments.twin.cost_model import Hardware
 
 SLOW_EDGE = 4.0
 """How much slower a core of the small edge is than one of table 6.1's."""

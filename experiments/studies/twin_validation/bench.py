@@ -33,7 +33,7 @@ from nearsight.experiments.studies.cachier.prefetching import Plan
 from nearsight.experiments.studies.museums import TaughtMuseum
 from nearsight.experiments.studies.profiles import Profiles, built_in_tiers, measure_edge, measure_profiles
 from nearsight.experiments.traces.requests import read_requests_csv
-from nearsight.experiments.twin.cost_model import MISS_FACTORS, CostModel
+from nearsight.experiments.twin.cost_model import MISS_FACTORS, CostModel, Hardware
 from nearsight.experiments.twin.fitting import fit
 from nearsight.experiments.twin.photo_book import Usual, measure_photos, pace_photos
 from nearsight.experiments.twin.photos import TwinPhoto
@@ -42,7 +42,6 @@ from nearsight.experiments.twin.session import (
     CONFIGURATIONS,
     LOAD_BALANCED,
     ONLY_CLOUD,
-    Hardware,
     TwinSession,
 )
 from nearsight.experiments.twin.visitors import traced

@@ -6,12 +6,8 @@ import pytest
 from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.walks import Following
-from nearsight.experiments.twin.session import (
-    ADAPTIVE,
-    BOUNDED,
-    Hardware,
-    TwinOutcome,
-)
+from nearsight.experiments.twin.cost_model import Hardware
+from nearsight.experiments.twin.session import ADAPTIVE, BOUNDED, TwinOutcome
 from support.twin import crowd
 
 

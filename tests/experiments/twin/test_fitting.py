@@ -11,14 +11,9 @@ import pytest
 
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.walks import Following
-from nearsight.experiments.twin.cost_model import CostModel, Scatter
+from nearsight.experiments.twin.cost_model import CostModel, Hardware, Scatter
 from nearsight.experiments.twin.fitting import fit
-from nearsight.experiments.twin.session import (
-    ADAPTIVE,
-    LOAD_BALANCED,
-    ONLY_CLOUD,
-    Hardware,
-)
+from nearsight.experiments.twin.session import ADAPTIVE, LOAD_BALANCED, ONLY_CLOUD
 from support.twin import crowd
 
 

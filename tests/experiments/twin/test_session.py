@@ -13,7 +13,7 @@ from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.rows import accounting_errors, read_request_rows, write_rows
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.traces.plan import PlannedPhoto
-from nearsight.experiments.twin.cost_model import CostModel, Costs, Scatter
+from nearsight.experiments.twin.cost_model import CostModel, Costs, Hardware, Scatter
 from nearsight.experiments.twin.photos import NEVER, Effort, TwinPhoto
 from nearsight.experiments.twin.session import (
     ADAPTIVE,
@@ -22,7 +22,6 @@ from nearsight.experiments.twin.session import (
     EDGE_CACHE,
     LOAD_BALANCED,
     ONLY_CLOUD,
-    Hardware,
     TwinOutcome,
     TwinSession,
     TwinVisitor,

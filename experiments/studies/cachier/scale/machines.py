@@ -28,9 +28,14 @@ from nearsight.experiments.studies.profiles import (
     measure_edge,
     measure_profiles,
 )
-from nearsight.experiments.twin.cost_model import CostModel, lookups_ms
-from nearsight.experiments.twin.paper_costs import PAPER_HARDWARE, PAPER_PHOTO_BYTES, paper_costs
-from nearsight.experiments.twin.session import Hardware
+from nearsight.experiments.twin.cost_model import (
+    PAPER_HARDWARE,
+    PAPER_PHOTO_BYTES,
+    CostModel,
+    Hardware,
+    lookups_ms,
+    paper_costs,
+)
 
 if TYPE_CHECKING:
     from nearsight.common.object_cache.profile import CacheProfile

@@ -27,7 +27,8 @@ from nearsight.experiments.studies.museums import TaughtMuseum
 from nearsight.experiments.studies.profiles import Profiles, built_in_tiers
 from nearsight.experiments.testbed.running import cut_catalogue
 from nearsight.experiments.traces.movement import generate_visits
-from nearsight.experiments.twin.session import CONFIGURATIONS, Hardware, TwinSession, TwinTiers
+from nearsight.experiments.twin.cost_model import Hardware
+from nearsight.experiments.twin.session import CONFIGURATIONS, TwinSession, TwinTiers
 from nearsight.experiments.twin.visitors import generated
 
 _MUSEUM = MuseumSettings(objects=1000, photos_per_object=2, unknown_photos=100)
