@@ -100,5 +100,5 @@ def test_the_wheel_runs_where_nothing_else_of_the_repository_is(wheel: Path, tmp
 def test_the_falconn_that_make_builds_recognises() -> None:
     models = [random_model(f"object {seed}", seed) for seed in range(1, 6)]
     classifier = build_classifier("falconn", models)
-    candidates = classifier.match(models[2].views[0])
+    candidates = next(classifier.rounds(models[2].views[0]))
     assert candidates[0].object_id == "object 3"
