@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -214,7 +215,8 @@ class RequestEngine:
             effect = self._apply(request, partial(flow.replied, attempt, outcome))
         self._tell_breakers(request.flow.last_error)
         if isinstance(effect, (Extract, Encode)):
-            self._pool.submit(self._work, request, effect)
+            with suppress(RuntimeError):  # closed meanwhile: the request has its outcome
+                self._pool.submit(self._work, request, effect)
 
     def _apply(
         self, request: _Request, event: Callable[[float], Effect[DeviceQuery] | None]
