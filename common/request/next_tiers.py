@@ -160,19 +160,22 @@ class NextTiers:
 
     def succeeded(self, choice: Choice) -> None:
         """The tier answered."""
-        self._breakers[choice.tier].succeeded()
+        with self._lock:
+            self._breakers[choice.tier].succeeded()
 
     def abandoned(self, choice: Choice) -> None:
         """Nobody waits for the tier's answer any more."""
-        self._breakers[choice.tier].abandoned(choice.permit)
+        with self._lock:
+            self._breakers[choice.tier].abandoned(choice.permit)
 
     def failed(self, choice: Choice, error: NearsightError, timeout_s: float, now_s: float) -> None:
         """The tier failed, after it had ``timeout_s`` to answer."""
         breaker, limits = self._breakers[choice.tier], self._rules.breaker
         had_little_time = timeout_s < min(limits.fair_timeout_s, limits.probe_timeout_s)
-        if isinstance(error, InvalidArgument):
-            breaker.succeeded()  # it judged our request: it is alive
-        elif isinstance(error, DeadlineExceeded) and had_little_time:
-            breaker.abandoned(choice.permit)
-        else:
-            breaker.failed(choice.permit, now_s, at_once=isinstance(error, Unauthenticated))
+        with self._lock:
+            if isinstance(error, InvalidArgument):
+                breaker.succeeded()  # it judged our request: it is alive
+            elif isinstance(error, DeadlineExceeded) and had_little_time:
+                breaker.abandoned(choice.permit)
+            else:
+                breaker.failed(choice.permit, now_s, at_once=isinstance(error, Unauthenticated))
