@@ -85,8 +85,6 @@ class Lesson:
         False if a second message was sent and had no answer.
     hop : Hop, optional
         What the tier that was asked says that it spent, in the last answer.
-    behind_ms : float
-        What that tier waited for tiers behind it.
     """
 
     tier: str
@@ -96,4 +94,8 @@ class Lesson:
     waited_ms: float
     complete: bool
     hop: Hop | None
-    behind_ms: float
+
+    @property
+    def behind_ms(self) -> float:
+        """What the tier that was asked waited for tiers behind it, in ms."""
+        return self.hop.next_tier_ms if self.hop is not None else 0.0

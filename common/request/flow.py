@@ -386,7 +386,6 @@ class RequestFlow(Generic[Q]):
         waited_ms = (now_s - question.asked_s) * 1e3
         self.attempts.append(Attempt(choice.tier, StatusCode.OK, waited_ms))
         self._asked_ms += waited_ms
-        hop = answer.hops[-1] if answer.hops else None
         lesson = Lesson(
             tier=choice.tier,
             unknown=question.first is not None or answer.found is None,
@@ -394,8 +393,7 @@ class RequestFlow(Generic[Q]):
             first_ms=question.first_ms,
             waited_ms=waited_ms,
             complete=complete,
-            hop=hop,
-            behind_ms=hop.next_tier_ms if hop is not None else 0.0,
+            hop=answer.hops[-1] if answer.hops else None,
         )
         if self._query.has_image and not self._query.asked_again:
             self._tiers.observe_outcome(choice.tier, unknown=lesson.unknown, behind_ms=lesson.behind_ms)
