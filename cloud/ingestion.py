@@ -126,7 +126,6 @@ def ingest_folder(
             batches.all.append(pool.submit(_ingest_batch, batch, target, stored))
             batches.wait_for_room(threads)
         batches.wait_for_room(0)
-        batches.show_progress()
         target.finish()
     except KeyboardInterrupt:
         report.interrupted = True
@@ -150,11 +149,13 @@ class _Batches:
         self.all: list[Future[IngestionReport]] = []
 
     def wait_for_room(self, running: int) -> None:
-        """Return when at most so many are in work; raise what a batch raised."""
-        while len(pending := [batch for batch in self.all if not batch.done()]) > running:
-            for batch in wait(pending, return_when=FIRST_COMPLETED).done:
-                batch.result()
+        """Return when at most so many are in work; raise what a batch raised, however soon it did."""
+        while True:
+            pending = [batch for batch in self.all if not batch.done()]
             self.show_progress()
+            if len(pending) <= running:
+                return
+            wait(pending, return_when=FIRST_COMPLETED)
 
     def show_progress(self) -> None:
         done = self._report.done + sum(report.done for report in self.finished())

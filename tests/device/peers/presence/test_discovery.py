@@ -35,7 +35,7 @@ def test_the_first_beacon_and_a_goodbye_are_noticed_at_once() -> None:
         first, second = group.add(1), group.add(2)
         group.wait_complete()
         group.remove(second)
-        wait_until(lambda: first.changes[-1] == set(), what="the goodbye")
+        wait_until(lambda: first.changes[-1:] == [set()], what="the goodbye")
 
 
 def test_a_device_that_dies_is_gone(group: Neighbourhood) -> None:
