@@ -24,7 +24,7 @@ from nearsight.common.operation.database import DatabaseFile, DatabaseFormat
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
 
-_SCHEMA = """
+_VERSION_1 = """
 CREATE TABLE catalogues (
     name TEXT PRIMARY KEY NOT NULL,
     revision INTEGER NOT NULL            -- grows by one with every committed change
@@ -53,8 +53,7 @@ CREATE TABLE removed_objects (           -- so that an id that comes back gets a
 
 FORMAT = DatabaseFormat(
     application_id=0x4E53_4344,  # "NSCD"
-    schema_version=1,
-    schema=_SCHEMA,
+    versions=(_VERSION_1,),
     example="cloud.db",
     begin_advice="check the path, or ingest a folder of images first",
     recover_advice="nothing was changed: restore a backup, or move it away and ingest again",

@@ -24,7 +24,7 @@ from nearsight.common.operation.database import DatabaseFile, DatabaseFormat
 from nearsight.edge.profiler import Measured
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 
-_SCHEMA = """
+_VERSION_1 = """
 CREATE TABLE operation (                 -- one row: how long edges have worked on this file
     operated_s REAL NOT NULL
 );
@@ -51,8 +51,7 @@ CREATE TABLE measured (
 
 FORMAT = DatabaseFormat(
     application_id=0x4E53_4553,  # "NSES"
-    schema_version=1,
-    schema=_SCHEMA,
+    versions=(_VERSION_1,),
     example="edge.db",
     begin_advice="check the path",
     recover_advice="nothing was changed: move it away to begin anew, or restore a backup",

@@ -1,12 +1,16 @@
 """Database files of daemons: opened with care, their errors told in our words.
 
 A file that is damaged, belongs to another application or to a newer version is refused and left as it is: it
-is examined through a read-only connection before anything could be written.
+is examined through a read-only connection before anything could be written. A file of an older version is
+copied beside itself, then upgraded in place.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +26,7 @@ from nearsight.common.errors import (
     Overloaded,
     Unavailable,
 )
+from nearsight.common.logging import get_logger
 
 _SWITCH_RETRY_S = 0.005
 
@@ -34,10 +39,9 @@ class DatabaseFormat:
     ----------
     application_id : int
         In the header of the file.
-    schema_version : int
-        Of the tables.
-    schema : str
-        SQL statements that create them, each ended by ";" and a line break.
+    versions : tuple of str
+        SQL that leads from each version of the tables to the next, the first one from nothing. Each statement
+        ends with ";" and a line break. What was released is never edited: a change is a further version.
     example : str
         A good name for such a file.
     begin_advice, recover_advice : str
@@ -51,14 +55,18 @@ class DatabaseFormat:
     """
 
     application_id: int
-    schema_version: int
-    schema: str
+    versions: tuple[str, ...]
     example: str
     begin_advice: str
     recover_advice: str
     busy_timeout_s: float = 15.0
     exclusive: bool = False
     durable: bool = True
+
+    @property
+    def version(self) -> int:
+        """Of the tables, as ``PRAGMA user_version`` keeps it."""
+        return len(self.versions)
 
 
 class DatabaseFile:
@@ -173,11 +181,13 @@ def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
     # complete, whatever happens to the log.
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        version = _version_of(connection)
+        if version < form.version:
             connection.execute(f"PRAGMA application_id = {form.application_id}")
-            connection.execute(f"PRAGMA user_version = {form.schema_version}")
-            for statement in form.schema.split(";\n"):
-                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {form.version}")
+            for script in form.versions[version:]:
+                for statement in script.split(";\n"):
+                    connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
@@ -240,26 +250,77 @@ def _examine(path: Path, form: DatabaseFormat) -> None:
         with closing(_connect(path, form, mode="rw")) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     with closing(_connect(path, form, mode="ro")) as connection:
+        connection.execute("BEGIN")  # what is copied is what was examined
         _examine_content(path, form, connection)
+        if 0 < (version := _version_of(connection)) < form.version:
+            copy = free_name(path, f"v{version}")
+            write_copy(connection, copy, form)
+            get_logger("database").info(
+                "upgrading", database=str(path), of=version, to=form.version, copy=str(copy)
+            )
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    """Version of the tables; 0 if there are none yet."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Connection) -> None:
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     if not pages:
         return
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != form.schema_version:
+    if (version := _version_of(connection)) > form.version:
         raise corrupt(
             path,
             form,
-            f"it has schema version {version}, this nearsight reads version {form.schema_version}",
-            advice="nothing was changed: use the nearsight that wrote it, or name another file",
+            f"it has schema version {version}, this nearsight reads versions up to {form.version}",
+            advice="nothing was changed: `pip install --upgrade nearsight`, or name another file",
         )
     (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
         raise corrupt(path, form, " ".join(problem.split()))
     if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
         raise corrupt(path, form, f"a row of {orphan[0]} belongs to nothing")
+
+
+def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -> None:
+    """Copy a database, also while others write to it: the target appears complete and checked, or not at all.
+
+    The copy is one file, without a write-ahead log.
+
+    Raises
+    ------
+    CorruptStore
+        If the copy is not sound; the source is then damaged.
+    NearsightError
+        If the target cannot be written.
+    """
+    with translated_errors(target, form), tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        aside = Path(folder) / target.name
+        with closing(sqlite3.connect(aside)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            _examine_content(target, form, copy)
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.replace(target)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a change of names survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def free_name(path: Path, ending: str) -> Path:
+    """A name beside a file that is not taken: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
+    names = (path.with_name(f"{path.name}.{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def corrupt(path: Path, form: DatabaseFormat, reason: str, advice: str = "") -> CorruptStore:

@@ -1,21 +1,25 @@
-"""Opening database files while others do the same; what daemons make of it is tested with their stores."""
+"""Opening database files while others do the same, and upgrading them.
+
+What daemons make of it is tested with their stores.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nearsight.common.errors import Overloaded
+from nearsight.common.errors import CorruptStore, Overloaded
 from nearsight.common.operation.database import DatabaseFormat, open_database
 
 FORMAT = DatabaseFormat(
     application_id=1,
-    schema_version=1,
-    schema="CREATE TABLE things (name TEXT);\n",
+    versions=("CREATE TABLE things (name TEXT);\n",),
     example="things.db",
     begin_advice="begin one",
     recover_advice="restore it",
@@ -57,3 +61,90 @@ def test_a_switch_that_stays_contested_is_given_up_in_time(
     contested(monkeypatch, refusals=10**6)
     with pytest.raises(Overloaded, match="another process"):
         open_database(tmp_path / "things.db", FORMAT, create=True)
+
+
+SECOND = "ALTER TABLE things ADD COLUMN weight_g REAL NOT NULL DEFAULT 1;\n"
+THIRD = "CREATE TABLE owners (name TEXT);\nINSERT INTO owners SELECT DISTINCT name FROM things;\n"
+
+
+def versions(*more: str) -> DatabaseFormat:
+    return dataclasses.replace(FORMAT, versions=(*FORMAT.versions, *more))
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A database of version 1 with a row."""
+    path = tmp_path / "things.db"
+    with closing(open_database(path, FORMAT, create=True)) as connection:
+        connection.execute("INSERT INTO things VALUES ('lamp')")
+    return path
+
+
+def rows(path: Path, table: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"SELECT * FROM {table}").fetchall()
+
+
+def schema(path: Path) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+
+
+def test_an_older_database_is_upgraded_in_place_and_its_copy_stays(old: Path) -> None:
+    with closing(open_database(old, versions(SECOND, THIRD), create=False)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+    assert rows(old, "things") == [("lamp", 1.0)]
+    assert rows(old, "owners") == [("lamp",)]
+    copy = old.with_name("things.db.v1")
+    assert rows(copy, "things") == [("lamp",)]
+    with closing(open_database(copy, FORMAT, create=False)):
+        pass  # what wrote it still reads it
+    assert sorted(path.name for path in old.parent.iterdir()) == ["things.db", "things.db.v1"]
+
+
+def test_an_upgraded_database_has_the_tables_of_a_new_one(old: Path, tmp_path: Path) -> None:
+    new, form = tmp_path / "new.db", versions(SECOND, THIRD)
+    for path in (old, new):
+        open_database(path, form, create=True).close()
+    assert schema(old) == schema(new)
+    assert not list(tmp_path.glob("new.db.*"))
+
+
+def test_what_a_killed_writer_left_in_the_log_is_in_the_copy_and_in_the_upgrade(
+    old: Path, tmp_path: Path
+) -> None:
+    with closing(open_database(old, FORMAT, create=False)) as writer:
+        writer.execute("INSERT INTO things VALUES ('chair')")
+        killed = tmp_path / "killed"
+        killed.mkdir()
+        for file in tmp_path.glob("things.db*"):
+            (killed / file.name).write_bytes(file.read_bytes())
+    open_database(killed / "things.db", versions(SECOND), create=False).close()
+    assert rows(killed / "things.db.v1", "things") == [("lamp",), ("chair",)]
+    assert rows(killed / "things.db", "things") == [("lamp", 1.0), ("chair", 1.0)]
+
+
+def test_an_upgrade_that_fails_changes_nothing(old: Path) -> None:
+    before = old.read_bytes()
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        open_database(old, versions(SECOND, "DELETE FROM missing;\n"), create=False)
+    assert rows(old, "things") == [("lamp",)]
+    assert schema(old) == schema(old.with_name("things.db.v1"))
+    assert old.read_bytes() == before
+
+
+def test_an_earlier_copy_is_never_overwritten(old: Path) -> None:
+    copy = old.with_name("things.db.v1")
+    copy.write_text("of last year")
+    open_database(old, versions(SECOND), create=False).close()
+    assert copy.read_text() == "of last year"
+    assert rows(old.with_name("things.db.v1-2"), "things") == [("lamp",)]
+
+
+def test_a_newer_database_is_refused_with_a_command_and_left_as_it_is(old: Path) -> None:
+    open_database(old, versions(SECOND), create=False).close()
+    before = old.read_bytes()
+    with pytest.raises(CorruptStore, match=r"version 2.* up to 1") as caught:
+        open_database(old, FORMAT, create=False)
+    assert "pip install --upgrade nearsight" in caught.value.advice
+    assert old.read_bytes() == before
