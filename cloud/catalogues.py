@@ -48,16 +48,23 @@ class Catalogues:
         self._log = get_logger("catalogues")
         self._lock = threading.Lock()
         self._by_name: dict[str, LiveCatalogue] = {}
-        self._loaded = False
+        self._loading = "not begun"
         self._problem = ""
         self._seen_version = 0
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="database-watch", daemon=True)
 
     @property
-    def loaded(self) -> bool:
-        """Whether every catalogue of the database serves."""
-        return self._loaded
+    def loading(self) -> str:
+        """How far the loading is, such as "120 of 500 objects"; empty when every catalogue serves."""
+        return self._loading
+
+    def check_loaded(self) -> None:
+        """Raise `Unavailable` while catalogues are being loaded: one that is not there yet is not gone."""
+        if self._loading:
+            raise Unavailable(
+                f"the cloud is still loading its catalogues: {self._loading}", advice="try again in a moment"
+            )
 
     @property
     def problem(self) -> str:
@@ -73,11 +80,14 @@ class Catalogues:
             If the database is damaged.
         """
         self._seen_version = self.store.data_version()
-        for info in self.store.catalogues():
+        catalogues = self.store.catalogues()
+        total, before = sum(info.objects for info in catalogues), 0
+        for info in catalogues:
             if self._stop.is_set():
                 return
-            self._add(info.name, self._log_progress(info.name))
-        self._loaded = True
+            self._add(info.name, self._note_progress(before, total))
+            before += info.objects
+        self._loading = ""
         self._watcher.start()
 
     def stop(self) -> None:
@@ -106,8 +116,8 @@ class Catalogues:
             If it is not loaded yet.
         """
         known = {catalogue.name: catalogue for catalogue in self.all()}
-        if name not in known and not self._loaded:
-            raise Unavailable("the cloud is still loading its catalogues", advice="try again in a moment")
+        if name not in known:
+            self.check_loaded()
         return known[choose_catalogue(name, known)]
 
     def check_name(self, name: str) -> None:
@@ -118,7 +128,7 @@ class Catalogues:
         InvalidArgument, NotFound, Unavailable
             As `get_or_create`.
         """
-        if name and self._loaded:
+        if name and not self._loading:
             check_catalogue_name(name)
         else:
             self.get(name)
@@ -152,17 +162,20 @@ class Catalogues:
             catalogue.stop()
         return winner
 
-    def _log_progress(self, name: str) -> Progress:
+    def _note_progress(self, before: int, total: int) -> Progress:
+        """Keeps `loading` true, and logs now and then, while a catalogue loads after ``before`` objects."""
         last_s = self._clock.monotonic()
 
-        def log_now_and_then(done: int, total: int) -> None:
+        def note(done: int, _: int) -> None:
             nonlocal last_s
+            self._loading = f"{before + done} of {total} objects"
             now_s = self._clock.monotonic()
             if now_s - last_s >= PROGRESS_INTERVAL_S:
                 last_s = now_s
-                self._log.info("loading", catalogue=name, objects=done, of=total)
+                self._log.info("loading", objects=before + done, of=total)
 
-        return log_now_and_then
+        note(0, 0)
+        return note
 
     def _watch(self) -> None:
         while not self._stop.wait(self._poll_interval_s):

@@ -128,11 +128,13 @@ class CloudDaemon:
 
     def ready(self) -> bool:
         """Whether every catalogue of the database serves."""
-        return self._catalogues.loaded
+        return not self._catalogues.loading
 
     def details(self) -> Sequence[tuple[str, str]]:
         """Database, catalogues and the state of their indexes, for a person."""
         facts = [("database", str(self._settings.database))]
+        if self._catalogues.loading:
+            facts.append(("loading", self._catalogues.loading))
         facts += [
             (f"catalogue {catalogue.name}", _describe(catalogue.state, catalogue.recognizer.backend))
             for catalogue in self._catalogues.all()

@@ -126,8 +126,9 @@ class CatalogueService(Service):
     def list_catalogues(
         self, request: pb.ListCataloguesRequest, context: CallContext
     ) -> pb.ListCataloguesResponse:
-        """All catalogues in service, by name."""
+        """All catalogues, by name; UNAVAILABLE until all are loaded: none may be taken for gone."""
         del request, context
+        self._catalogues.check_loaded()
         states = {catalogue.name: catalogue.state for catalogue in self._catalogues.all()}
         return pb.ListCataloguesResponse(
             catalogues=[

@@ -146,6 +146,16 @@ class CatalogueCaches:
         for waiting in admitted:
             waiting.set_result(cache)
 
+    def _drop_if_gone(self, catalogue: str) -> None:
+        """Drop the cache of a catalogue that is not listed, if the cloud says that there is none."""
+
+        def listed(outcome: Listing | NearsightError) -> None:
+            if isinstance(outcome, NotFound):
+                self._drop(catalogue, str(outcome))
+
+        listing = self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s)
+        when_done(listing, self.services.background, listing_of, listed)
+
     def _drop(self, catalogue: str, why: str) -> None:
         with self._lock:
             cache = self._caches.pop(catalogue, None)
@@ -175,7 +185,7 @@ class CatalogueCaches:
         self._remembered = ()
         for cache in self.all():
             if cache.name not in revisions:
-                self._drop(cache.name, str(NotFound("the cloud has no such catalogue any more")))
+                self._drop_if_gone(cache.name)
             elif revisions[cache.name] != cache.revision:
                 cache.sync()
 

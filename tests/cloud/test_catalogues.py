@@ -33,7 +33,7 @@ def test_before_loading_everything_is_unavailable(catalogues: Catalogues) -> Non
     for call in (catalogues.get, catalogues.get_or_create, catalogues.check_name):
         with pytest.raises(Unavailable):
             call("museum")
-    assert not catalogues.loaded
+    assert catalogues.loading
 
 
 def test_all_catalogues_of_the_file_are_loaded(catalogues: Catalogues) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearsight.common.errors import NotFound
+from nearsight.common.errors import NotFound, Unavailable
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
@@ -43,6 +43,20 @@ def test_a_catalogue_that_vanishes_loses_its_cache(
     wait_until(lambda: edge.caches.get(CATALOGUE) is None, what="the cache dropped")
     with pytest.raises(NotFound):
         device.send(photo(0)).result(30)
+
+
+def test_a_catalogue_that_is_merely_not_listed_keeps_its_cache(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    """As by an edge in front of this one that has just started, or an older cloud that loads."""
+    warm(edge, device, [0])
+    cloud.listed_error = Unavailable("still loading")
+    cloud.hidden = True
+    asked = cloud.listings
+    wait_until(lambda: cloud.listings >= asked + 3, what="further looks at the catalogues")
+    assert device.ask(photo(0)) == ("00", "edge")
+    cloud.listed_error = None
+    wait_until(lambda: edge.caches.get(CATALOGUE) is None, what="the cache dropped")
 
 
 def test_a_removed_object_is_not_answered_any_more(

@@ -1,17 +1,23 @@
 """The edge in front of the real cloud daemon, with objects replaced and removed meanwhile."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
+from nearsight.cloud.service import CatalogueService
+from nearsight.cloud.store import CatalogueStore
 from nearsight.common.catalogue.answers import FetchedModels, models_of
+from nearsight.common.errors import Unavailable
+from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
 from nearsight.protos import catalogue_pb2 as pb
 from support.caching import profile_of_table_3_2
-from support.cloud import CloudClient, running_cloud
+from support.cloud import CloudClient, cloud_settings, running_cloud
 from support.edge import EdgeClient, cache_of, is_cached, photo, running_edge, warm
 from support.objects import same_model
 from support.pictures import picture_jpeg
@@ -119,3 +125,58 @@ def test_the_catalogue_unused_for_longest_makes_room(
             lambda: [cache.name for cache in edge.caches.all()] == ["library"], what="the new cache alone"
         )
         assert device.ask(photo(0)) == ("00", "cloud")
+
+
+class SlowLoading:
+    """Holds the loading of databases, and counts who lists catalogues meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on = threading.Event()
+        self.listings = 0
+        load, listed = CatalogueStore.changes_since, CatalogueService.list_catalogues
+
+        def slow(*call: object) -> object:
+            assert self.go_on.wait(30)
+            return load(*call)
+
+        def count(*call: object) -> object:
+            self.listings += 1
+            return listed(*call)
+
+        monkeypatch.setattr(CatalogueStore, "changes_since", slow)
+        monkeypatch.setattr(CatalogueService, "list_catalogues", count)
+
+
+def test_a_cloud_that_restarts_empties_no_cache_while_it_loads(
+    tmp_path: Path, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_cloud(tmp_path / "cloud.db") as cloud, CloudClient(cloud.endpoint) as client:
+        client.add({"00": [picture_jpeg(0)]})
+        listen = cloud.endpoint
+    with (
+        ThreadPoolExecutor(1) as pool,
+        running_edge(listen, cache=cache_settings) as edge,
+        EdgeClient(edge.endpoint) as device,
+        CloudClient(listen) as client,
+    ):
+        server = ServerSettings(listen=listen, workers=2)
+        with running_cloud(tmp_path / "cloud.db", server=server):
+            warm(edge, device, [0])
+        loading = SlowLoading(monkeypatch)
+        again = CloudDaemon(cloud_settings(tmp_path / "cloud.db", server=server))
+        try:
+            started = pool.submit(again.start)
+            wait_until(lambda: loading.listings >= 3, what="edges that ask while the cloud loads")
+            assert device.ask(photo(0)) == ("00", "edge")
+            health = client.check()
+            assert not health.ready
+            assert "0 of 1 objects" in {one.name: one.value for one in health.details}["loading"]
+            with pytest.raises(Unavailable, match="loading"):
+                client.objects()
+            loading.go_on.set()
+            started.result(30)
+            wait_until(lambda: not edge.caches.cloud_problem, what="the cloud reached")
+            assert device.ask(photo(0)) == ("00", "edge")
+        finally:
+            loading.go_on.set()
+            again.stop(2.0)

@@ -76,9 +76,13 @@ class ScriptedCloud:
         Whether it said that features were unknown before.
     seconds_left : list of float
         Time left to each of them.
-    recognize_error, image_error, fetch_errors
-        Errors to answer with: to all recognition requests, to those with an image, and per object, whatever
-        batch it is in.
+    recognize_error, image_error, fetch_errors, listed_error
+        Errors to answer with: to all recognition requests, to those with an image, per object, whatever
+        batch it is in, and to requests for a list of objects.
+    listings : int
+        How often the catalogues were listed.
+    hidden : bool
+        There is no catalogue any more.
     silent : set of str
         Objects whose requests for models are never answered.
     slow_s : float
@@ -104,6 +108,8 @@ class ScriptedCloud:
         self.recognize_error: NearsightError | None = None
         self.image_error: NearsightError | None = None
         self.fetch_errors: dict[str, NearsightError] = {}
+        self.listed_error: NearsightError | None = None
+        self.listings = 0
         self.silent: set[str] = set()
         self.malformed: set[str] = set()
         self.slow_s = 0.0
@@ -178,10 +184,13 @@ class _Catalogue(Service):
         self, request: pb.ListCataloguesRequest, context: CallContext
     ) -> pb.ListCataloguesResponse:
         cloud = self._cloud
+        cloud.listings += 1
         summary = pb.CatalogueSummary(name=CATALOGUE, objects=len(cloud.recognizer), revision=cloud.revision)
         return pb.ListCataloguesResponse(catalogues=[] if cloud.hidden else [summary])
 
     def list_objects(self, request: pb.ListObjectsRequest, context: CallContext) -> pb.ListObjectsResponse:
+        if self._cloud.listed_error is not None:
+            raise copy.copy(self._cloud.listed_error)
         if context.catalogue != CATALOGUE or self._cloud.hidden:
             raise NotFound(f"there is no catalogue {context.catalogue!r}")
         models = self._cloud.recognizer.models.values()
