@@ -126,10 +126,11 @@ class CatalogueService(Service):
     def list_catalogues(
         self, request: pb.ListCataloguesRequest, context: CallContext
     ) -> pb.ListCataloguesResponse:
-        """All catalogues, by name; UNAVAILABLE until all are loaded: none may be taken for gone."""
-        del request, context
+        """All that the caller may use, by name; UNAVAILABLE until all are loaded: none is to look gone."""
+        del request
         self._catalogues.check_loaded()
-        states = {catalogue.name: catalogue.state for catalogue in self._catalogues.all()}
+        served = (one for one in self._catalogues.all() if context.caller.sees(one.name))
+        states = {catalogue.name: catalogue.state for catalogue in served}
         return pb.ListCataloguesResponse(
             catalogues=[
                 pb.CatalogueSummary(name=name, objects=state.objects, revision=state.revision)

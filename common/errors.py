@@ -10,6 +10,7 @@ The tree says whose fault an error is; code that handles errors asks for a branc
     │   │   └── InvalidMessage         bytes that are no valid message of this protocol
     │   ├── NotFound                 NOT_FOUND: no such catalogue, object or method
     │   └── Unauthenticated          UNAUTHENTICATED: wrong, missing or unknown key
+    │       └── PermissionDenied       PERMISSION_DENIED: a key that may not do this
     ├── PeerError                    expected failures of a peer: may pass, another tier may answer
     │   ├── DeadlineExceeded         DEADLINE_EXCEEDED
     │   ├── Overloaded               OVERLOADED: queue full, or queued for too long
@@ -44,6 +45,7 @@ class StatusCode(IntEnum):
     UNAVAILABLE = 5
     UNAUTHENTICATED = 6
     INTERNAL = 7
+    PERMISSION_DENIED = 8
 
 
 class NearsightError(Exception):
@@ -113,6 +115,12 @@ class Unauthenticated(CallerError):
     exit_code = 3
 
 
+class PermissionDenied(Unauthenticated):
+    """The peer knows this key, which may not do this."""
+
+    code = StatusCode.PERMISSION_DENIED
+
+
 class PeerError(NearsightError):
     """A peer failed in a way that is expected of networks and busy machines."""
 
@@ -178,6 +186,7 @@ _BY_CODE: dict[StatusCode, type[NearsightError]] = {
     StatusCode.UNAVAILABLE: Unavailable,
     StatusCode.UNAUTHENTICATED: Unauthenticated,
     StatusCode.INTERNAL: InternalError,
+    StatusCode.PERMISSION_DENIED: PermissionDenied,
 }
 
 
@@ -194,7 +203,7 @@ EXIT_CODES = MappingProxyType(
         0: "done",
         1: "a bug, here or on the other side",
         2: "wrong arguments, or no such file, catalogue or object",
-        3: "the peer refused the key, or is not who it should be",
+        3: "the peer refused the key, or what it asked for, or is not who it should be",
         4: "a peer is unreachable, overloaded, too late or not ready; trying again may help",
         5: "this machine must change first: settings, a missing library, a port in use, a damaged file",
         6: "every photo was answered, one or more with: unknown (`nearsight recognize`)",

@@ -80,9 +80,10 @@ class EdgeCatalogueService(Service):
         return then(self._caches.admit(context.catalogue), respond)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
-        """The catalogues that somebody asked this edge about."""
-        del request, context
-        caches = sorted(self._caches.all(), key=lambda cache: cache.name)
+        """The catalogues that somebody asked this edge about, and that the caller may use."""
+        del request
+        known = (cache for cache in self._caches.all() if context.caller.sees(cache.name))
+        caches = sorted(known, key=lambda cache: cache.name)
         return ListCataloguesResponse(
             catalogues=[
                 CatalogueSummary(

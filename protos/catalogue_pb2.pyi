@@ -1,4 +1,5 @@
 from nearsight.protos import recognition_pb2 as _recognition_pb2
+from nearsight.protos import rpc_pb2 as _rpc_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -23,19 +23,22 @@ _sym_db = _symbol_database.Default()
 
 
 from nearsight.protos import recognition_pb2 as nearsight_dot_protos_dot_recognition__pb2
+from nearsight.protos import rpc_pb2 as nearsight_dot_protos_dot_rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!nearsight/protos/prediction.proto\x12\x0cnearsight.v1\x1a\"nearsight/protos/recognition.proto\"2\n\x15GetNextObjectsRequest\x12\x19\n\x11\x63urrent_object_id\x18\x01 \x01(\t\"c\n\x16GetNextObjectsResponse\x12\x36\n\x0cnext_objects\x18\x01 \x01(\x0b\x32 .nearsight.v1.NextObjectsMessage\x12\x11\n\tanswer_ms\x18\x02 \x01(\x01\x32i\n\nPrediction\x12[\n\x0eGetNextObjects\x12#.nearsight.v1.GetNextObjectsRequest\x1a$.nearsight.v1.GetNextObjectsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!nearsight/protos/prediction.proto\x12\x0cnearsight.v1\x1a\"nearsight/protos/recognition.proto\x1a\x1anearsight/protos/rpc.proto\"2\n\x15GetNextObjectsRequest\x12\x19\n\x11\x63urrent_object_id\x18\x01 \x01(\t\"c\n\x16GetNextObjectsResponse\x12\x36\n\x0cnext_objects\x18\x01 \x01(\x0b\x32 .nearsight.v1.NextObjectsMessage\x12\x11\n\tanswer_ms\x18\x02 \x01(\x01\x32o\n\nPrediction\x12\x61\n\x0eGetNextObjects\x12#.nearsight.v1.GetNextObjectsRequest\x1a$.nearsight.v1.GetNextObjectsResponse\"\x04\xf0\xe0\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nearsight.protos.prediction_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETNEXTOBJECTSREQUEST']._serialized_start=87
-  _globals['_GETNEXTOBJECTSREQUEST']._serialized_end=137
-  _globals['_GETNEXTOBJECTSRESPONSE']._serialized_start=139
-  _globals['_GETNEXTOBJECTSRESPONSE']._serialized_end=238
-  _globals['_PREDICTION']._serialized_start=240
-  _globals['_PREDICTION']._serialized_end=345
+  _globals['_PREDICTION'].methods_by_name['GetNextObjects']._loaded_options = None
+  _globals['_PREDICTION'].methods_by_name['GetNextObjects']._serialized_options = b'\360\340\030\001'
+  _globals['_GETNEXTOBJECTSREQUEST']._serialized_start=115
+  _globals['_GETNEXTOBJECTSREQUEST']._serialized_end=165
+  _globals['_GETNEXTOBJECTSRESPONSE']._serialized_start=167
+  _globals['_GETNEXTOBJECTSRESPONSE']._serialized_end=266
+  _globals['_PREDICTION']._serialized_start=268
+  _globals['_PREDICTION']._serialized_end=379
 # @@protoc_insertion_point(module_scope)

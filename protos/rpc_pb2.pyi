@@ -8,6 +8,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Access(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NO_CATALOGUE: _ClassVar[Access]
+    READS_CATALOGUE: _ClassVar[Access]
+    CHANGES_CATALOGUE: _ClassVar[Access]
+
 class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OK: _ClassVar[Status]
@@ -18,6 +24,10 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNAVAILABLE: _ClassVar[Status]
     UNAUTHENTICATED: _ClassVar[Status]
     INTERNAL: _ClassVar[Status]
+    PERMISSION_DENIED: _ClassVar[Status]
+NO_CATALOGUE: Access
+READS_CATALOGUE: Access
+CHANGES_CATALOGUE: Access
 OK: Status
 INVALID_ARGUMENT: Status
 NOT_FOUND: Status
@@ -26,8 +36,11 @@ OVERLOADED: Status
 UNAVAILABLE: Status
 UNAUTHENTICATED: Status
 INTERNAL: Status
+PERMISSION_DENIED: Status
 NEWEST_WINS_FIELD_NUMBER: _ClassVar[int]
 newest_wins: _descriptor.FieldDescriptor
+ACCESS_FIELD_NUMBER: _ClassVar[int]
+access: _descriptor.FieldDescriptor
 
 class RequestHeader(_message.Message):
     __slots__ = ("protocol", "request_id", "service", "method", "time_left_ms", "client_id", "catalogue", "trace_id", "newest_wins", "message")

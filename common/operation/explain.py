@@ -45,9 +45,10 @@ class ExplanationService(Service):
         self._explanations = explanations
 
     def explain(self, request: ExplainRequest, context: CallContext) -> ExplainResponse:
-        """Say what was decided last, and why."""
-        del request, context
-        return ExplainResponse(decisions=[explanation_to_proto(one) for one in self._explanations()])
+        """Say what was decided last about the catalogues that the caller may use, and why."""
+        del request
+        known = (one for one in self._explanations() if context.caller.sees(one.catalogue))
+        return ExplainResponse(decisions=[explanation_to_proto(one) for one in known])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ app = typer.Typer(
     help="Make the keys of daemons and clients.\n\n"
     "A daemon that other machines can reach needs a key of its own (generate) and a folder with the public "
     "keys of the clients that it lets in (allow). Each client needs a key of its own and the daemon's public "
-    "key. NAME.key is public; NAME.key_secret never leaves its machine.",
+    "key. NAME.key is public; NAME.key_secret never leaves its machine. A client reads; one that may change "
+    "catalogues of a cloud is a writer (allow --role writer).",
 )
 
 DEFAULT_KEYS = Path("keys")
@@ -49,13 +50,34 @@ def allow(
         Path, typer.Option("--dir", metavar="DIR", help="The daemon's folder of allowed clients.")
     ] = DEFAULT_ALLOWED,
     name: Annotated[str, typer.Option("--name", help="Name of the client there. Default: its file's.")] = "",
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="reader, or writer, who may change catalogues. Default: as it is now; a new client reads.",
+        ),
+    ] = None,
+    catalogue: Annotated[
+        list[str] | None,
+        typer.Option("--catalogue", metavar="NAME", help="May use this catalogue alone; may be repeated."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another client of this name.")] = False,
 ) -> None:
-    """Let a client in. A running daemon notices by itself."""
-    from nearsight.common.rpc.security import allow_client
+    """Let a client in, or change what it may do. A running daemon notices by itself."""
+    from nearsight.common.rpc.allow_list import allow_client, role_named
 
-    target = allow_client(key, folder, name=name, overwrite=force)
-    typer.echo(f"{target.stem} may connect to daemons with allowed_clients = {str(folder)!r}")
+    client = allow_client(
+        key,
+        folder,
+        name=name,
+        role=role_named(role) if role else None,
+        catalogues=catalogue or (),
+        overwrite=force,
+    )
+    which = ", ".join(client.catalogues) or "all catalogues"
+    typer.echo(f"{client.name} may connect to daemons with allowed_clients = {str(folder)!r}")
+    typer.echo(f"{client.name} is a {client.role} of {which}")
 
 
 @app.command()
@@ -66,10 +88,13 @@ def forbid(
     ] = DEFAULT_ALLOWED,
 ) -> None:
     """Lock a client out. A running daemon notices by itself, also for connections that exist."""
-    from nearsight.common.rpc.security import forbid_client
+    from nearsight.common.rpc.allow_list import forbid_client
 
-    forbid_client(name, folder)
-    typer.echo(f"{name} may not connect any more")
+    others = forbid_client(name, folder)
+    if others:
+        typer.echo(f"the same key is still allowed under the name {', '.join(others)}", err=True)
+    else:
+        typer.echo(f"{name} may not connect any more")
 
 
 @app.command("list")
@@ -81,7 +106,7 @@ def list_keys(
 ) -> None:
     """List the keys in a folder."""
     from nearsight.common.command_line.terminal import print_json, print_table
-    from nearsight.common.rpc.security import list_key_files
+    from nearsight.common.rpc.allow_list import list_key_files
 
     entries = list_key_files(folder)
     if as_json:
@@ -91,5 +116,8 @@ def list_keys(
             f"no keys in {folder}; make one with: nearsight keys generate NAME --dir {folder}", err=True
         )
     else:
-        rows = [(e.name, e.public_key, "yes" if e.secret_here else "") for e in entries]
-        print_table(("name", "public key", "secret key here"), rows)
+        rows = [
+            (e.name, e.public_key, "yes" if e.secret_here else "", e.role, ", ".join(e.catalogues) or "all")
+            for e in entries
+        ]
+        print_table(("name", "public key", "secret key here", "role", "catalogues"), rows)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket as sockets
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import zmq
 from zmq.utils import z85
@@ -20,8 +22,9 @@ from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.logging import get_logger
+from nearsight.common.rpc.allow_list import AllowList, Caller
 from nearsight.common.rpc.envelope import Buffer
-from nearsight.common.rpc.security import AllowList, ServerSecurity, read_secret_key
+from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import Received, has_message, is_tcp_v6, receive_message, send_message
 
@@ -49,6 +52,8 @@ class Listener:
         ``listen`` and the limits.
     security : ServerSecurity or None
         Keys; None for an open socket.
+    allowed : AllowList or None
+        Who may connect; goes with ``security``.
     wake : callable
         Makes a thread call `receive`.
 
@@ -61,14 +66,20 @@ class Listener:
     """
 
     def __init__(
-        self, settings: ServerSettings, security: ServerSecurity | None, wake: Callable[[], None]
+        self,
+        settings: ServerSettings,
+        security: ServerSecurity | None,
+        allowed: AllowList | None,
+        wake: Callable[[], None],
     ) -> None:
         self._wake = wake
         self._lock = threading.Lock()
         self._admission_lock = threading.Lock()
         self._log = get_logger("rpc.listener")
         self._closed = False
-        self._allowed = AllowList(security.allowed_clients) if security else None
+        self._allowed = allowed
+        self._clients: Mapping[str, Caller] = allowed.clients if allowed else {}
+        self._connections: dict[int, _Connection] = {}
         keys = read_secret_key(security.secret_key_file) if security else None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._zap: ZapHandler | None = None
@@ -81,7 +92,10 @@ class Listener:
                 self._socket.zap_domain = _ZAP_DOMAIN
                 self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no handler: nobody gets in
             self._configure(settings)
-            self._monitor = self._socket.get_monitor_socket(_FAILED_HANDSHAKES)
+            # Whose connections are cut must be known from their beginning.
+            self._monitor = self._socket.get_monitor_socket(
+                _FAILED_HANDSHAKES | (zmq.EVENT_ACCEPTED if self._zap else 0)
+            )
             self.endpoint = self._bind(settings.listen)
             admission = [int(self._monitor.getsockopt(zmq.FD)), *([self._zap.fileno()] if self._zap else [])]
             self._admission_filenos = frozenset(admission)
@@ -99,7 +113,7 @@ class Listener:
             with self._admission_lock:
                 if self._zap is not None:
                     self._zap.serve()
-                self._log_failed_handshakes()
+                self._look_at_connections()
 
     def receive(self) -> list[Received]:
         """All messages that have arrived, up to `BATCH`, their frames begun by the identity of the client."""
@@ -110,13 +124,13 @@ class Listener:
                 message = receive_message(self._socket, with_metadata=self._zap is not None)
                 if message is None:
                     break
+                if message.user_id is not None:
+                    known = self._connections.get(message.descriptor)
+                    if known is None or known.identity != message.frames[0]:
+                        self._remember(message.descriptor, bytes(message.frames[0]), message.user_id)
                 arrived.append(message)
                 more = has_message(self._socket)
         return arrived
-
-    def allows(self, key: str | None) -> bool:
-        """Whether a client may still be served, by the key that it proved to own when it connected."""
-        return self._allowed is None or (key is not None and self._allowed.name_of(key) is not None)
 
     def send(self, identity: bytes, frames: Sequence[Buffer]) -> None:
         """Send a message to one client. A client that is gone, or that does not read, is given up on."""
@@ -135,10 +149,26 @@ class Listener:
         if more:
             self._wake()
 
-    def refresh_allowed(self) -> None:
-        """Read the folder of allowed clients again if it changed."""
-        if self._allowed is not None:
-            self._allowed.refresh()
+    def cut_forbidden(self) -> None:
+        """Cut the connections of clients whose keys were taken out of the list since this was called last.
+
+        libzmq has no call that closes one connection of a ROUTER. But once its TCP connection is shut down,
+        libzmq takes the client to be gone, and frees what it had of it. A client that has sent nothing yet is
+        cut in any case: it connects again, and must prove its key then.
+        """
+        if self._allowed is None:
+            return
+        before, clients = self._clients, self._allowed.clients
+        self._clients = clients
+        if before.keys() <= clients.keys():
+            return
+        with self._lock:
+            connections, self._connections = self._connections, {}
+            for descriptor, connection in connections.items():
+                if connection.key in clients:
+                    self._connections[descriptor] = connection
+                elif not self._closed and _shut_down(descriptor, connection.inode):
+                    self._log.info("connection cut: its key is not allowed", public_key=connection.key)
 
     def close(self) -> None:
         """Send what was answered, then close all sockets."""
@@ -172,14 +202,42 @@ class Listener:
             ) from error
         return str(self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())  # type: ignore[union-attr]
 
-    def _log_failed_handshakes(self) -> None:
+    def _look_at_connections(self) -> None:
         while has_message(self._monitor):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            if event["event"] == zmq.EVENT_ACCEPTED:
+                with self._lock:
+                    self._remember(int(event["value"]), b"", "")
+                continue
             self._log.info(
                 "a client failed to connect: no peer of this protocol, or a wrong key",
                 reason=zmq.Event(event["event"]).name,
                 detail=hex(int(event["value"])),
             )
+
+    def _remember(self, descriptor: int, identity: bytes, key: str) -> None:
+        """Note whose connection a descriptor is, by the socket's number in the kernel: descriptors return."""
+        with contextlib.suppress(OSError):  # closed meanwhile
+            inode = os.fstat(descriptor).st_ino
+            known = self._connections.get(descriptor)
+            if identity or known is None or known.inode != inode:
+                self._connections[descriptor] = _Connection(inode, identity, key)
+
+
+class _Connection(NamedTuple):
+    inode: int
+    identity: bytes
+    """As libzmq names the client; empty until it has sent a message, as is ``key``."""
+    key: str
+
+
+def _shut_down(descriptor: int, inode: int) -> bool:
+    """End a connection, unless the descriptor belongs to another by now; whether it did."""
+    with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as own:
+        if os.fstat(own.fileno()).st_ino == inode:
+            own.shutdown(sockets.SHUT_RDWR)
+            return True
+    return False
 
 
 def _refuse_live_ipc(endpoint: str) -> None:
@@ -240,14 +298,15 @@ class ZapHandler:
         if not well_formed or question[5] != b"CURVE":
             return [_ZAP_VERSION, request_id, b"400", b"CURVE only", b"", b""]
         key = z85.encode(question[6]).decode()
-        self._allowed.refresh()
-        name = self._allowed.name_of(key)
+        if key not in self._allowed.clients:
+            self._allowed.refresh()
+        client = self._allowed.clients.get(key)
         address = question[3].decode("ascii", "replace")
-        if name is None:
+        if client is None:
             self._log_refusal(key, address)
             return [_ZAP_VERSION, request_id, b"400", b"unknown key", b"", b""]
         self._refused.discard(key)
-        self._log.debug("client accepted", address=address, client=name)
+        self._log.debug("client accepted", address=address, client=client.name)
         return [_ZAP_VERSION, request_id, b"200", b"OK", key.encode(), b""]
 
     def _log_refusal(self, key: str, address: str) -> None:

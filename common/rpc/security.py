@@ -2,7 +2,8 @@
 
 CURVE encrypts every connection and proves both identities: the client knows the server's public key
 beforehand, and the server has a folder with the public keys of the clients that it accepts. Key files have
-the format of ``zmq.auth``: ``NAME.key`` holds the public key, ``NAME.key_secret`` both.
+the format of ``zmq.auth``: ``NAME.key`` holds the public key, ``NAME.key_secret`` both. What a client may do
+is up to the server's folder: see `allow_list`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,16 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import zmq
-import zmq.auth
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.logging import get_logger
 from nearsight.common.rpc.sockets import is_local
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _Z85_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
 KEYS_ADVICE = "make one with `nearsight keys generate NAME --dir keys`"
@@ -46,14 +44,6 @@ class KeyFiles(NamedTuple):
     public_file: Path
     secret_file: Path
     public_key: str
-
-
-class KeyEntry(NamedTuple):
-    """One name in a folder of keys."""
-
-    name: str
-    public_key: str
-    secret_here: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +121,8 @@ def read_secret_key(source: str | Path) -> KeyPair:
         If there is no readable identity in it, or other users of the machine can read it.
     """
     path = Path(source)
-    public, secret = _load(path)
-    if secret is None:
+    fields = read_key_file(path)
+    if "secret-key" not in fields:
         raise ConfigurationError(
             f"{path} holds no secret key", advice="give the NAME.key_secret file, not NAME.key"
         )
@@ -140,7 +130,7 @@ def read_secret_key(source: str | Path) -> KeyPair:
         raise ConfigurationError(
             f"other users can read the secret key {path}", advice=f"run `chmod 600 {path}`"
         )
-    return KeyPair(public, secret)
+    return KeyPair(fields["public-key"], fields["secret-key"])
 
 
 def read_public_key(source: str | Path) -> str:
@@ -151,7 +141,36 @@ def read_public_key(source: str | Path) -> str:
     ConfigurationError
         If it is neither.
     """
-    return str(source) if _is_key(source) else _load(Path(source))[0]
+    return str(source) if is_key(source) else read_key_file(Path(source))["public-key"]
+
+
+def is_key(source: str | Path) -> bool:
+    """Whether it is a key itself, not the path of a file."""
+    # A path may well have 40 characters, all of them of Z85; but it ends as our files do.
+    return isinstance(source, str) and not source.endswith(".key") and _Z85_KEY.fullmatch(source) is not None
+
+
+def read_key_file(path: Path) -> Mapping[str, str]:
+    """All ``name = "value"`` of a key file; ``public-key`` is among them.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no key file, or a key in it is damaged.
+    """
+    try:
+        text = path.read_text(encoding="ascii", errors="replace")
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"there is no key file {path}", advice=KEYS_ADVICE) from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} is not a key file: {error.strerror}", advice=KEYS_ADVICE) from error
+    pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
+    fields = {name.strip(): value.strip("\"' \t") for name, equals, value in pairs if equals}
+    if "public-key" not in fields:
+        raise ConfigurationError(f"{path} is not a key file", advice=KEYS_ADVICE)
+    if not all(_Z85_KEY.fullmatch(fields.get(name, "0" * 40)) for name in ("public-key", "secret-key")):
+        raise ConfigurationError(f"{path} holds a damaged key", advice=KEYS_ADVICE)
+    return fields
 
 
 def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFiles:
@@ -162,7 +181,7 @@ def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFil
     ConfigurationError
         If the name is no plain file name, the files exist, or they cannot be written.
     """
-    if not _NAME.fullmatch(name):
+    if not KEY_NAME.fullmatch(name):
         raise ConfigurationError(
             f"{name!r} is no name for a key", advice="use letters, digits, dots, dashes and underscores"
         )
@@ -173,172 +192,37 @@ def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFil
                 f"{path} exists", advice="choose another name, or --force to replace the identity for good"
             )
     public, secret = (key.decode() for key in zmq.curve_keypair())
-    _write(secret_file, _certificate(public, secret), mode=0o600)
-    _write(public_file, _certificate(public), mode=0o644)
+    keys = {"public-key": public, "secret-key": secret}
+    write_key_file(secret_file, "secret key of nearsight: keep it on this machine", keys, mode=0o600)
+    write_key_file(public_file, "public key of nearsight", {"public-key": public})
     return KeyFiles(public_file, secret_file, public)
 
 
-def allow_client(public_key: str | Path, folder: Path, *, name: str = "", overwrite: bool = False) -> Path:
-    """Put a client's public key into a server's folder of allowed clients.
-
-    Parameters
-    ----------
-    public_key : str or Path
-        The client's ``NAME.key`` file, or the key itself in Z85.
-    folder : Path
-        The server's folder; created if it is missing.
-    name : str
-        Name of the client there; by default that of the file.
-    overwrite : bool
-        Replace another key of the same name.
+def write_key_file(
+    path: Path,
+    title: str,
+    keys: Mapping[str, str],
+    metadata: Mapping[str, str] | None = None,
+    mode: int = 0o644,
+) -> None:
+    """Write a key file, in the format of ``zmq.auth``.
 
     Raises
     ------
     ConfigurationError
-        If there is no public key, no name for it, or another client has the name.
+        If it cannot be written.
     """
-    key = read_public_key(public_key)
-    name = name or ("" if _is_key(public_key) else Path(public_key).stem)
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError("the client needs a name", advice="give it with --name")
-    target = folder / f"{name}.key"
-    if target.exists() and not overwrite and _load(target)[0] != key:
-        raise ConfigurationError(
-            f"another client called {name} is allowed already",
-            advice="give this one another --name, or --force",
-        )
-    _write(target, _certificate(key), mode=0o644)
-    return target
-
-
-def _is_key(source: str | Path) -> bool:
-    # A path may well have 40 characters, all of them of Z85; but it ends as our files do.
-    return isinstance(source, str) and not source.endswith(".key") and _Z85_KEY.fullmatch(source) is not None
-
-
-def list_key_files(folder: Path) -> list[KeyEntry]:
-    """The public keys in a folder, by name; a damaged file is listed with its fault in place of the key.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such folder.
-    """
-    if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {folder}", advice=KEYS_ADVICE)
-    entries = []
-    for path in sorted(folder.glob("*.key")):
-        try:
-            key = read_public_key(path)
-        except ConfigurationError as error:
-            key = f"({error.message})"
-        entries.append(KeyEntry(path.stem, key, path.with_suffix(".key_secret").exists()))
-    return entries
-
-
-def forbid_client(name: str, folder: Path) -> None:
-    """Take a client's public key out of a server's folder of allowed clients.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not in there.
-    """
-    path = folder / f"{name}.key"
-    if not _NAME.fullmatch(name) or not path.is_file():
-        raise ConfigurationError(
-            f"no client called {name!r} is allowed in {folder}", advice="see `nearsight keys list --dir ...`"
-        )
-    path.unlink()
-
-
-def _load(path: Path) -> tuple[str, str | None]:
-    if not path.exists():
-        raise ConfigurationError(f"there is no key file {path}", advice=KEYS_ADVICE)
-    try:
-        public, secret = zmq.auth.load_certificate(path)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} is not a key file", advice=KEYS_ADVICE) from error
-    keys = [key.decode("ascii", "replace") for key in (public, secret) if key is not None]
-    if not all(_Z85_KEY.fullmatch(key) for key in keys):
-        raise ConfigurationError(f"{path} holds a damaged key", advice=KEYS_ADVICE)
-    return keys[0], keys[1] if len(keys) > 1 else None
-
-
-def _certificate(public: str, secret: str | None = None) -> str:
-    kind = "secret key of nearsight: keep it on this machine" if secret else "public key of nearsight"
-    lines = [f"# {kind}", "metadata", "curve", f'    public-key = "{public}"']
-    if secret:
-        lines.append(f'    secret-key = "{secret}"')
-    return "\n".join([*lines, ""])
-
-
-def _write(path: Path, text: str, *, mode: int) -> None:
+    lines = [f"# {title}"]
+    for section, fields in (("metadata", metadata or {}), ("curve", keys)):
+        lines += [section, *(f'    {name} = "{value}"' for name, value in fields.items())]
     # Created aside with its final mode: never readable by others, never half a file under its name.
     aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.unlink(missing_ok=True)
         aside.touch(mode=mode, exist_ok=False)
-        aside.write_text(text, encoding="ascii")
+        aside.write_text("\n".join([*lines, ""]), encoding="ascii")
         aside.chmod(mode)  # touch() obeys the umask
         aside.replace(path)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
-
-
-class AllowList:
-    """Names of clients by public key (Z85).
-
-    Adding a file lets a client in, and removing it locks the client out, without a restart. A file that
-    cannot be read is reported and skipped: one bad file must not lock the others out.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds ``*.key`` files.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        if not folder.is_dir():
-            raise ConfigurationError(
-                f"the folder of allowed clients {folder} does not exist",
-                advice=f"let a client in with `nearsight keys allow CLIENT.key --dir {folder}`",
-            )
-        self._folder = folder
-        self._log = get_logger("rpc.allow_list")
-        self._signature: frozenset[tuple[str, int, int]] = frozenset()
-        self.names: Mapping[str, str] = {}
-        """Names by public key, as of the last `refresh`."""
-        self.refresh()
-
-    def name_of(self, public_key: str) -> str | None:
-        """The name of the client with this key, None if it is not allowed. As of the last `refresh`."""
-        return self.names.get(public_key)
-
-    def refresh(self) -> None:
-        """Read the folder again if a file in it changed."""
-        signature = self._look()
-        if signature == self._signature:
-            return
-        names: dict[str, str] = {}
-        for file_name, _, _ in sorted(signature):
-            try:
-                names[read_public_key(self._folder / file_name)] = file_name.removesuffix(".key")
-            except ConfigurationError as error:
-                self._log.warning("skipped a key file", file=file_name, reason=error.message)
-        self.names, self._signature = names, signature
-        self._log.info("allowed clients read", folder=str(self._folder), clients=len(names))
-
-    def _look(self) -> frozenset[tuple[str, int, int]]:
-        found = set()
-        for path in self._folder.glob("*.key"):
-            with suppress(OSError):  # removed since it was listed
-                status = path.stat()
-                found.add((path.name, status.st_mtime_ns, status.st_size))
-        return frozenset(found)

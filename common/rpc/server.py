@@ -7,7 +7,6 @@ way.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import Future
@@ -28,6 +27,7 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.logging import get_logger
+from nearsight.common.rpc.allow_list import LOCAL, REFRESH_S, Access, AllowList, Caller
 from nearsight.common.rpc.envelope import (
     Buffer,
     Hop,
@@ -47,9 +47,6 @@ from nearsight.common.rpc.sockets import check_endpoint
 from nearsight.common.rpc.worker_pool import ServedCall, WorkerPool
 
 __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
-
-REFRESH_S = 1.0
-"""How often a changed folder of allowed clients is noticed by connections that exist."""
 
 TICK_S = 0.05
 """How exactly times are kept."""
@@ -128,7 +125,7 @@ class RpcServer:
         # By identity: calls without an answer, and those of them whose handlers returned a future.
         self._live: dict[int, ServedCall] = {}
         self._deferred: dict[int, ServedCall] = {}
-        self._refresh_at_s = -math.inf
+        self._allowed: AllowList | None = None
         self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run, self._fail)
         self._own_pool = self._pool
         self._pools = [self._pool]
@@ -155,9 +152,12 @@ class RpcServer:
         listen = check_endpoint(self._settings.listen)
         require_security(listen, self._security)
         if not listen.startswith("inproc://"):
-            self._listener = Listener(self._settings, self._security, self._pool.signal)
+            if self._security is not None:
+                self._allowed = AllowList(self._security.allowed_clients, self._clock)
+            self._listener = Listener(self._settings, self._security, self._allowed, self._pool.signal)
         self._started = True
         self._background.start()
+        self._watch_keys()
         for pool in self._pools:
             if pool is self._pool and self._listener is not None:
                 pool.start(self._listener.filenos(), self._look)
@@ -253,7 +253,7 @@ class RpcServer:
         more = True
         while more:
             arrived = listener.receive()
-            for frames, key in arrived:
+            for frames, key, _ in arrived:
                 identity = bytes(frames.pop(0))
                 pool = self._accept(frames, partial(listener.send, identity), identity, key)
                 if pool not in (None, self._pool):  # the pool that receives looks into its own queue next
@@ -272,13 +272,19 @@ class RpcServer:
         """Queue a request, or answer it with an error; returns the pool in whose queue it is."""
         arrived_s = self._clock.monotonic()
         request: Request | None = None
+        caller: Caller | None = LOCAL
         try:
-            if self._listener is not None and not self._listener.allows(peer_key):
-                raise Unauthenticated(
-                    "this key is not allowed any more", advice="ask for it to be allowed again"
-                )
+            if self._allowed is not None:
+                if arrived_s >= self._allowed.stale_at_s:
+                    self._allowed.refresh()
+                caller = self._allowed.clients.get(peer_key or "")
+            if caller is None:
+                raise _forbidden()
             request = decode_request(frames)
             endpoint = self._dispatcher.find(request.service, request.method)
+            catalogue = request.catalogue
+            if caller.catalogues or endpoint.access is Access.CHANGES_CATALOGUE:
+                catalogue = caller.catalogue_of(endpoint.access, catalogue)
             if self._arrived is not None:
                 self._arrived(endpoint.full_name)
             if self._stopping.is_set():
@@ -293,9 +299,10 @@ class RpcServer:
         context = CallContext(
             deadline=Deadline.after(request.time_left_s, self._clock),
             client_id=request.client_id,
-            catalogue=request.catalogue,
+            catalogue=catalogue,
             trace_id=request.trace_id,
             peer_key=peer_key,
+            caller=caller,
             blobs=request.blobs,
             stopping=self._finished.is_set,
         )
@@ -328,8 +335,11 @@ class RpcServer:
     def _run(self, call: ServedCall) -> None:
         """Run a handler; in a worker."""
         call.started_s = self._clock.monotonic()
+        caller = call.context.caller
         call.context.queue_ms = (call.started_s - call.arrived_s) * 1000.0
         try:
+            if self._allowed is not None and self._allowed.clients.get(caller.key) is not caller:
+                raise _forbidden()
             result = call.endpoint.handler(call.endpoint.parse(call.request.message), call.context)
         except Exception as error:  # noqa: BLE001  # a bug in a handler must not end the worker
             self._fail(call, error)
@@ -400,6 +410,13 @@ class RpcServer:
                 hop.sent_bytes,
             )
 
+    def _watch_keys(self) -> None:
+        """Notice changes in the folder of allowed clients, with or without traffic; again after a while."""
+        if self._allowed is not None and self._listener is not None:
+            self._allowed.refresh()
+            self._listener.cut_forbidden()
+            self._background.submit(self._watch_keys, name="keys", after_s=REFRESH_S)
+
     def _tick_later(self) -> None:
         self._ticking = True
         self._background.submit(self._tick, name="tick", after_s=TICK_S)
@@ -414,15 +431,18 @@ class RpcServer:
                 if call.context.deadline.at_s <= now_s:
                     self._deferred.pop(id(call), None)
                     self._fail(call, _too_late(call))
-            if self._listener is not None and now_s >= self._refresh_at_s:
-                self._listener.refresh_allowed()
-                self._refresh_at_s = now_s + REFRESH_S
         finally:
             self._idle_ticks = 0 if self._live else self._idle_ticks + 1
             # Set before the calls are read again: a call that arrives after that starts the ticks anew.
             self._ticking = self._idle_ticks < IDLE_TICKS
             if self._ticking or self._live:
                 self._tick_later()
+
+
+def _forbidden() -> Unauthenticated:
+    return Unauthenticated(
+        "this key is not allowed any more, or not for the same", advice="ask for it to be allowed again"
+    )
 
 
 def _too_late(call: ServedCall) -> DeadlineExceeded:

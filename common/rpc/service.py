@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from nearsight.common.clock import Deadline
 from nearsight.common.errors import InvalidMessage, NotFound
+from nearsight.common.rpc.allow_list import LOCAL, Access, Caller
 from nearsight.common.rpc.envelope import Buffer, Hop
 from nearsight.protos import rpc_pb2
 
@@ -54,6 +55,8 @@ class CallContext:
         Follows the request through tiers and logs; pass it on.
     peer_key : str or None
         The public key (Z85) that the peer proved to own; None without CURVE.
+    caller : Caller
+        Whose key that is, and what it may do; `LOCAL` without CURVE.
     blobs : sequence of memoryview
         The request's blobs, read-only.
     queue_ms : float
@@ -73,6 +76,7 @@ class CallContext:
     catalogue: str = ""
     trace_id: str = ""
     peer_key: str | None = None
+    caller: Caller = LOCAL
     blobs: Sequence[memoryview] = ()
     queue_ms: float = 0.0
     stopping: Callable[[], bool] = bool
@@ -107,6 +111,8 @@ class Endpoint:
         The method of the service.
     newest_wins : bool
         Whether a newer request of a client may supersede its older ones that still wait.
+    access : Access
+        What it does with the catalogue of the call.
     own_worker : bool
         See `Service`.
     """
@@ -118,6 +124,7 @@ class Endpoint:
     response_class: type[Message]
     handler: Handler
     newest_wins: bool
+    access: Access
     own_worker: bool
 
     @classmethod
@@ -136,6 +143,7 @@ class Endpoint:
             GetMessageClass(method.output_type),
             handler,
             bool(method.GetOptions().Extensions[rpc_pb2.newest_wins]),  # type: ignore[index]  # a vague stub
+            Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]
             service.own_worker,
         )
 

@@ -26,6 +26,7 @@ COPY_BELOW_BYTES = 65536
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
 _POLLIN = int(zmq.POLLIN)
+_DESCRIPTOR = int(zmq.SRCFD)
 _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 
@@ -69,7 +70,10 @@ class Received(NamedTuple):
     """One message; blobs stay in ZeroMQ's memory, which the views keep alive."""
 
     frames: list[Buffer]
-    user_id: str | None
+    user_id: str | None = None
+    """Key that the peer proved."""
+    descriptor: int = -1
+    """Of its connection; like ``user_id``, only if asked for."""
 
 
 def has_message(socket: zmq.Socket[bytes]) -> bool:
@@ -99,21 +103,23 @@ def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -
     socket : zmq.Socket
         A ROUTER or DEALER.
     with_metadata : bool
-        Ask for the identity that ZAP gave to the peer.
+        Ask for the identity that ZAP gave to the peer, and its connection.
     """
     try:
         frame = socket.recv(_NOBLOCK, False)
     except zmq.Again:
         return None
     user_id: str | None = None
+    descriptor = -1
     if with_metadata:
         with contextlib.suppress(zmq.ZMQError):
             user_id = str(frame.get("User-Id")) or None
+            descriptor = int(frame.get(_DESCRIPTOR))
     frames: list[Buffer] = [frame.bytes]
     while frame.more:
         frame = socket.recv(_NOBLOCK, False)
         frames.append(frame.buffer)
-    return Received(frames, user_id)
+    return Received(frames, user_id, descriptor)
 
 
 class Waker:

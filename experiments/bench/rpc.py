@@ -24,11 +24,11 @@ from typing import IO, Any, ClassVar
 import zmq
 from google.protobuf.descriptor import ServiceDescriptor
 
+from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import (
     ClientSecurity,
     ServerSecurity,
-    allow_client,
     generate_keys,
     read_public_key,
     read_secret_key,

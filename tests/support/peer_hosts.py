@@ -5,7 +5,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nearsight.common.rpc.security import KeyFiles, allow_client, generate_keys
+from nearsight.common.rpc.allow_list import allow_client
+from nearsight.common.rpc.security import KeyFiles, generate_keys
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.settings import PeerSettings

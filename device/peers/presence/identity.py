@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NewType
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated
-from nearsight.common.rpc.security import AllowList, read_secret_key
+from nearsight.common.rpc.allow_list import AllowList, Caller
+from nearsight.common.rpc.security import read_secret_key
 from nearsight.common.rpc.service import CallContext
 from nearsight.common.rpc.sockets import is_local
 from nearsight.device.peers.settings import PeerSettings
@@ -70,7 +71,7 @@ class AllowedPeers:
         self._folder = folder
         self._list = AllowList(folder)
         self._keys: dict[NodeId, str] = {}
-        self._names: Mapping[str, str] = {}
+        self._clients: Mapping[str, Caller] = {}
         self._read()
 
     def __contains__(self, node_id: object) -> bool:
@@ -88,9 +89,9 @@ class AllowedPeers:
         ConfigurationError
             If there is no such key.
         """
-        for key, known in self._names.items():
-            if known == name:
-                return node_id_of_key(key)
+        for client in self._clients.values():
+            if client.name == name:
+                return node_id_of_key(client.key)
         raise ConfigurationError(
             f"no key called {name!r} is in {self._folder}",
             advice=f"let it in with `nearsight keys allow {name}.key --dir {self._folder}`",
@@ -99,12 +100,12 @@ class AllowedPeers:
     def refresh(self) -> None:
         """Read the folder again if a file in it changed."""
         self._list.refresh()
-        if self._list.names is not self._names:
+        if self._list.clients is not self._clients:
             self._read()
 
     def _read(self) -> None:
-        self._names = self._list.names
-        self._keys = {node_id_of_key(key): key for key in self._names}
+        self._clients = self._list.clients
+        self._keys = {node_id_of_key(key): key for key in self._clients}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.clock import ManualClock
 from nearsight.common.operation.status import HealthService, ask_status, format_bytes, format_duration
+from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Stub
-from nearsight.common.rpc.security import ServerSecurity, allow_client, generate_keys
+from nearsight.common.rpc.security import ServerSecurity, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.protos import health_pb2
 from support.inprocess import in_process_channel

@@ -32,7 +32,13 @@ def test_a_person_makes_keys_and_lets_a_client_in(tmp_path: Path) -> None:
         "name": "phone",
         "public_key": public,
         "secret_here": True,
+        "role": "reader",
+        "catalogues": [],
     }
+    said = run("allow", f"{keys}/phone.key", "--dir", allowed, "--role", "writer", "--catalogue", "museum")
+    assert "phone is a writer of museum" in said
+    (entry,) = json.loads(run("list", "--dir", allowed, "--json"))
+    assert (entry["role"], entry["catalogues"]) == ("writer", ["museum"])
     run("forbid", "phone", "--dir", allowed)
     assert "no keys in" in CliRunner().invoke(app, ["list", "--dir", allowed]).stderr
 

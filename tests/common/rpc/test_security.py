@@ -6,15 +6,12 @@ import pytest
 import zmq
 
 from nearsight.common.errors import ConfigurationError, Unauthenticated
+from nearsight.common.rpc.allow_list import allow_client, forbid_client
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import (
-    AllowList,
     ClientSecurity,
     ServerSecurity,
-    allow_client,
-    forbid_client,
     generate_keys,
-    list_key_files,
     read_public_key,
     read_secret_key,
 )
@@ -237,39 +234,6 @@ def test_a_key_may_be_given_itself_or_as_a_file_whose_path_looks_like_a_key(tmp_
     assert len("/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.key") == 40
     with pytest.raises(ConfigurationError, match="no key file"):
         read_public_key("/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.key")
-
-
-def test_allowing_copies_the_public_key_alone_and_knows_names(tmp_path: Path) -> None:
-    files = generate_keys(tmp_path, "phone")
-    target = allow_client(files.secret_file, tmp_path / "allowed", name="phone")
-    assert "secret-key" not in target.read_text()
-    assert allow_client(files.public_file, tmp_path / "allowed") == target  # again is fine
-    with pytest.raises(ConfigurationError, match="--name"):
-        allow_client(files.public_key, tmp_path / "allowed")
-    other = generate_keys(tmp_path / "elsewhere", "phone")
-    with pytest.raises(ConfigurationError, match="another client called phone"):
-        allow_client(other.public_file, tmp_path / "allowed")
-    assert [e.name for e in list_key_files(tmp_path / "allowed")] == ["phone"]
-
-
-def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_path: Path) -> None:
-    folder = tmp_path / "allowed"
-    with pytest.raises(ConfigurationError, match="nearsight keys allow"):
-        AllowList(folder)
-    a, b = generate_keys(tmp_path, "a"), generate_keys(tmp_path, "b")
-    allow_client(a.public_file, folder)
-    allowed = AllowList(folder)
-    assert allowed.name_of(a.public_key) == "a"
-    assert allowed.name_of(b.public_key) is None
-    (folder / "broken.key").write_text("rubbish")
-    allow_client(b.public_file, folder, name="bob")
-    allowed.refresh()
-    assert allowed.names == {a.public_key: "a", b.public_key: "bob"}
-    forbid_client("a", folder)
-    allowed.refresh()
-    assert allowed.name_of(a.public_key) is None
-    with pytest.raises(ConfigurationError, match="no client called 'a'"):
-        forbid_client("a", folder)
 
 
 def test_a_server_with_unusable_keys_does_not_start(keys: Keys) -> None:

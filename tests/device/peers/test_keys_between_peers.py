@@ -10,8 +10,9 @@ from nearsight.common.errors import (
     ConfigurationError,
     Unauthenticated,
 )
+from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.security import ClientSecurity, allow_client, generate_keys
+from nearsight.common.rpc.security import ClientSecurity, generate_keys
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import node_id_of_key, shown
 from nearsight.device.peers.settings import PeerSettings

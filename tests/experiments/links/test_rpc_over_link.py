@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import PeerError
+from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.security import (
-    ClientSecurity,
-    ServerSecurity,
-    allow_client,
-    generate_keys,
-)
+from nearsight.common.rpc.security import ClientSecurity, ServerSecurity, generate_keys
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.links.link import LinkShape

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import AddressInUse, ConfigurationError, InvalidArgument, Unauthenticated
-from nearsight.common.rpc.security import allow_client, generate_keys
+from nearsight.common.rpc.allow_list import allow_client
+from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.presence.beacons import UDP_IP_HEADER_BYTES, Beacon, BeaconSocket, encode_beacon
 from nearsight.device.peers.presence.discovery import DiscoveryHooks
 from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, node_id_of_key

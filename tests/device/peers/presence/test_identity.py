@@ -9,7 +9,8 @@ import pytest
 import zmq
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.security import allow_client, forbid_client, generate_keys
+from nearsight.common.rpc.allow_list import allow_client, forbid_client
+from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.presence.identity import (
     AllowedPeers,
     NodeId,

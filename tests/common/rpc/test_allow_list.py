@@ -1,0 +1,378 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from nearsight.common.errors import ConfigurationError, InvalidArgument, PermissionDenied, Unauthenticated
+from nearsight.common.rpc.allow_list import (
+    LOCAL,
+    Access,
+    AllowList,
+    Caller,
+    Role,
+    allow_client,
+    forbid_client,
+    list_key_files,
+    read_caller,
+)
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import (
+    ClientSecurity,
+    KeyFiles,
+    ServerSecurity,
+    generate_keys,
+    read_secret_key,
+)
+from nearsight.common.rpc.service import CallContext, Service, python_name
+from nearsight.protos import catalogue_pb2 as pb
+from support.rpc import Gate, ScriptedEcho, echo_stub_to, request_frames, serving, text
+from support.waiting import wait_until
+
+TCP = "tcp://127.0.0.1:0"
+CATALOGUE = pb.DESCRIPTOR.services_by_name["Catalogue"]
+
+
+class Keys:
+    """A server's identity, and clients' that it allows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.allowed = folder / "allowed"
+        self.server_files = generate_keys(folder, "server")
+        self.server = ServerSecurity(self.server_files.secret_file, self.allowed)
+        self.add("phone")
+
+    def add(self, name: str, **rights: Any) -> KeyFiles:
+        files = generate_keys(self.folder, name)
+        allow_client(files.public_file, self.allowed, **rights)
+        return files
+
+    def of(self, name: str) -> ClientSecurity:
+        return ClientSecurity(self.folder / f"{name}.key_secret", self.server_files.public_file)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+class RawClient:
+    """A DEALER that stays as it is when its connection ends, and tells of it."""
+
+    def __init__(self, keys: Keys, name: str, endpoint: str) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.dealer = self.context.socket(zmq.DEALER)
+        self.dealer.linger = 0
+        own = read_secret_key(keys.folder / f"{name}.key_secret")
+        self.dealer.curve_publickey = own.public.encode()
+        self.dealer.curve_secretkey = own.secret.encode()
+        self.dealer.curve_serverkey = keys.server_files.public_key.encode()
+        self.dealer.reconnect_ivl = -1
+        self.changes = self.dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self.dealer.connect(endpoint)
+        assert self.changes.poll(20_000)
+        self.changes.recv_multipart()
+
+    def call(self) -> None:
+        frames: Any = request_frames("x")
+        self.dealer.send_multipart(frames)
+        assert self.dealer.poll(20_000)
+        self.dealer.recv_multipart()
+
+    def is_cut(self) -> bool:
+        return bool(self.changes.poll(0))
+
+    def close(self) -> None:
+        self.dealer.disable_monitor()
+        self.changes.close()
+        self.dealer.close()
+        self.context.term()
+
+
+@pytest.fixture
+def raw(keys: Keys) -> Iterator[Any]:
+    clients: list[RawClient] = []
+
+    def connect(name: str, endpoint: str) -> RawClient:
+        clients.append(RawClient(keys, name, endpoint))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_the_connections_of_a_forbidden_key_are_cut_while_nothing_is_called(
+    keys: Keys, raw: Any, calls: int
+) -> None:
+    keys.add("tablet")
+    with serving(ScriptedEcho(), listen=TCP, security=keys.server) as server:
+        phone, tablet = raw("phone", server.endpoint), raw("tablet", server.endpoint)
+        tablet.call()
+        for _ in range(calls):
+            phone.call()
+        forbid_client("phone", keys.allowed)
+        wait_until(phone.is_cut, what="the cut")
+        tablet.call()
+        assert not tablet.is_cut()
+
+
+def test_a_call_that_waits_is_not_executed_when_its_key_is_forbidden_meanwhile(keys: Keys) -> None:
+    keys.add("tablet")
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with (
+        serving(echo, listen=TCP, security=keys.server, workers=1, queue_timeout_s=60) as server,
+        echo_stub_to(server.endpoint, keys.of("tablet")) as tablet,
+        echo_stub_to(server.endpoint, keys.of("phone")) as phone,
+    ):
+        first = tablet.echo.future(text("first"), timeout_s=60)
+        assert gate.entered.acquire(timeout=20)
+        waiting = phone.echo_once.future(text("of the phone"), timeout_s=60)
+        wait_until(lambda: server.queue_length == 1, what="the call in the queue")
+        forbid_client("phone", keys.allowed)
+        wait_until(waiting.done, what="the end of the phone's call")  # it lost its connection
+        gate.open.set()
+        assert first.result(30).message.text == "first"
+        assert tablet.echo(text("last"), timeout_s=60).message.text == "last"
+    assert echo.seen == ["first", "last"]
+
+
+def test_a_key_that_is_allowed_again_is_served_at_once(keys: Keys, raw: Any) -> None:
+    with (
+        serving(ScriptedEcho(), listen=TCP, security=keys.server) as server,
+        echo_stub_to(server.endpoint, keys.of("phone")) as stub,
+    ):
+        stub.echo(text(), timeout_s=20)
+        watched = raw("phone", server.endpoint)
+        forbid_client("phone", keys.allowed)
+        wait_until(watched.is_cut, what="the cut")
+        with pytest.raises(Unauthenticated):
+            stub.echo(text(), timeout_s=20)
+        allow_client(keys.folder / "phone.key", keys.allowed)
+        assert stub.echo(text("again"), timeout_s=20).message.text == "again"
+
+
+def test_a_list_that_nobody_refreshed_in_time_is_refreshed_by_the_call(keys: Keys) -> None:
+    allowed = AllowList(keys.allowed)
+    forbid_client("phone", keys.allowed)
+    assert allowed.clients
+    with serving(ScriptedEcho(), listen=TCP, security=keys.server) as server:
+        server._background.stop(10.0)
+        allow_client(keys.folder / "phone.key", keys.allowed)
+        with echo_stub_to(server.endpoint, keys.of("phone")) as stub:
+            stub.echo(text(), timeout_s=20)
+            forbid_client("phone", keys.allowed)
+
+            def refused() -> bool:
+                try:
+                    stub.echo(text(), timeout_s=20)
+                except Unauthenticated:
+                    return True
+                return False
+
+            wait_until(refused, what="the refusal")
+
+
+def test_a_file_that_is_replaced_by_one_of_equal_size_and_time_is_noticed(keys: Keys) -> None:
+    allowed = AllowList(keys.allowed)
+    (old,) = allowed.clients
+    path = keys.allowed / "phone.key"
+    status = path.stat()
+    new = generate_keys(keys.folder, "other").public_key
+    with path.open("r+") as file:  # in place: the same inode, too
+        file.write(path.read_text().replace(old, new))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    allowed.refresh()
+    assert set(allowed.clients) == {new}
+
+
+def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_path: Path) -> None:
+    folder = tmp_path / "allowed"
+    with pytest.raises(ConfigurationError, match="nearsight keys allow"):
+        AllowList(folder)
+    a, b = generate_keys(tmp_path, "a"), generate_keys(tmp_path, "b")
+    allow_client(a.public_file, folder)
+    allowed = AllowList(folder)
+    assert {one.name for one in allowed.clients.values()} == {"a"}
+    (folder / "broken.key").write_text("rubbish")
+    (folder / "king.key").write_text((folder / "a.key").read_text().replace("reader", "king"))
+    unchanged = allowed.clients[a.public_key]
+    allow_client(b.public_file, folder, name="bob", role=Role.WRITER, catalogues=["museum", "gallery"])
+    allowed.refresh()
+    assert allowed.clients == {
+        a.public_key: Caller("a", a.public_key),
+        b.public_key: Caller("bob", b.public_key, Role.WRITER, ("museum", "gallery")),
+    }
+    assert allowed.clients[a.public_key] is unchanged
+    forbid_client("a", folder)
+    forbid_client("king", folder)
+    allowed.refresh()
+    assert a.public_key not in allowed.clients
+    with pytest.raises(ConfigurationError, match="no client called 'a'"):
+        forbid_client("a", folder)
+
+
+def test_a_folder_that_cannot_be_read_locks_nobody_out_and_one_that_is_gone_everybody(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = AllowList(keys.allowed)
+    before = allowed.clients
+
+    def no_descriptors(path: Path) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", no_descriptors)
+        allowed.refresh()
+    assert allowed.clients is before
+    keys.allowed.rename(keys.folder / "elsewhere")
+    allowed.refresh()
+    assert not allowed.clients
+
+
+def test_allowing_copies_the_public_key_alone_and_knows_names(tmp_path: Path) -> None:
+    files = generate_keys(tmp_path, "phone")
+    folder = tmp_path / "allowed"
+    client = allow_client(files.secret_file, folder, name="phone")
+    assert "secret-key" not in (folder / "phone.key").read_text()
+    assert allow_client(files.public_file, folder) == client  # again is fine
+    with pytest.raises(ConfigurationError, match="--name"):
+        allow_client(files.public_key, folder)
+    other = generate_keys(tmp_path / "elsewhere", "phone")
+    with pytest.raises(ConfigurationError, match="another client called phone"):
+        allow_client(other.public_file, folder)
+    assert [e.name for e in list_key_files(folder)] == ["phone"]
+
+
+def test_a_role_is_given_kept_and_changed(tmp_path: Path) -> None:
+    files, folder = generate_keys(tmp_path, "phone"), tmp_path / "allowed"
+    assert allow_client(files.public_file, folder).role is Role.READER
+    changed = allow_client(files.public_file, folder, role=Role.WRITER, catalogues=["museum"])
+    assert (changed.role, changed.catalogues) == (Role.WRITER, ("museum",))
+    assert allow_client(files.public_file, folder) == changed
+    # The file that the server has is a key file as well.
+    assert allow_client(folder / "phone.key", folder, role=Role.READER).catalogues == ()
+    with pytest.raises(ConfigurationError, match="cannot name a catalogue"):
+        allow_client(files.public_file, folder, catalogues=['a"\nrole = "writer'])
+
+
+def test_a_file_without_a_role_is_that_of_a_reader(tmp_path: Path) -> None:
+    files = generate_keys(tmp_path, "phone")  # as every file was before there were roles
+    assert read_caller(files.public_file) == Caller("phone", files.public_key, Role.READER)
+
+
+def test_forbidding_names_the_other_files_of_the_key(tmp_path: Path) -> None:
+    files, folder = generate_keys(tmp_path, "phone"), tmp_path / "allowed"
+    allow_client(files.public_file, folder)
+    allow_client(files.public_file, folder, name="spare")
+    assert forbid_client("phone", folder) == ["spare"]
+    assert forbid_client("spare", folder) == []
+
+
+READ, CHANGE = Access.READS_CATALOGUE, Access.CHANGES_CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("caller", "access", "wanted", "expected"),
+    [
+        (LOCAL, CHANGE, "museum", "museum"),
+        (Caller("a", "k"), READ, "museum", "museum"),
+        (Caller("a", "k"), READ, "", ""),
+        (Caller("a", "k"), CHANGE, "museum", PermissionDenied),
+        (Caller("a", "k"), CHANGE, "", PermissionDenied),
+        (Caller("a", "k", Role.WRITER), CHANGE, "museum", "museum"),
+        (Caller("a", "k", Role.READER, ("museum",)), READ, "museum", "museum"),
+        (Caller("a", "k", Role.READER, ("museum",)), READ, "", "museum"),
+        (Caller("a", "k", Role.READER, ("museum",)), READ, "gallery", PermissionDenied),
+        (Caller("a", "k", Role.READER, ("museum",)), CHANGE, "museum", PermissionDenied),
+        (Caller("a", "k", Role.WRITER, ("museum",)), CHANGE, "", "museum"),
+        (Caller("a", "k", Role.WRITER, ("museum",)), CHANGE, "gallery", PermissionDenied),
+        (Caller("a", "k", Role.READER, ("museum", "gallery")), READ, "", InvalidArgument),
+        (Caller("a", "k", Role.READER, ("museum", "gallery")), Access.NO_CATALOGUE, "", ""),
+    ],
+)
+def test_a_role_decides_what_a_key_may_do(
+    caller: Caller, access: Access, wanted: str, expected: str | type[Exception]
+) -> None:
+    if isinstance(expected, str):
+        assert caller.catalogue_of(access, wanted) == expected
+    else:
+        with pytest.raises(expected):
+            caller.catalogue_of(access, wanted)
+
+
+class Recorder(Service):
+    """A catalogue service that notes what reached it."""
+
+    descriptor = CATALOGUE
+
+    def __init__(self) -> None:
+        self.reached: list[tuple[str, str, str]] = []
+
+    def __getattr__(self, method: str) -> Any:
+        response = next(m.output_type for m in CATALOGUE.methods if python_name(m) == method)
+
+        def handle(request: Any, context: CallContext) -> Any:
+            self.reached.append((context.caller.name, method, context.catalogue))
+            return getattr(pb, response.name)()
+
+        return handle
+
+
+def test_a_server_refuses_what_the_role_does_not_allow_before_anything_is_executed(keys: Keys) -> None:
+    keys.add("curator", role=Role.WRITER, catalogues=["museum"])
+    service = Recorder()
+    with serving(service, listen=TCP, security=keys.server) as server:
+
+        def call(name: str, method: str, request: Any, catalogue: str) -> None:
+            with Channel(server.endpoint, client_id=name, security=keys.of(name)) as channel:
+                getattr(Stub(channel, CATALOGUE), method)(request, timeout_s=20, catalogue=catalogue)
+
+        call("phone", "list_objects", pb.ListObjectsRequest(), "gallery")
+        with pytest.raises(PermissionDenied, match=r"phone\.key --role writer --catalogue museum"):
+            call("phone", "remove_objects", pb.RemoveObjectsRequest(), "museum")
+        with pytest.raises(PermissionDenied, match="reader"):
+            call("phone", "add_objects", pb.AddObjectsRequest(), "forged")
+        call("curator", "add_objects", pb.AddObjectsRequest(), "")
+        with pytest.raises(PermissionDenied, match="'gallery'"):
+            call("curator", "add_objects", pb.AddObjectsRequest(), "gallery")
+        with pytest.raises(PermissionDenied, match="'gallery'"):
+            call("curator", "list_objects", pb.ListObjectsRequest(), "gallery")
+        # What a key may do changes without a restart and without a new connection.
+        with Channel(server.endpoint, client_id="phone", security=keys.of("phone")) as channel:
+            stub = Stub(channel, CATALOGUE)
+            stub.list_objects(pb.ListObjectsRequest(), timeout_s=20, catalogue="museum")
+            allow_client(keys.folder / "phone.key", keys.allowed, role=Role.WRITER)
+
+            def may_write() -> bool:
+                try:
+                    stub.add_objects(pb.AddObjectsRequest(), timeout_s=20, catalogue="museum")
+                except Unauthenticated:
+                    return False
+                return True
+
+            wait_until(may_write, what="the new role")
+    assert service.reached == [
+        ("phone", "list_objects", "gallery"),
+        ("curator", "add_objects", "museum"),
+        ("phone", "list_objects", "museum"),
+        ("phone", "add_objects", "museum"),
+    ]
+
+
+def test_every_method_of_a_catalogue_says_what_it_does_with_it() -> None:
+    with serving(Recorder()) as server:
+        methods = server._dispatcher.services[CATALOGUE.full_name]
+    assert {name: endpoint.access for name, endpoint in methods.items()} == {
+        "GetObjectModels": READ,
+        "ListObjects": READ,
+        "ListCatalogues": Access.NO_CATALOGUE,
+        "AddObjects": CHANGE,
+        "RemoveObjects": CHANGE,
+    }
