@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -77,6 +78,7 @@ def run_daemon(
 
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon=name)
     pin_threads()  # requests run in parallel, not their parts
+    raise_descriptor_limit()
     log, metrics = get_logger("daemon"), DaemonMetrics(name)
     with _log_thread_crashes(metrics), _stop_signal() as wait_for_signal:
         metrics_address = metrics.start_http(settings.metrics_listen)
@@ -97,6 +99,16 @@ def run_daemon(
             log.info("stopped")
         finally:
             metrics.stop_http()
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many descriptors as it may: each client takes one.
+
+    The usual limit of 1,024 is there for programs that call ``select``; a program that does not may raise it.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS states a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> None:

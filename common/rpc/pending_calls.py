@@ -5,10 +5,14 @@ Rules:
 - A call is sent when there is a connection, in the order of calling. Without one it waits for the server for
   ``connect_grace_s`` since the connection was lost (a daemon that restarts is back by then); after that,
   each further call makes one attempt to connect and fails if that fails.
+- Attempts are bounded: the mean time between two doubles from ``connect_interval_s`` to
+  ``connect_interval_max_s`` until a call is answered. After the grace, a call that comes before the next
+  attempt fails as the last one did.
 - When a connection is lost, calls that were sent on it fail with `Unavailable`, since nobody knows whether
   they were served. Those of idempotent methods are sent again instead, after a jittered wait, as far as
   attempts, the retry budget and the deadline allow.
-- A refused key fails all waiting calls at once: no later attempt would fare better.
+- A refused key fails all waiting calls at once: no later attempt would fare better. The next call tries
+  again, as the key may be allowed by then.
 - Whatever happens, a call ends at its deadline.
 """
 
@@ -101,6 +105,8 @@ class PendingCalls(Generic[C]):
         self._connecting_until_s: float | None = None
         self._connect_at_s: float | None = None
         self._down_since_s: float | None = None
+        self._failures = 0  # connections and attempts in a row that brought no answer
+        self._refusal: NearsightError | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -121,12 +127,15 @@ class PendingCalls(Generic[C]):
         if self.up:
             call.attempts += 1
             return [Send(call)]
+        if self._refusal is not None and self._connect_at_s is not None and now_s < self._connect_at_s:
+            return [self._fail(call, self._refusal)]
         self._unsent[call.request_id] = call
         return self._connect_now(now_s)
 
     def connected(self, now_s: float) -> list[Action[C]]:
         """There is a connection, and the peer is who it should be."""
         self.up, self._connecting_until_s, self._connect_at_s, self._down_since_s = True, None, None, None
+        self._refusal = None
         return self._send_due(now_s)
 
     def refused(self, error: NearsightError, now_s: float) -> list[Action[C]]:
@@ -134,8 +143,8 @@ class PendingCalls(Generic[C]):
         self.up, self._connecting_until_s = False, None
         if self._down_since_s is None:
             self._down_since_s = now_s
+        self._put_off_connecting(now_s)
         if now_s - self._down_since_s < self._settings.connect_grace_s:
-            self._connect_at_s = now_s + self._jitter(self._settings.connect_interval_s)
             return []
         return self._fail_unsent(error)
 
@@ -148,6 +157,9 @@ class PendingCalls(Generic[C]):
     def lost(self, error: NearsightError, now_s: float) -> list[Action[C]]:
         """The connection ended."""
         self.up, self._connecting_until_s, self._down_since_s = False, None, now_s
+        if self._failures:  # at once only after a connection that was of use
+            self._put_off_connecting(now_s)
+        self._failures = max(self._failures, 1)
         actions: list[Action[C]] = []
         for call in [call for call in self._calls.values() if call.request_id not in self._unsent]:
             if self._may_retry(call, now_s):
@@ -165,6 +177,7 @@ class PendingCalls(Generic[C]):
 
     def answered(self, request_id: int) -> C | None:
         """The call that an answer belongs to; None if it has ended already."""
+        self._failures = 0
         self._unsent.pop(request_id, None)
         return self._calls.pop(request_id, None)
 
@@ -234,8 +247,13 @@ class PendingCalls(Generic[C]):
         call.not_before_s = now_s + wait_s
         return True
 
+    def _put_off_connecting(self, now_s: float) -> None:
+        mean_s = self._settings.connect_interval_s * 2.0 ** min(self._failures, 30)
+        self._connect_at_s = now_s + self._jitter(min(mean_s, self._settings.connect_interval_max_s))
+        self._failures += 1
+
     def _fail_unsent(self, error: NearsightError) -> list[Action[C]]:
-        self._connect_at_s = None
+        self._refusal = error
         return [self._fail(call, error) for call in list(self._unsent.values())]
 
     def _fail(self, call: C, error: NearsightError) -> Fail[C]:

@@ -42,7 +42,12 @@ class ChannelSettings(BaseModel):
     connect_grace_s: NonNegativeFloat = Field(
         0.5, description="how long calls wait for a server that is not there (it may be restarting)"
     )
-    connect_interval_s: PositiveFloat = Field(0.05, description="mean time between attempts to connect")
+    connect_interval_s: PositiveFloat = Field(
+        0.05, description="mean time between attempts to connect; doubles with each that fails"
+    )
+    connect_interval_max_s: PositiveFloat = Field(
+        1.0, description="longest mean time between attempts; calls meanwhile fail as the last attempt did"
+    )
     connect_timeout_s: PositiveFloat = Field(
         5.0, description="an attempt to connect that takes longer has failed"
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import urllib.request
@@ -18,6 +19,11 @@ from nearsight.common.operation.daemon import run_daemon, write_announcement
 from nearsight.experiments.rig.processes import leashed
 from support.waiting import wait_until
 
+LESS_DESCRIPTORS = """
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard // 2, hard))
+"""
 SCRIPT = """
 import sys, threading, time
 from pathlib import Path
@@ -47,7 +53,7 @@ print("returned", flush=True)
 @contextmanager
 def running(mode: str, announce: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        leashed("-c", SCRIPT, mode, str(announce)),
+        leashed("-c", LESS_DESCRIPTORS + SCRIPT, mode, str(announce)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -83,6 +89,12 @@ def test_a_signal_ends_a_daemon_cleanly(number: signal.Signals, tmp_path: Path) 
     assert events["ready"]["endpoint"] == "tcp://127.0.0.1:4321"
     assert events["stopping"]["signal"] == number.name
     assert all(line["daemon"] == "edge" for line in events.values())
+
+
+def test_a_daemon_may_open_as_many_descriptors_as_its_system_lets_it(tmp_path: Path) -> None:
+    with running("plain", tmp_path / "edge.json") as process:
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard
 
 
 def test_a_second_signal_ends_a_daemon_that_hangs_while_it_stops(tmp_path: Path) -> None:

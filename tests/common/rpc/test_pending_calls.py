@@ -87,6 +87,37 @@ def test_after_the_grace_each_call_makes_one_attempt_and_fails_with_it() -> None
     assert failures(calls.refused(GONE, 5.001)) == [(2, Unavailable)]
 
 
+def test_attempts_to_connect_to_a_server_that_stays_away_are_bounded_however_many_calls_come() -> None:
+    calls = calls_with(connect_grace_s=0.5, connect_interval_s=0.05, connect_interval_max_s=1.0)
+    attempts, failed, now_s = 0, 0, 0.0
+    for number in range(10_000):  # a call each millisecond
+        now_s = number / 1000
+        actions = calls.submit(call(number, deadline_s=now_s + 60.0), now_s) + calls.tick(now_s)
+        if Connect() in actions:
+            attempts += 1
+            actions += calls.refused(GONE, now_s)
+        failed += len(failures(actions))
+    assert 8 <= attempts <= 30
+    assert failed == 10_000
+    back_s = now_s + 1.5
+    assert calls.submit(call(number + 1, deadline_s=back_s + 1.0), back_s) == [Connect()]
+    assert sends(calls.connected(back_s)) == [number + 1]
+
+
+def test_a_server_that_accepts_and_cuts_connections_is_not_asked_ever_faster() -> None:
+    calls = connected(connect_interval_s=0.1, backoff_s=1e-6, retry_burst=100)
+    attempts, now_s = 0, 0.0
+    calls.submit(call(1, deadline_s=60.0), now_s)
+    for _ in range(10_000):
+        now_s += 0.001
+        actions = calls.tick(now_s) if not calls.up else calls.lost(GONE, now_s)
+        if Connect() in actions:
+            attempts += 1
+            calls.connected(now_s)
+            calls.submit(call(attempts + 1, deadline_s=60.0), now_s)
+    assert 8 <= attempts <= 30
+
+
 def test_a_server_that_is_back_within_the_grace_is_noticed_by_nobody() -> None:
     calls = calls_with(connect_grace_s=0.5)
     calls.submit(call(1, idempotent=False), 0.0)
