@@ -26,7 +26,7 @@ from nearsight.protos import recognition_pb2 as nearsight_dot_protos_dot_recogni
 from nearsight.protos import rpc_pb2 as nearsight_dot_protos_dot_rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nearsight/protos/catalogue.proto\x12\x0cnearsight.v1\x1a\"nearsight/protos/recognition.proto\x1a\x1anearsight/protos/rpc.proto\",\n\x16GetObjectModelsRequest\x12\x12\n\nobject_ids\x18\x01 \x03(\t\"\x80\x01\n\x17GetObjectModelsResponse\x12\x30\n\x06models\x18\x01 \x03(\x0b\x32 .nearsight.v1.ObjectModelMessage\x12\x0f\n\x07missing\x18\x02 \x03(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x10\n\x08left_out\x18\x04 \x03(\t\"\xe8\x01\n\x12ObjectModelMessage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12@\n\x08metadata\x18\x04 \x03(\x0b\x32..nearsight.v1.ObjectModelMessage.MetadataEntry\x12,\n\x05views\x18\x05 \x03(\x0b\x32\x1d.nearsight.v1.FeaturesMessage\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x14\n\x12ListObjectsRequest\"U\n\x13ListObjectsResponse\x12,\n\x07objects\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.ObjectSummary\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\x92\x01\n\rObjectSummary\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05views\x18\x04 \x01(\r\x12\x13\n\x0bmodel_bytes\x18\x05 \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x06 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x07 \x01(\x0c\"\x17\n\x15ListCataloguesRequest\"L\n\x16ListCataloguesResponse\x12\x32\n\ncatalogues\x18\x01 \x03(\x0b\x32\x1e.nearsight.v1.CatalogueSummary\"C\n\x10\x43\x61talogueSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07objects\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\x04\"R\n\x11\x41\x64\x64ObjectsRequest\x12(\n\x07objects\x18\x01 \x03(\x0b\x32\x17.nearsight.v1.NewObject\x12\x13\n\x0bindex_later\x18\x02 \x01(\x08\"\xa7\x01\n\tNewObject\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x37\n\x08metadata\x18\x03 \x03(\x0b\x32%.nearsight.v1.NewObject.MetadataEntry\x12\x0e\n\x06images\x18\x04 \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb7\x01\n\x12\x41\x64\x64ObjectsResponse\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x01 \x03(\t\x12.\n\x08rejected\x18\x02 \x03(\x0b\x32\x1c.nearsight.v1.RejectedObject\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x10\n\x08replaced\x18\x04 \x03(\t\x12\x11\n\tunchanged\x18\x05 \x03(\t\x12+\n\x07skipped\x18\x06 \x03(\x0b\x32\x1a.nearsight.v1.SkippedImage\"@\n\x0cSkippedImage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05image\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"3\n\x0eRejectedObject\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"*\n\x14RemoveObjectsRequest\x12\x12\n\nobject_ids\x18\x01 \x03(\t\"K\n\x15RemoveObjectsResponse\x12\x0f\n\x07removed\x18\x01 \x03(\t\x12\x0f\n\x07missing\x18\x02 \x03(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x32\xf0\x03\n\tCatalogue\x12g\n\x0fGetObjectModels\x12$.nearsight.v1.GetObjectModelsRequest\x1a%.nearsight.v1.GetObjectModelsResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12[\n\x0bListObjects\x12 .nearsight.v1.ListObjectsRequest\x1a!.nearsight.v1.ListObjectsResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12`\n\x0eListCatalogues\x12#.nearsight.v1.ListCataloguesRequest\x1a$.nearsight.v1.ListCataloguesResponse\"\x03\x90\x02\x01\x12X\n\nAddObjects\x12\x1f.nearsight.v1.AddObjectsRequest\x1a .nearsight.v1.AddObjectsResponse\"\x07\x90\x02\x02\xf0\xe0\x18\x02\x12\x61\n\rRemoveObjects\x12\".nearsight.v1.RemoveObjectsRequest\x1a#.nearsight.v1.RemoveObjectsResponse\"\x07\x90\x02\x02\xf0\xe0\x18\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nearsight/protos/catalogue.proto\x12\x0cnearsight.v1\x1a\"nearsight/protos/recognition.proto\x1a\x1anearsight/protos/rpc.proto\",\n\x16GetObjectModelsRequest\x12\x12\n\nobject_ids\x18\x01 \x03(\t\"\x80\x01\n\x17GetObjectModelsResponse\x12\x30\n\x06models\x18\x01 \x03(\x0b\x32 .nearsight.v1.ObjectModelMessage\x12\x0f\n\x07missing\x18\x02 \x03(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x10\n\x08left_out\x18\x04 \x03(\t\"\xd5\x02\n\x12ObjectModelMessage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12@\n\x08metadata\x18\x04 \x03(\x0b\x32..nearsight.v1.ObjectModelMessage.MetadataEntry\x12,\n\x05views\x18\x05 \x03(\x0b\x32\x1d.nearsight.v1.FeaturesMessage\x12<\n\x06rivals\x18\x06 \x03(\x0b\x32,.nearsight.v1.ObjectModelMessage.RivalsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bRivalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x14\n\x12ListObjectsRequest\"U\n\x13ListObjectsResponse\x12,\n\x07objects\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.ObjectSummary\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\x92\x01\n\rObjectSummary\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05views\x18\x04 \x01(\r\x12\x13\n\x0bmodel_bytes\x18\x05 \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x06 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x07 \x01(\x0c\"\x17\n\x15ListCataloguesRequest\"L\n\x16ListCataloguesResponse\x12\x32\n\ncatalogues\x18\x01 \x03(\x0b\x32\x1e.nearsight.v1.CatalogueSummary\"C\n\x10\x43\x61talogueSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07objects\x18\x02 \x01(\r\x12\x10\n\x08revision\x18\x03 \x01(\x04\"i\n\x11\x41\x64\x64ObjectsRequest\x12(\n\x07objects\x18\x01 \x03(\x0b\x32\x17.nearsight.v1.NewObject\x12\x13\n\x0bindex_later\x18\x02 \x01(\x08\x12\x15\n\rallow_similar\x18\x03 \x01(\x08\"\xa7\x01\n\tNewObject\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x37\n\x08metadata\x18\x03 \x03(\x0b\x32%.nearsight.v1.NewObject.MetadataEntry\x12\x0e\n\x06images\x18\x04 \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb7\x01\n\x12\x41\x64\x64ObjectsResponse\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x01 \x03(\t\x12.\n\x08rejected\x18\x02 \x03(\x0b\x32\x1c.nearsight.v1.RejectedObject\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x10\n\x08replaced\x18\x04 \x03(\t\x12\x11\n\tunchanged\x18\x05 \x03(\t\x12+\n\x07skipped\x18\x06 \x03(\x0b\x32\x1a.nearsight.v1.SkippedImage\"@\n\x0cSkippedImage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05image\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"3\n\x0eRejectedObject\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"*\n\x14RemoveObjectsRequest\x12\x12\n\nobject_ids\x18\x01 \x03(\t\"K\n\x15RemoveObjectsResponse\x12\x0f\n\x07removed\x18\x01 \x03(\t\x12\x0f\n\x07missing\x18\x02 \x03(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x32\xf0\x03\n\tCatalogue\x12g\n\x0fGetObjectModels\x12$.nearsight.v1.GetObjectModelsRequest\x1a%.nearsight.v1.GetObjectModelsResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12[\n\x0bListObjects\x12 .nearsight.v1.ListObjectsRequest\x1a!.nearsight.v1.ListObjectsResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12`\n\x0eListCatalogues\x12#.nearsight.v1.ListCataloguesRequest\x1a$.nearsight.v1.ListCataloguesResponse\"\x03\x90\x02\x01\x12X\n\nAddObjects\x12\x1f.nearsight.v1.AddObjectsRequest\x1a .nearsight.v1.AddObjectsResponse\"\x07\x90\x02\x02\xf0\xe0\x18\x02\x12\x61\n\rRemoveObjects\x12\".nearsight.v1.RemoveObjectsRequest\x1a#.nearsight.v1.RemoveObjectsResponse\"\x07\x90\x02\x02\xf0\xe0\x18\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OBJECTMODELMESSAGE_METADATAENTRY']._loaded_options = None
   _globals['_OBJECTMODELMESSAGE_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_OBJECTMODELMESSAGE_RIVALSENTRY']._loaded_options = None
+  _globals['_OBJECTMODELMESSAGE_RIVALSENTRY']._serialized_options = b'8\001'
   _globals['_NEWOBJECT_METADATAENTRY']._loaded_options = None
   _globals['_NEWOBJECT_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_CATALOGUE'].methods_by_name['GetObjectModels']._loaded_options = None
@@ -52,37 +54,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETOBJECTMODELSRESPONSE']._serialized_start=161
   _globals['_GETOBJECTMODELSRESPONSE']._serialized_end=289
   _globals['_OBJECTMODELMESSAGE']._serialized_start=292
-  _globals['_OBJECTMODELMESSAGE']._serialized_end=524
-  _globals['_OBJECTMODELMESSAGE_METADATAENTRY']._serialized_start=477
-  _globals['_OBJECTMODELMESSAGE_METADATAENTRY']._serialized_end=524
-  _globals['_LISTOBJECTSREQUEST']._serialized_start=526
-  _globals['_LISTOBJECTSREQUEST']._serialized_end=546
-  _globals['_LISTOBJECTSRESPONSE']._serialized_start=548
-  _globals['_LISTOBJECTSRESPONSE']._serialized_end=633
-  _globals['_OBJECTSUMMARY']._serialized_start=636
-  _globals['_OBJECTSUMMARY']._serialized_end=782
-  _globals['_LISTCATALOGUESREQUEST']._serialized_start=784
-  _globals['_LISTCATALOGUESREQUEST']._serialized_end=807
-  _globals['_LISTCATALOGUESRESPONSE']._serialized_start=809
-  _globals['_LISTCATALOGUESRESPONSE']._serialized_end=885
-  _globals['_CATALOGUESUMMARY']._serialized_start=887
-  _globals['_CATALOGUESUMMARY']._serialized_end=954
-  _globals['_ADDOBJECTSREQUEST']._serialized_start=956
-  _globals['_ADDOBJECTSREQUEST']._serialized_end=1038
-  _globals['_NEWOBJECT']._serialized_start=1041
-  _globals['_NEWOBJECT']._serialized_end=1208
-  _globals['_NEWOBJECT_METADATAENTRY']._serialized_start=477
-  _globals['_NEWOBJECT_METADATAENTRY']._serialized_end=524
-  _globals['_ADDOBJECTSRESPONSE']._serialized_start=1211
-  _globals['_ADDOBJECTSRESPONSE']._serialized_end=1394
-  _globals['_SKIPPEDIMAGE']._serialized_start=1396
-  _globals['_SKIPPEDIMAGE']._serialized_end=1460
-  _globals['_REJECTEDOBJECT']._serialized_start=1462
-  _globals['_REJECTEDOBJECT']._serialized_end=1513
-  _globals['_REMOVEOBJECTSREQUEST']._serialized_start=1515
-  _globals['_REMOVEOBJECTSREQUEST']._serialized_end=1557
-  _globals['_REMOVEOBJECTSRESPONSE']._serialized_start=1559
-  _globals['_REMOVEOBJECTSRESPONSE']._serialized_end=1634
-  _globals['_CATALOGUE']._serialized_start=1637
-  _globals['_CATALOGUE']._serialized_end=2133
+  _globals['_OBJECTMODELMESSAGE']._serialized_end=633
+  _globals['_OBJECTMODELMESSAGE_METADATAENTRY']._serialized_start=539
+  _globals['_OBJECTMODELMESSAGE_METADATAENTRY']._serialized_end=586
+  _globals['_OBJECTMODELMESSAGE_RIVALSENTRY']._serialized_start=588
+  _globals['_OBJECTMODELMESSAGE_RIVALSENTRY']._serialized_end=633
+  _globals['_LISTOBJECTSREQUEST']._serialized_start=635
+  _globals['_LISTOBJECTSREQUEST']._serialized_end=655
+  _globals['_LISTOBJECTSRESPONSE']._serialized_start=657
+  _globals['_LISTOBJECTSRESPONSE']._serialized_end=742
+  _globals['_OBJECTSUMMARY']._serialized_start=745
+  _globals['_OBJECTSUMMARY']._serialized_end=891
+  _globals['_LISTCATALOGUESREQUEST']._serialized_start=893
+  _globals['_LISTCATALOGUESREQUEST']._serialized_end=916
+  _globals['_LISTCATALOGUESRESPONSE']._serialized_start=918
+  _globals['_LISTCATALOGUESRESPONSE']._serialized_end=994
+  _globals['_CATALOGUESUMMARY']._serialized_start=996
+  _globals['_CATALOGUESUMMARY']._serialized_end=1063
+  _globals['_ADDOBJECTSREQUEST']._serialized_start=1065
+  _globals['_ADDOBJECTSREQUEST']._serialized_end=1170
+  _globals['_NEWOBJECT']._serialized_start=1173
+  _globals['_NEWOBJECT']._serialized_end=1340
+  _globals['_NEWOBJECT_METADATAENTRY']._serialized_start=539
+  _globals['_NEWOBJECT_METADATAENTRY']._serialized_end=586
+  _globals['_ADDOBJECTSRESPONSE']._serialized_start=1343
+  _globals['_ADDOBJECTSRESPONSE']._serialized_end=1526
+  _globals['_SKIPPEDIMAGE']._serialized_start=1528
+  _globals['_SKIPPEDIMAGE']._serialized_end=1592
+  _globals['_REJECTEDOBJECT']._serialized_start=1594
+  _globals['_REJECTEDOBJECT']._serialized_end=1645
+  _globals['_REMOVEOBJECTSREQUEST']._serialized_start=1647
+  _globals['_REMOVEOBJECTSREQUEST']._serialized_end=1689
+  _globals['_REMOVEOBJECTSRESPONSE']._serialized_start=1691
+  _globals['_REMOVEOBJECTSRESPONSE']._serialized_end=1766
+  _globals['_CATALOGUE']._serialized_start=1769
+  _globals['_CATALOGUE']._serialized_end=2265
 # @@protoc_insertion_point(module_scope)

@@ -27,7 +27,7 @@ class GetObjectModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ObjectModelMessage, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ObjectModelMessage(_message.Message):
-    __slots__ = ("object_id", "label", "version", "metadata", "views")
+    __slots__ = ("object_id", "label", "version", "metadata", "views", "rivals")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,17 +35,26 @@ class ObjectModelMessage(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class RivalsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
+    RIVALS_FIELD_NUMBER: _ClassVar[int]
     object_id: str
     label: str
     version: int
     metadata: _containers.ScalarMap[str, str]
     views: _containers.RepeatedCompositeFieldContainer[_recognition_pb2.FeaturesMessage]
-    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., views: _Optional[_Iterable[_Union[_recognition_pb2.FeaturesMessage, _Mapping]]] = ...) -> None: ...
+    rivals: _containers.ScalarMap[str, int]
+    def __init__(self, object_id: _Optional[str] = ..., label: _Optional[str] = ..., version: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., views: _Optional[_Iterable[_Union[_recognition_pb2.FeaturesMessage, _Mapping]]] = ..., rivals: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ListObjectsRequest(_message.Message):
     __slots__ = ()
@@ -98,12 +107,14 @@ class CatalogueSummary(_message.Message):
     def __init__(self, name: _Optional[str] = ..., objects: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class AddObjectsRequest(_message.Message):
-    __slots__ = ("objects", "index_later")
+    __slots__ = ("objects", "index_later", "allow_similar")
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     INDEX_LATER_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_SIMILAR_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[NewObject]
     index_later: bool
-    def __init__(self, objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ..., index_later: _Optional[bool] = ...) -> None: ...
+    allow_similar: bool
+    def __init__(self, objects: _Optional[_Iterable[_Union[NewObject, _Mapping]]] = ..., index_later: _Optional[bool] = ..., allow_similar: _Optional[bool] = ...) -> None: ...
 
 class NewObject(_message.Message):
     __slots__ = ("object_id", "label", "metadata", "images")

@@ -105,7 +105,11 @@ def _blob(blobs: Sequence[Blob], index: int, expected_bytes: int) -> Blob:
 def object_model_to_proto(model: ObjectModel, first_blob: int) -> tuple[ObjectModelMessage, list[bytes]]:
     """A message and the blobs of its views, view after view."""
     message = ObjectModelMessage(
-        object_id=model.object_id, label=model.label, version=model.version, metadata=dict(model.metadata)
+        object_id=model.object_id,
+        label=model.label,
+        version=model.version,
+        metadata=dict(model.metadata),
+        rivals=dict(model.rivals),
     )
     blobs: list[bytes] = []
     for view in model.views:
@@ -130,6 +134,7 @@ def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) 
             tuple(features_from_proto(view, blobs) for view in message.views),
             message.version,
             dict(message.metadata),
+            dict(message.rivals),
         )
     except InvalidMessage:
         raise
@@ -138,7 +143,7 @@ def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) 
 
 
 def model_digest(model: ObjectModel) -> bytes:
-    """The digest of a model, `DIGEST_BYTES` long: of id, label, version, metadata and all views."""
+    """The digest of a model, `DIGEST_BYTES` long: of id, label, version, metadata, views, rivals."""
     return digest_of_message(*object_model_to_proto(model, 0))
 
 
@@ -174,6 +179,9 @@ def _digest_parts(message: ObjectModelMessage, blobs: Sequence[Blob]) -> Iterato
         if last > len(blobs):
             raise InvalidMessage(f"blob {last - 1} is missing, {len(blobs)} came")
         yield from blobs[view.first_blob : last]
+    for rival in sorted(message.rivals):  # none: the digest of times before there were rivals
+        yield rival.encode()
+        yield message.rivals[rival].to_bytes(4, "little")
 
 
 def recognized_object_to_proto(found: RecognizedObject) -> RecognizedObjectMessage:

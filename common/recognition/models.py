@@ -13,6 +13,9 @@ from nearsight.common.errors import InvalidArgument
 DESCRIPTOR_BYTES = 32
 """Bytes of one binary descriptor (256 bits), the same for every extractor behind the interface."""
 
+TWIN = 0
+"""Instead of inliers in `ObjectModel.rivals`: the same picture under another id; either answers."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
@@ -97,6 +100,9 @@ class ObjectModel:
         Grows by one with each replacement of the object.
     metadata : mapping of str to str
         Free-form, handed to the application with the answer.
+    rivals : mapping of str to int
+        Other objects of the catalogue that could be mistaken for this one: id → inliers that their pictures
+        give with it, or `TWIN`. The cloud finds them when either object is added (`cloud/look_alikes.py`).
     """
 
     object_id: str
@@ -104,6 +110,7 @@ class ObjectModel:
     views: tuple[Features, ...]
     version: int = 1
     metadata: Mapping[str, str] = field(default_factory=dict)
+    rivals: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.object_id:

@@ -21,7 +21,7 @@ from nearsight.common.recognition.classifiers.classifier import Candidate, Class
 from nearsight.common.recognition.classifiers.registry import build_classifier
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
-from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.verification import Verifier, confidence
@@ -29,6 +29,8 @@ from nearsight.common.recognition.verification import Verifier, confidence
 _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
 """A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
+
+_NO_VOTES = np.empty(0, np.int32)
 
 _CLIP_LIMIT = 2.0
 _TILES = (8, 8)
@@ -55,6 +57,7 @@ class ObjectRecognizer:
         self.backend = classifier.name
         self._classifier = classifier
         self._verifier = Verifier(settings)
+        self._doubtful_below = {name: self._inliers_to_be_sure(model) for name, model in self.models.items()}
 
     @classmethod
     def build(
@@ -111,10 +114,32 @@ class ObjectRecognizer:
         match_ms += (time.perf_counter() - started) * 1e3
         return RecognitionResult(None, match_ms, verify_ms)
 
+    def resembling(self, features: Features, most: int = 20) -> dict[str, int]:
+        """All objects that could be mistaken for what the features show: id → inliers of the best view.
+
+        The ``most`` objects with the most near descriptors are verified as in a lookup, without their rivals.
+        """
+        found: dict[str, int] = {}
+        for name in self._classifier.most_alike(features, most):
+            model = self.models[name]
+            for view in range(len(model.views)):
+                candidate = Candidate(name, view, 0, _NO_VOTES, _NO_VOTES)
+                verified = self._verifier.verify(features, model, candidate)
+                if verified is not None:
+                    found[name] = max(verified.inliers, found.get(name, 0))
+        return found
+
+    def _inliers_to_be_sure(self, model: ObjectModel) -> float:
+        """With fewer inliers the photo may show a rival of the object that is not here to be compared."""
+        absent = (inliers for rival, inliers in model.rivals.items() if rival not in self.models)
+        return self.settings.rival_margin * max(absent, default=0)
+
     def _verified(
         self, features: Features, candidates: Sequence[Candidate], rejected: set[tuple[str, int]]
     ) -> RecognizedObject | None:
         """The verified candidate with the most inliers; less confident the closer another object comes.
+
+        None, too, if it could be a rival that is not here: another tier has both.
 
         Views that fail are added to ``rejected`` and not tried again in a later round: the second look does
         not depend on the votes.
@@ -134,7 +159,10 @@ class ObjectRecognizer:
         if not found:
             return None
         best = max(found, key=lambda one: one.inliers)
-        runner_up = max((one.inliers for one in found if one.object_id != best.object_id), default=0)
+        if best.inliers < self._doubtful_below[best.object_id]:
+            return None
+        rivals = {best.object_id: TWIN, **self.models[best.object_id].rivals}
+        runner_up = max((one.inliers for one in found if rivals.get(one.object_id) != TWIN), default=0)
         return replace(best, confidence=confidence(best.inliers, runner_up))
 
 

@@ -22,6 +22,14 @@ def picture(seed: int, *, side: int = 240) -> NDArray[np.uint8]:
     return np.asarray(canvas, np.uint8)
 
 
+def look_alike(seed: int, of: int, *, side: int = 240, part: float = 0.4) -> NDArray[np.uint8]:
+    """The picture of ``seed`` with the middle (``part`` of a side) of another, as portraits share a face."""
+    pixels, edge = picture(seed, side=side), round(side * (1 - part) / 2)
+    middle = slice(edge, side - edge)
+    pixels[middle, middle] = picture(of, side=side)[middle, middle]
+    return pixels
+
+
 def jpeg(pixels: NDArray[np.uint8]) -> bytes:
     """The pixels as a JPEG file."""
     return cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
@@ -34,12 +42,16 @@ def picture_jpeg(seed: int, *, side: int = 240) -> bytes:
 
 def photo_jpeg(seed: int, *, side: int = 240) -> bytes:
     """The picture of ``seed`` photographed from a little aside, on a grey wall."""
+    return photographed(picture(seed, side=side))
+
+
+def photographed(pixels: NDArray[np.uint8]) -> bytes:
+    """A square picture photographed from a little aside, on a grey wall; as a JPEG file."""
+    side = len(pixels)
     source = np.float32([[0, 0], [side, 0], [side, side], [0, side]])
     target = np.float32([[30, 40], [side + 20, 25], [side + 35, side + 40], [20, side + 30]])
     homography = cv2.getPerspectiveTransform(source, target)
-    wall = cv2.warpPerspective(
-        picture(seed, side=side), homography, (side + 60, side + 60), borderValue=(128, 128, 128)
-    )
+    wall = cv2.warpPerspective(pixels, homography, (side + 60, side + 60), borderValue=(128, 128, 128))
     return jpeg(np.asarray(wall, np.uint8))
 
 

@@ -4,9 +4,10 @@ Backends differ only in how they find the nearest descriptors. The rest is here:
 from votes to candidate views.
 
 A query descriptor votes for the object of its nearest neighbour if that is clearly nearer than the nearest
-neighbour *of another object* (ratio test). Views of one object never compete with each other. Where nobody
-else is found, a rival at the usual distance of unrelated descriptors is assumed: so the test stays sane with
-a single object, and with hash tables that return fewer neighbours than asked for.
+neighbour *of another object* (ratio test). Views of one object never compete with each other, nor do twins:
+else one picture under two ids would get no vote. Where nobody else is found, a rival at the usual distance of
+unrelated descriptors is assumed: so the test stays sane with a single object, and with hash tables that
+return fewer neighbours than asked for.
 
 The vote is a sequential decision. Descriptors come strongest first, in chunks; after each chunk it stops if
 
@@ -29,7 +30,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
+from nearsight.common.recognition.models import DESCRIPTOR_BYTES, TWIN, Features, ObjectModel
 
 Neighbours = tuple[NDArray[np.int32], NDArray[np.int64]]
 """Hamming distances (N, K), not decreasing, and rows of the table (N, K), -1 where fewer were found."""
@@ -126,6 +127,22 @@ class Classifier(ABC):
         """Objects in the index."""
         return len(self._table.object_ids)
 
+    def most_alike(self, features: Features, most: int) -> tuple[str, ...]:
+        """Objects with a near neighbour for most descriptors, whoever else has one, too; at most so many.
+
+        For whoever looks for look-alikes: of several objects with one pattern none passes the ratio test.
+        """
+        table = self._table
+        if not len(features) or not len(table.descriptors):
+            return ()
+        distances, rows = self._neighbours(features.descriptors)
+        near = (rows >= 0) & (distances <= unrelated_distance_bits(len(table.descriptors)))
+        objects = np.array([index for index, _ in table.views])[table.view_of_row[rows[near]]]
+        pairs = np.unique(np.nonzero(near)[0] * len(self) + objects)  # a descriptor counts once per object
+        counts = np.bincount(pairs % len(self), minlength=len(self))
+        ranked = np.argsort(-counts, kind="stable")[:most]
+        return tuple(table.object_ids[index] for index in ranked if counts[index] >= self._rule.min_votes)
+
     def rounds(self, features: Features) -> Iterator[tuple[Candidate, ...]]:
         """Candidate views, most votes first, each time that they are worth verifying.
 
@@ -155,15 +172,18 @@ class DescriptorTable:
     object_ids : tuple of str, (O,)
     views : tuple of (int, int), (V,)
         Object index and index of the view within its object.
+    group_of_object : ndarray, (O,) int32
+        Index of an object; twins have the same, as they compete as one.
     descriptors : ndarray, (M, 32) uint8
-    object_of_row, view_of_row, index_in_view : ndarray, (M,) int32
-        Index into ``object_ids``, into ``views``, and of the feature within its view.
+    group_of_row, view_of_row, index_in_view : ndarray, (M,) int32
+        Group of the row's object, index into ``views``, and of the feature within its view.
     """
 
     object_ids: tuple[str, ...]
     views: tuple[tuple[int, int], ...]
+    group_of_object: NDArray[np.int32]
     descriptors: NDArray[np.uint8]
-    object_of_row: NDArray[np.int32]
+    group_of_row: NDArray[np.int32]
     view_of_row: NDArray[np.int32]
     index_in_view: NDArray[np.int32]
 
@@ -174,17 +194,30 @@ class DescriptorTable:
         blocks = [models[index].views[view].descriptors for index, view in views]
         sizes = np.array([len(block) for block in blocks], np.int64)
         view_of_row = np.repeat(np.arange(len(views), dtype=np.int32), sizes)
-        object_of_view = np.array([index for index, _ in views], np.int32)
+        groups = _groups(models)
+        group_of_view = groups[[index for index, _ in views]]
         return cls(
             object_ids=tuple(model.object_id for model in models),
             views=tuple(views),
+            group_of_object=groups,
             descriptors=np.concatenate([np.empty((0, DESCRIPTOR_BYTES), np.uint8), *blocks]),
-            object_of_row=object_of_view[view_of_row],
+            group_of_row=group_of_view[view_of_row],
             view_of_row=view_of_row,
             index_in_view=np.concatenate(
                 [np.empty(0, np.int32), *(np.arange(n, dtype=np.int32) for n in sizes)]
             ),
         )
+
+
+def _groups(models: Sequence[ObjectModel]) -> NDArray[np.int32]:
+    """For each model the index of one of them, the same for twins, and for twins of twins."""
+    index_of = {model.object_id: index for index, model in enumerate(models)}
+    groups = np.arange(len(models), dtype=np.int32)
+    for index, model in enumerate(models):
+        for rival, inliers in model.rivals.items():
+            if inliers == TWIN and rival in index_of:
+                groups[groups == groups[index_of[rival]]] = groups[index]
+    return groups
 
 
 class Vote:
@@ -202,8 +235,8 @@ class Vote:
     def count(self, first: int, neighbours: Neighbours) -> None:
         """Count the votes of query descriptors ``first``, ``first + 1``, ..."""
         distances, rows = neighbours
-        objects = np.where(rows >= 0, self._table.object_of_row[rows], -1)
-        other = (objects != objects[:, :1]) & (rows >= 0)
+        groups = np.where(rows >= 0, self._table.group_of_row[rows], -1)
+        other = (groups != groups[:, :1]) & (rows >= 0)
         found = distances[np.arange(len(rows)), other.argmax(axis=1)]
         # K neighbours of one object: others are at least as far as the last of them.
         unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._unseen_rival_bits)
@@ -216,7 +249,7 @@ class Vote:
         self._queries.append(voters + first)
         self._rows.append(rows[voters, 0])
         self._ratios.append(best[voters] / rival[voters])
-        self._votes += np.bincount(objects[voters, 0], minlength=len(self._votes))
+        self._votes += np.bincount(groups[voters, 0], minlength=len(self._votes))
 
     def is_decided(self) -> bool:
         """Whether one object's lead is decisive."""
@@ -249,7 +282,7 @@ class Vote:
         In a small catalogue clutter has few objects to vote for, and each gets several votes. ``all_votes``
         are those of all objects, sorted.
         """
-        own = int(self._votes[object_index])
+        own = int(self._votes[self._table.group_of_object[object_index]])
         if len(all_votes) - 1 < _MIN_OTHERS:
             return True
         usual = median_of_others(all_votes, own)

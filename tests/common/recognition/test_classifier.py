@@ -1,5 +1,7 @@
 """The ratio test, the votes and the sequential decision, on numbers made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,8 @@ from nearsight.common.recognition.classifiers.classifier import (
     median_of_others,
     unrelated_distance_bits,
 )
+from nearsight.common.recognition.classifiers.registry import build_classifier
+from nearsight.common.recognition.models import TWIN
 from support.objects import random_model
 
 # Rows 0..39 are view 0 of a, 40..79 view 1 of a, 80..119 the view of b.
@@ -32,7 +36,7 @@ def votes_of(counted: Vote) -> dict[tuple[str, int], int]:
 def test_rows_lead_back_to_object_view_and_feature() -> None:
     assert TABLE.object_ids == ("a", "b")
     assert TABLE.views == ((0, 0), (0, 1), (1, 0))
-    assert TABLE.object_of_row[[A, A2, B]].tolist() == [0, 0, 1]
+    assert TABLE.group_of_row[[A, A2, B]].tolist() == [0, 0, 1]
     assert TABLE.index_in_view[[A + 3, A2 + 4, B + 5]].tolist() == [3, 4, 5]
 
 
@@ -43,6 +47,25 @@ def test_a_neighbour_clearly_nearer_than_that_of_another_object_votes() -> None:
 
 def test_another_view_of_the_same_object_is_no_rival() -> None:
     assert votes_of(vote([[20, 21, 60]], [[A, A2, B]])) == {("a", 0): 1}
+
+
+def test_twins_are_no_rivals_of_each_other() -> None:
+    twins = [replace(random_model("a", 1), rivals={"b": TWIN}), random_model("b", 2), random_model("c", 3)]
+    table = DescriptorTable.of(twins)
+    assert table.group_of_object[0] == table.group_of_object[1] != table.group_of_object[2]
+    counted = Vote(table, VotingRule(min_votes=1))
+    counted.count(0, (np.array([[20, 21], [20, 21]], np.int32), np.array([[0, 40], [0, 80]], np.int64)))
+    (one,) = counted.candidates()  # only the first descriptor: the second is as near to a stranger
+    assert (one.object_id, one.votes, one.query_indices.tolist()) == ("a", 1, [0])
+
+
+def test_the_objects_most_alike_are_found_even_if_several_are_alike() -> None:
+    one = random_model("a", 1, count=40)
+    same = [replace(one, object_id=name) for name in ("b", "c")]
+    classifier = build_classifier("exact", [*same, random_model("d", 2)])
+    assert list(classifier.rounds(one.views[0])) == [()]  # no vote passes the ratio test
+    assert set(classifier.most_alike(one.views[0], 2)) == {"b", "c"}
+    assert classifier.most_alike(one.views[0], 1) in {("b",), ("c",)}
 
 
 def test_a_far_neighbour_never_votes() -> None:

@@ -25,7 +25,7 @@ from nearsight.common.recognition.codec import (
     recognized_object_from_proto,
     recognized_object_to_proto,
 )
-from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.protos.catalogue_pb2 import ObjectModelMessage
 from nearsight.protos.recognition_pb2 import FeaturesMessage, RecognizedObjectMessage
@@ -105,6 +105,16 @@ def test_a_model_survives_the_wire_with_all_its_views() -> None:
     arrived = ObjectModelMessage.FromString(message.SerializeToString())
     assert same_model(object_model_from_proto(arrived, [b"", *blobs]), model)
     assert object_model_from_proto(arrived, [b"", *blobs]).version == model.version
+
+
+def test_rivals_survive_the_wire_and_the_store_and_are_vouched_for() -> None:
+    without = random_model("a")
+    model = replace(without, rivals={"b": 14, "c": TWIN})
+    message, blobs = object_model_to_proto(model, 0)
+    assert object_model_from_proto(message, blobs).rivals == {"b": 14, "c": TWIN}
+    assert object_model_from_bytes(object_model_to_bytes(model)).rivals == {"b": 14, "c": TWIN}
+    digests = {model_digest(replace(without, rivals=rivals)) for rivals in ({}, {"b": 14}, {"b": 15})}
+    assert len(digests) == 3
 
 
 def test_a_model_without_id_or_view_or_features_is_refused() -> None:

@@ -1,6 +1,7 @@
 """The recognizer: the pipeline's answers, as every tier sees them."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import cv2
 import faiss
@@ -9,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.extraction import train_object
 from nearsight.common.recognition.images import GrayImage, load_image
-from nearsight.common.recognition.models import Features, ObjectModel
+from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import (
     ObjectRecognizer,
     even_contrast,
@@ -18,9 +20,10 @@ from nearsight.common.recognition.object_recognizer import (
     recognize_image,
 )
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.verification import confidence
 from support.gallery import EXTRACTOR, SETTINGS, SIDE, exhibit_model, exhibit_models, photo_features
 from support.objects import random_features
-from support.pictures import photo_jpeg
+from support.pictures import look_alike, photo_jpeg, photographed
 
 OBJECTS = 12
 
@@ -241,3 +244,60 @@ def test_pinning_leaves_one_thread_to_opencv_and_faiss() -> None:
     pin_threads()
     assert cv2.getNumThreads() == 1
     assert faiss.omp_get_max_threads() == 1
+
+
+@pytest.fixture(scope="module")
+def portraits() -> tuple[ObjectModel, ObjectModel]:
+    """Two pictures with the same face, each the other's rival."""
+    one = exhibit_model(0)
+    other = train_object("other", "Other", [look_alike(50, of=0, side=SIDE)], SETTINGS)
+    return replace(one, rivals={"other": 16}), replace(other, rivals={one.object_id: 16})
+
+
+def photo_of_other() -> Features:
+    photo = photographed(look_alike(50, of=0, side=SIDE))
+    return EXTRACTOR.extract(load_image(photo), SETTINGS.query_features)
+
+
+def test_a_rival_that_is_not_here_is_not_mistaken_for_what_is(
+    portraits: tuple[ObjectModel, ObjectModel],
+) -> None:
+    one, other = portraits
+    ignored = ObjectRecognizer.build([one], SETTINGS.model_copy(update={"rival_margin": 0.0}))
+    wrong = ignored.recognize(photo_of_other()).found
+    assert wrong is not None
+    assert wrong.object_id == one.object_id
+    assert ObjectRecognizer.build([one], SETTINGS).recognize(photo_of_other()).found is None
+    both = ObjectRecognizer.build([one, other], SETTINGS).recognize(photo_of_other()).found
+    assert both is not None
+    assert both.object_id == "other"
+
+
+def test_clear_evidence_is_an_answer_although_a_rival_is_not_here(
+    portraits: tuple[ObjectModel, ObjectModel],
+) -> None:
+    alone = ObjectRecognizer.build([portraits[0]], SETTINGS).recognize(photo_features(0)).found
+    assert alone is not None
+    assert alone.inliers >= SETTINGS.rival_margin * max(portraits[0].rivals.values())
+
+
+def test_one_picture_under_two_ids_is_answered_with_one_of_them_if_they_are_twins() -> None:
+    first = exhibit_model(0)
+    second = replace(first, object_id="second")
+    unaware = ObjectRecognizer.build([first, second, exhibit_model(1)], SETTINGS)
+    assert unaware.recognize(photo_features(0)).found is None
+    first, second = replace(first, rivals={"second": TWIN}), replace(second, rivals={first.object_id: TWIN})
+    for models in ([first, second, exhibit_model(1)], [second, exhibit_model(1)]):
+        found = ObjectRecognizer.build(models, SETTINGS).recognize(photo_features(0)).found
+        assert found is not None
+        assert found.object_id in {first.object_id, "second"}
+        assert found.confidence == confidence(found.inliers, 0)
+
+
+def test_what_resembles_a_picture_is_found_with_its_inliers(
+    portraits: tuple[ObjectModel, ObjectModel],
+) -> None:
+    recognizer = ObjectRecognizer.build([*exhibit_models(4), portraits[1]], SETTINGS)
+    found = recognizer.resembling(portraits[0].views[0])
+    assert found.keys() == {portraits[0].object_id, "other"}
+    assert found[portraits[0].object_id] > 2 * found["other"] >= 20
