@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,6 +103,32 @@ def twin(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption 
     _run([lambda tell: bench_twin(quick, tell)], out, as_json)
 
 
+@app.command()
+def robustness(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="ATTACK", help="Only this one; may be repeated.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Of each attack.")] = 1,
+    museums: Annotated[
+        Path, typer.Option("--museums", metavar="DIR", help="Where generated museums are kept.")
+    ] = Path("results/museums"),
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Attack daemons: their memory, how long others wait, who is refused. Exit code 1: a target is missed."""
+    from tempfile import TemporaryDirectory
+
+    from nearsight.experiments.bench.robustness import bench_robustness, chosen
+
+    scenarios = chosen(only or ())
+    with TemporaryDirectory(prefix="nearsight-robustness-") as folder:
+        logs = out / "logs" if out else Path(folder)
+        run = partial(bench_robustness, scenarios, rounds, museums, logs)
+        finished = _run([run], out, as_json)
+    if not all(row["reached"] for row in finished[0].rows):
+        raise typer.Exit(1)
+
+
 @app.command("all")
 def all_benchmarks(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results.")] = Path(
@@ -138,7 +165,7 @@ def all_benchmarks(
 
 def _run(
     benchmarks: Sequence[Callable[[Callable[[str], None]], Benchmark]], out: Path | None, as_json: bool
-) -> None:
+) -> list[Benchmark]:
     from nearsight.experiments.bench.benchmark import keep
 
     finished: list[Benchmark] = []
@@ -154,6 +181,7 @@ def _run(
         print_json(contents if len(contents) > 1 else finished[0].content())
     if out is not None:
         typer.echo(f"written to {out}", err=True)
+    return finished
 
 
 @contextmanager

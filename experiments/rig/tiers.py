@@ -238,12 +238,12 @@ def deployed(
     """
     with ExitStack() as stack:
         group = stack.enter_context(ProcessGroup(folder, child_environment()))
-        cloud = _start_daemon(group, "cloud", "cloud", {"database": str(database)})
+        cloud = start_daemon(group, "cloud", "cloud", {"database": str(database)})
         link = RunningLink.started(group, endpoint_of(cloud), network, seed=seed)
         if opened:
             link.reshape(UNSHAPED)
         started = {
-            name: _start_daemon(
+            name: start_daemon(
                 group, "edge", f"edge-{name}".rstrip("-"), {"cloud": link.endpoint, **settings}
             )
             for name, settings in edges.items()
@@ -251,9 +251,8 @@ def deployed(
         yield Deployment(group, cloud, link, started)
 
 
-def _start_daemon(
-    group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]
-) -> ManagedProcess:
+def start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]) -> ManagedProcess:
+    """Start a daemon under a name, on a free port of loopback, with settings as after ``--set``."""
     given = {"server.listen": "tcp://127.0.0.1:0", "metrics_listen": "", **settings}
     return group.start(name, ["-m", "nearsight", tier, "--config", empty_config(group), *assignments(given)])
 

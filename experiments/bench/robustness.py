@@ -1,0 +1,433 @@
+"""`nearsight bench robustness`: what a hostile client takes from the others, and what it costs the daemon.
+
+For each attack a daemon is started as a process. Honest clients ask it for photos before, during and after
+the attack; the photos before are what the others are compared with. Some clients stay connected, others come
+anew for every photo. A photo that is not answered counts with the longest wait of a client. Attacker, honest
+clients and daemon are processes of their own. A daemon that takes more than `KILLED_MIB` is killed, so that
+the machine survives.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from nearsight.common.errors import InternalError, NearsightError, NotFound
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.security import allow_client, generate_keys
+from nearsight.experiments.bench import attacks
+from nearsight.experiments.bench.attacks import ALLOWED, HONEST, HOSTILE, SERVER, Attack, Outcome, Victim
+from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.tiers import CATALOGUE, child_environment, endpoint_of, start_daemon
+from nearsight.experiments.studies.museums import TaughtMuseum
+from nearsight.protos import recognition_pb2
+
+MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
+CEILING_MIB = 1024
+"""Most memory that a tier may take under attack, resident, with all its processes."""
+KILLED_MIB = 3584
+MOST_THREADS = 64
+"""That an attacker may bring about."""
+MOST_SLOWER = 3.0
+MOST_RECOVERY_S = 2.0
+CLIENTS, STEADY, PAUSE_S = 6, 4, 0.2
+"""Honest clients; those of them that stay connected; their pause between an answer and the next photo."""
+_TIMEOUT_S = 5.0
+"""Longest wait of an honest client."""
+_WARM_S, _QUIET_S, _PATIENCE_S, _WELL_S = 1.5, 5.0, 40.0, 1.0
+"""Before anything counts; before the attack; most for recovery, which is reached when so long all is well."""
+_SAMPLE_S = 0.02
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """An attack and the daemon that it meets."""
+
+    name: str
+    run: Attack
+    tier: str = "cloud"
+    curve: bool = False
+    seconds: float = 6.0
+    descriptors: int = 0
+    """RLIMIT_NOFILE of the daemon, if it is not that of this process."""
+    honest: bool = True
+    """Whether honest clients are watched; without them only the attack's own law counts."""
+    overload: bool = False
+    """The clients of the attack are honest, too: the others need not be as fast as before."""
+
+
+SCENARIOS = (
+    Scenario("frame-bomb", attacks.frame_bomb),
+    Scenario("frame-bomb-edge", attacks.frame_bomb, tier="edge"),
+    Scenario("frame-bomb-curve", attacks.encrypted_frame_bomb, curve=True),
+    Scenario("endless-message", attacks.endless_message, seconds=8.0),
+    Scenario("unfinished-messages", attacks.unfinished_messages, seconds=10.0),
+    Scenario("unread-answers", attacks.unread_answers, seconds=10.0),
+    Scenario("idle-connections", attacks.idle_connections, descriptors=1024, seconds=10.0),
+    Scenario("idle-connections-curve", attacks.idle_connections, curve=True, descriptors=1024, seconds=12.0),
+    Scenario("vanished-connections", attacks.vanished_connections, seconds=20.0),
+    Scenario("metrics-flood", attacks.metrics_flood),
+    Scenario("greedy-client", attacks.greedy_client, seconds=8.0),
+    Scenario("greedy-client-edge", attacks.greedy_client, tier="edge", seconds=8.0),
+    Scenario("costly-images", attacks.costly_images, seconds=8.0),
+    Scenario("new-catalogues", attacks.new_catalogues),
+    Scenario("revoked-key", attacks.revoked_key, curve=True, honest=False, seconds=20.0),
+    Scenario("burst", attacks.burst, seconds=30.0, overload=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One photo of an honest client."""
+
+    begun_s: float
+    ms: float
+    """Until the answer; if there was none, the longest wait."""
+    outcome: str
+    """Empty if it was answered."""
+    newcomer: bool
+    """Whether the client came for this photo alone."""
+
+
+def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
+    """Scenarios by name; all if none is named.
+
+    Raises
+    ------
+    NotFound
+        If there is no such attack.
+    """
+    known = {one.name: one for one in SCENARIOS}
+    if unknown := [name for name in names if name not in known]:
+        raise NotFound(f"there is no attack {unknown[0]!r}", advice=f"choose among {', '.join(known)}")
+    return tuple(known[name] for name in names) or SCENARIOS
+
+
+def bench_robustness(
+    scenarios: Sequence[Scenario], rounds: int, museums: Path, folder: Path, tell: Tell
+) -> Benchmark:
+    """Attack; of several rounds the medians count, and the worst of memory.
+
+    Parameters
+    ----------
+    scenarios : sequence of Scenario
+        What is tried.
+    rounds : int
+        Each with a new daemon.
+    museums : Path
+        Where generated museums are kept.
+    folder : Path
+        For logs and keys.
+    tell : callable
+        Called with the current step.
+    """
+    tell("painting and learning a museum")
+    museum = TaughtMuseum(RunOptions(museums=museums), MUSEUM)
+    rows = []
+    for scenario in scenarios:
+        tried = []
+        for number in range(1, rounds + 1):
+            tell(f"{scenario.name}: round {number} of {rounds}")
+            place = folder / f"{scenario.name}-{number}"
+            tried.append(_Round(scenario, museum, place).row())
+        rows.append(summary(scenario, tried))
+    columns = {
+        "attack": "{attack}",
+        "sent": "{sent}",
+        "MiB": "{quiet_mib:.0f} → {most_mib:.0f}",
+        "p95 ms": "{quiet_p95_ms:.0f} → {p95_ms:.0f}",
+        "times": "{slower:.1f}",
+        "answered": "{answered:.0%}",
+        "well after s": "{recovery_s:.1f}",
+        "refused": "{refused}",
+        "verdict": "{verdict}",
+    }
+    return Benchmark("robustness", "What one hostile client takes from the others", columns, rows)
+
+
+def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row of several rounds: medians, the worst memory, and which targets are missed."""
+    row: dict[str, Any] = {"attack": scenario.name, "tier": scenario.tier, "curve": scenario.curve}
+    row |= {name: tried[0][name] for name in ("sent", "refused")}
+    for name, value in tried[0].items():
+        if isinstance(value, float):
+            values = [one[name] for one in tried]
+            row[name] = round(statistics.median(values) if "mib" not in name else max(values), 3)
+    row["slower_range"] = [round(pick(one["slower"] for one in tried), 2) for pick in (min, max)]
+    reasons = [one[name] for name in ("ended", "broken") for one in tried if one[name]][:2]
+    if row["most_mib"] > CEILING_MIB:
+        reasons.append(f"more than {CEILING_MIB} MiB")
+    if (more := max(one["more_threads"] for one in tried)) > MOST_THREADS:
+        reasons.append(f"{more} threads more")
+    if scenario.honest and not scenario.overload and row["slower"] > MOST_SLOWER:
+        reasons.append(f"others wait {row['slower']:.1f} times as long")
+    if scenario.honest and row["recovery_s"] > MOST_RECOVERY_S:
+        reasons.append(f"recovers after {row['recovery_s']:.1f} s")
+    row["reached"] = not reasons
+    row["verdict"] = f"MISSED: {'; '.join(dict.fromkeys(reasons))}" if reasons else "reached"
+    row["rounds"] = [dict(one) for one in tried]
+    return row
+
+
+class _Round:
+    """One attack on a new daemon."""
+
+    def __init__(self, scenario: Scenario, museum: TaughtMuseum, folder: Path) -> None:
+        self._scenario = scenario
+        self._folder = folder.resolve()
+        self._database = museum.database
+        photos = tuple(paths[0] for paths in museum.photos.values())
+        self._victim = Victim("", "", CATALOGUE, tuple(museum.photos), photos, None, scenario.seconds)
+
+    def row(self) -> dict[str, Any]:
+        """Attack; the figures of this round."""
+        scenario = self._scenario
+        with ExitStack() as stack:
+            group = stack.enter_context(ProcessGroup(self._folder, child_environment()))
+            daemon, victim = self._start(group)
+            meter = stack.enter_context(_Meter(daemon))
+            honest = stack.enter_context(_child(_ask_honestly, victim)) if scenario.honest else None
+            hostile = stack.enter_context(_child(_attack, scenario.run, victim))
+            asked = _Samples(honest)
+            time.sleep(_WARM_S)
+            began_s = time.monotonic()
+            time.sleep(_QUIET_S if scenario.honest else 0.0)
+            quiet_mib, quiet_threads = meter.now_mib(), meter.most_threads
+            attacked_s = time.monotonic()
+            hostile.send("go")
+            outcome: Outcome = _answer(hostile, scenario.seconds + 60.0)
+            ended_s = time.monotonic()
+            quiet = asked.between(began_s, attacked_s)
+            well_ms = MOST_SLOWER * max(map(_p95, _kinds(quiet)), default=0.0)
+            recovery_s = asked.recovery_s(ended_s, well_ms) if scenario.honest else 0.0
+            during = asked.between(attacked_s, ended_s)
+        pairs = [(_p95(before), _p95(now)) for before, now in zip(_kinds(quiet), _kinds(during), strict=True)]
+        quiet_p95_ms, p95_ms = max(pairs, key=lambda pair: pair[1] / max(pair[0], 1.0))
+        return {
+            "sent": outcome.sent,
+            "refused": outcome.refused,
+            "broken": outcome.broken,
+            "ended": meter.ended,
+            "quiet_mib": quiet_mib,
+            "most_mib": meter.most_mib,
+            "most_descriptors": meter.most_descriptors,
+            "more_threads": meter.most_threads - quiet_threads,
+            "quiet_p95_ms": quiet_p95_ms,
+            "p95_ms": p95_ms,
+            "slower": p95_ms / max(quiet_p95_ms, 1.0),
+            "answered": float(np.mean([not one.outcome for one in during])) if during else 1.0,
+            "photos": len(during),
+            "recovery_s": recovery_s,
+            **outcome.figures,
+        }
+
+    def _start(self, group: ProcessGroup) -> tuple[ManagedProcess, Victim]:
+        """The daemon, and the cloud behind it if it is an edge."""
+        scenario, settings = self._scenario, dict[str, object](metrics_listen="127.0.0.1:0")
+        keys = self._keys() if scenario.curve else None
+        if keys is not None:
+            settings["security.secret_key_file"] = keys / f"{SERVER}.key_secret"
+            settings["security.allowed_clients"] = keys / ALLOWED
+        database = {"database": self._copied_database()}
+        if scenario.tier == "edge":
+            cloud = start_daemon(group, "cloud", "cloud", database)
+            daemon = start_daemon(group, "edge", "edge", {"cloud": endpoint_of(cloud), **settings})
+        else:
+            daemon = start_daemon(group, "cloud", "cloud", {**database, **settings})
+        if scenario.descriptors:  # before the daemon looks: its interpreter takes longer to start
+            resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (scenario.descriptors,) * 2)
+        announced = daemon.wait_ready()
+        endpoint, metrics = str(announced["endpoint"]), str(announced["metrics"])
+        return daemon, replace(self._victim, endpoint=endpoint, metrics=metrics, keys=keys)
+
+    def _copied_database(self) -> Path:
+        """Attackers may write to it."""
+        copy = self._folder / "cloud.db"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(self._database.read_bytes())
+        return copy
+
+    def _keys(self) -> Path:
+        keys = self._folder / "keys"
+        generate_keys(keys, SERVER, overwrite=True)
+        for name in (HONEST, HOSTILE):
+            public = generate_keys(keys, name, overwrite=True).public_file
+            allow_client(public, keys / ALLOWED, overwrite=True)
+        return keys
+
+
+class _Meter:
+    """Watches memory, descriptors and threads of a daemon, for a ``with`` block; kills a greedy one."""
+
+    def __init__(self, daemon: ManagedProcess) -> None:
+        self._daemon = daemon
+        self._process = psutil.Process(daemon.pid)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.ended = ""
+        self.most_mib = 0.0
+        self.most_descriptors = self.most_threads = 0
+
+    def now_mib(self) -> float:
+        """Resident memory now."""
+        processes = [self._process, *self._process.children(recursive=True)]
+        return sum(float(one.memory_info().rss) for one in processes) / 2**20
+
+    def __enter__(self) -> _Meter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_SAMPLE_S):
+            try:
+                mib = self.now_mib()
+                self.most_descriptors = max(self.most_descriptors, self._process.num_fds())
+                self.most_threads = max(self.most_threads, self._process.num_threads())
+            except psutil.Error:
+                mib = 0.0
+            self.most_mib = max(self.most_mib, mib)
+            if mib > KILLED_MIB:
+                self.ended = f"killed at {mib:.0f} MiB"
+                with suppress(psutil.Error):
+                    self._process.kill()
+            elif self._daemon.exit_code is not None:
+                self.ended = self.ended or f"the daemon ended with exit status {self._daemon.exit_code}"
+
+
+class _Samples:
+    """What honest clients have told so far."""
+
+    def __init__(self, honest: Connection | None) -> None:
+        self._honest = honest
+        self._all: list[Asked] = []
+
+    def between(self, start_s: float, end_s: float) -> list[Asked]:
+        """Photos that were begun in this time and have ended."""
+        while self._honest is not None and self._honest.poll():
+            self._all.append(self._honest.recv())
+        return [one for one in self._all if start_s <= one.begun_s < end_s]
+
+    def recovery_s(self, ended_s: float, well_ms: float) -> float:
+        """Wait until all is well; from the end of the attack to the beginning of that time."""
+        patience_s = ended_s + _PATIENCE_S
+        while (now_s := time.monotonic()) < patience_s:
+            after = self.between(ended_s, now_s)
+            bad = [one.begun_s for one in after if one.outcome or one.ms > well_ms]
+            well_since_s = max(bad, default=ended_s)
+            well = [one for one in after if one.begun_s > well_since_s]
+            if now_s > well_since_s + _WELL_S and len(well) >= CLIENTS:
+                return max(0.0, min(one.begun_s for one in well) - ended_s) if bad else 0.0
+            time.sleep(_SAMPLE_S)
+        return _PATIENCE_S
+
+
+def _kinds(asked: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
+    """Photos of clients that stay, and of newcomers."""
+    return [one for one in asked if not one.newcomer], [one for one in asked if one.newcomer]
+
+
+def _p95(asked: Sequence[Asked]) -> float:
+    return float(np.percentile([one.ms for one in asked], 95)) if asked else 0.0
+
+
+# ---- children: each gets a pipe, says "ready", and ends when it is closed
+
+
+@contextmanager
+def _child(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        _answer(ours, 60.0)
+        yield ours
+    finally:
+        ours.close()
+        process.join(2 * _TIMEOUT_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _answer(child: Connection, timeout_s: float) -> Any:
+    try:
+        if child.poll(timeout_s):
+            return child.recv()
+    except EOFError:
+        raise InternalError("a client of the benchmark ended with an error; it stands above") from None
+    raise InternalError(f"a client of the benchmark was silent for {timeout_s:.0f} s")
+
+
+def _attack(parent: Connection, attack: Attack, victim: Victim) -> None:
+    """A hostile client."""
+    os.nice(10)  # its machine is another one, whose cores are not those of the daemon
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+    parent.send("ready")
+    with suppress(EOFError):
+        parent.recv()
+        parent.send(attack(victim))
+
+
+def _ask_honestly(parent: Connection, victim: Victim) -> None:
+    """Honest clients: those that stay, and those that come anew for every photo."""
+    photos = [Path(name).read_bytes() for name in victim.photos]
+    over, told = threading.Event(), threading.Lock()
+    rng = np.random.default_rng(1)
+    pauses = rng.uniform(0.5, 1.5, 997) * PAUSE_S
+
+    def ask(channel: Channel, number: int, *, newcomer: bool) -> None:
+        begun_s, outcome = time.monotonic(), ""
+        try:
+            stub = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+            attacks.ask(stub, victim, photos[number % len(photos)]).result()
+        except NearsightError as error:
+            outcome = error.code.name
+        ms = (time.monotonic() - begun_s) * 1e3 if not outcome else _TIMEOUT_S * 1e3
+        with told, suppress(OSError):
+            parent.send(Asked(begun_s, ms, outcome, newcomer))
+        over.wait(pauses[number % len(pauses)])
+
+    def steady(first: int) -> None:
+        with victim.channel(HONEST) as channel:
+            for number in range(first, 10**9, CLIENTS):
+                if over.is_set():
+                    return
+                ask(channel, number, newcomer=False)
+
+    def newcomers(first: int) -> None:
+        for number in range(first, 10**9, CLIENTS):
+            if over.is_set():
+                return
+            with victim.channel(HONEST) as channel:
+                ask(channel, number, newcomer=True)
+
+    parent.send("ready")
+    for number in range(CLIENTS):
+        threading.Thread(target=steady if number < STEADY else newcomers, args=(number,)).start()
+    with suppress(EOFError, OSError):
+        parent.recv()  # until the parent closes its end
+    over.set()

@@ -1,0 +1,91 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.errors import NotFound
+from nearsight.experiments.bench.attacks import many_scans_jpeg
+from nearsight.experiments.bench.robustness import CEILING_MIB, SCENARIOS, Scenario, chosen, summary
+
+QUIET = {
+    "sent": "much",
+    "refused": "nobody",
+    "broken": "",
+    "ended": "",
+    "quiet_mib": 100.0,
+    "most_mib": 120.0,
+    "more_threads": 0,
+    "slower": 1.2,
+    "recovery_s": 0.0,
+}
+
+
+def row(*rounds: dict[str, Any], **scenario: Any) -> dict[str, Any]:
+    return summary(Scenario("attack", lambda _: None, **scenario), [{**QUIET, **one} for one in rounds])
+
+
+def test_a_daemon_that_nobody_notices_under_attack_reaches_its_targets() -> None:
+    assert row({}) | {"rounds": ()} == {
+        **{
+            name: QUIET[name] for name in ("sent", "refused", "quiet_mib", "most_mib", "slower", "recovery_s")
+        },
+        **{"attack": "attack", "tier": "cloud", "curve": False, "slower_range": [1.2, 1.2]},
+        **{"reached": True, "verdict": "reached", "rounds": ()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("worse", "verdict"),
+    [
+        ({"most_mib": CEILING_MIB + 1.0}, f"more than {CEILING_MIB} MiB"),
+        ({"slower": 3.1}, "others wait 3.1 times as long"),
+        ({"recovery_s": 2.5}, "recovers after 2.5 s"),
+        ({"more_threads": 100}, "100 threads more"),
+        ({"ended": "the daemon ended"}, "the daemon ended"),
+        ({"broken": "served a forbidden key"}, "served a forbidden key"),
+    ],
+)
+def test_a_missed_target_is_named(worse: dict[str, Any], verdict: str) -> None:
+    missed = row(worse)
+    assert not missed["reached"]
+    assert missed["verdict"] == f"MISSED: {verdict}"
+
+
+def test_of_several_rounds_the_median_wait_and_the_worst_memory_count() -> None:
+    found = row({"slower": 9.0, "most_mib": 110.0}, {"slower": 1.0, "most_mib": 900.0}, {"slower": 1.5})
+    assert (found["slower"], found["slower_range"], found["most_mib"]) == (1.5, [1.0, 9.0], 900.0)
+    assert found["reached"]
+
+
+def test_honest_clients_that_overload_a_daemon_may_slow_each_other_down() -> None:
+    assert row({"slower": 20.0}, overload=True)["reached"]
+
+
+def test_an_unknown_attack_is_refused_with_those_that_exist() -> None:
+    assert chosen([]) == SCENARIOS
+    with pytest.raises(NotFound, match="no attack 'flood'") as raised:
+        chosen(["flood"])
+    assert "frame-bomb" in raised.value.advice
+
+
+def test_the_costly_image_is_a_small_jpeg_that_decodes() -> None:
+    data = many_scans_jpeg(700, 500, scans=86)
+    assert data.count(b"\xff\xda") == 86
+    assert len(data) < 5_000
+    assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE).shape == (500, 700)
+
+
+@pytest.mark.system
+def test_an_attack_on_a_real_daemon_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", "robustness", "--only", "vanished-connections", "--json"]
+    main([*command, "--museums", str(tmp_path / "museums"), "--out", str(tmp_path / "out")])
+    (found,) = json.loads(capsys.readouterr().out)["rows"]
+    assert found["sent"] == "300 connections that answer nothing"
+    assert found["rounds"][0]["photos"] > 0
+    assert found["rounds"][0]["most_descriptors"] > 300
+    assert 0 < found["quiet_mib"] <= found["most_mib"] < CEILING_MIB
+    assert found["quiet_p95_ms"] > 0
