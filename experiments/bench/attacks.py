@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 import zmq
 
 from nearsight.common.errors import NearsightError
+from nearsight.common.rpc.allow_list import allow_client, forbid_client
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.envelope import PROTOCOL
-from nearsight.common.rpc.security import ClientSecurity, forbid_client, read_public_key, read_secret_key
+from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2, rpc_pb2
 
 SERVER, HONEST, HOSTILE = "server", "honest", "hostile"
@@ -264,7 +265,6 @@ def revoked_key(victim: Victim) -> Outcome:
     if victim.keys is None:
         raise ValueError("a key can be revoked only where there are keys")
     allowed = victim.keys / ALLOWED
-    file = (allowed / f"{HOSTILE}.key").read_text()
     broken = []
     with victim.channel() as channel:
         check = Stub(channel, _HEALTH).check
@@ -274,7 +274,7 @@ def revoked_key(victim: Victim) -> Outcome:
         time.sleep(1.0)
         if _served(check):
             broken.append("served 1 s after its key was removed")
-        (allowed / f"{HOSTILE}.key").write_text(file)
+        allow_client(victim.keys / f"{HOSTILE}.key", allowed)
         time.sleep(1.0)
         if not _served(check):
             broken.append("refused 1 s after its key was allowed again")

@@ -26,8 +26,9 @@ import numpy as np
 import psutil
 
 from nearsight.common.errors import InternalError, NearsightError, NotFound
+from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
-from nearsight.common.rpc.security import allow_client, generate_keys
+from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.bench import attacks
 from nearsight.experiments.bench.attacks import ALLOWED, HONEST, HOSTILE, SERVER, Attack, Outcome, Victim
 from nearsight.experiments.bench.benchmark import Benchmark, Tell
