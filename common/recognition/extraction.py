@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Protocol
 
 import cv2
@@ -43,6 +45,7 @@ three."""
 _HIGHEST = 20
 """Above, so few corners are left that it saves nothing."""
 _NO_DESCRIPTORS = np.empty((0, DESCRIPTOR_BYTES), np.uint8)
+_PLACE, _STRENGTH, _LEVEL = attrgetter("pt"), attrgetter("response"), attrgetter("octave")  # of cv2.KeyPoint
 
 
 class FeatureExtractor(Protocol):
@@ -78,9 +81,9 @@ class OrbExtractor:
         if min(image.size) < _MIN_SIDE_PX or count < 1:
             return _features(np.empty((0, 2)), _NO_DESCRIPTORS, np.empty(0), image)
         found, descriptors = self._strongest(image.pixels, count)
-        keypoints = np.array([point.pt for point in found], np.float64).reshape(-1, 2)
-        strengths = np.array([point.response for point in found], np.float64)
-        levels = np.array([point.octave for point in found], np.int64)
+        keypoints = np.array([*map(_PLACE, found)], np.float64).reshape(-1, 2)
+        strengths = np.array([*map(_STRENGTH, found)], np.float64)
+        levels = np.array([*map(_LEVEL, found)], np.int64)
         # Scores are whole numbers: without an order among equals it would be that of the search.
         order = np.lexsort((keypoints[:, 0], keypoints[:, 1], levels, -strengths))[:count]
         return _features(keypoints[order], descriptors[order], strengths[order], image)
@@ -93,7 +96,7 @@ class OrbExtractor:
         threshold = likely_threshold(pixels, quotas[-1], self.fast_threshold)
         detector.setFastThreshold(threshold)
         found, descriptors = detector.detectAndCompute(pixels, None)
-        if threshold > self.fast_threshold and not fills([point.octave for point in found], quotas):
+        if threshold > self.fast_threshold and not fills([*map(_LEVEL, found)], quotas):
             detector.setFastThreshold(self.fast_threshold)
             found, descriptors = detector.detectAndCompute(pixels, None)
         return found, np.asarray(descriptors, np.uint8) if len(found) else _NO_DESCRIPTORS
@@ -109,6 +112,7 @@ class OrbExtractor:
         return detectors[count]
 
 
+@cache
 def level_quotas(count: int) -> tuple[int, ...]:
     """Corners that ORB keeps of each level, the largest level first; all together ``count``.
 
@@ -143,7 +147,7 @@ def likely_threshold(pixels: NDArray[np.uint8], quota: int, lowest: int) -> int:
     corners = cv2.FastFeatureDetector.create(lowest).detect(inner) if inner.size else ()
     if not 0 < quota <= len(corners):
         return lowest
-    scores = sorted((corner.response for corner in corners), reverse=True)
+    scores = sorted(map(_STRENGTH, corners), reverse=True)
     return max(lowest, min(_HIGHEST, int(_PART * scores[quota - 1])))
 
 

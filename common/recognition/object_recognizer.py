@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 
 import cv2
@@ -145,24 +146,29 @@ class ObjectRecognizer:
         not depend on the votes.
         """
         found: list[RecognizedObject] = []
+        most_inliers = 0
         for candidate in candidates:
             key = (candidate.object_id, candidate.view)
             if key in rejected:
                 continue
-            if found and candidate.votes * _HOPELESS < max(other.inliers for other in found):
+            if candidate.votes * _HOPELESS < most_inliers:
                 break
             verified = self._verifier.verify(features, self.models[candidate.object_id], candidate)
             if verified is None:
                 rejected.add(key)
             else:
                 found.append(verified)
+                most_inliers = max(most_inliers, verified.inliers)
         if not found:
             return None
-        best = max(found, key=lambda one: one.inliers)
+        best, *others = sorted(found, key=attrgetter("inliers"), reverse=True)
         if best.inliers < self._doubtful_below[best.object_id]:
             return None
-        rivals = {best.object_id: TWIN, **self.models[best.object_id].rivals}
-        runner_up = max((one.inliers for one in found if rivals.get(one.object_id) != TWIN), default=0)
+        rivals, runner_up = {best.object_id: TWIN, **self.models[best.object_id].rivals}, 0
+        for other in others:
+            if rivals.get(other.object_id) != TWIN:
+                runner_up = other.inliers
+                break
         return replace(best, confidence=confidence(best.inliers, runner_up))
 
 

@@ -287,18 +287,18 @@ def is_plausible(corners: NDArray[np.float64], image_size: tuple[int, int]) -> b
     """
     # Plain numbers: NumPy takes five times as long for four corners.
     points: list[list[float]] = corners.tolist()
-    following = points[1:] + points[:1]
-    edges = [(x_to - x, y_to - y) for (x, y), (x_to, y_to) in zip(points, following, strict=True)]
-    lengths = [math.hypot(x, y) for x, y in edges]
+    edges, lengths, area = [], [], 0.0
+    for (x, y), (x_to, y_to) in zip(points, points[1:] + points[:1], strict=True):
+        edges.append((x_to - x, y_to - y))
+        lengths.append(math.hypot(x_to - x, y_to - y))
+        area += 0.5 * (x * y_to - x_to * y)
     if min(lengths) < 1:
         return False
-    for corner in range(4):
-        (x, y), (x_next, y_next) = edges[corner - 1], edges[corner]
-        if (x * y_next - y * x_next) / (lengths[corner - 1] * lengths[corner]) < _MIN_SINE:
+    for side in range(4):
+        (x, y), (x_next, y_next) = edges[side - 1], edges[side]
+        sine = (x * y_next - y * x_next) / (lengths[side - 1] * lengths[side])
+        if sine < _MIN_SINE or lengths[side] / lengths[side - 2] > _MAX_FORESHORTENING:
             return False
-    if max(lengths[side] / lengths[side - 2] for side in range(4)) > _MAX_FORESHORTENING:
-        return False
-    area = 0.5 * sum(x * y_to - x_to * y for (x, y), (x_to, y_to) in zip(points, following, strict=True))
     xs, ys = zip(*points, strict=True)
     overlaps = max(xs) > 0 and max(ys) > 0 and min(xs) < image_size[0] and min(ys) < image_size[1]
     return overlaps and _MIN_AREA <= area / (image_size[0] * image_size[1]) <= _MAX_AREA
@@ -309,5 +309,5 @@ def in_source_frame(
 ) -> Corners:
     """Corners (4, 2) of the processed image in the frame of the image that was given."""
     scaled = corners * (np.array(source_size, np.float64) / np.array(image_size, np.float64))
-    first, second, third, fourth = ((float(x), float(y)) for x, y in scaled)
+    first, second, third, fourth = zip(*scaled.T.tolist(), strict=True)
     return first, second, third, fourth

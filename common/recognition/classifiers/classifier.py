@@ -177,6 +177,8 @@ class DescriptorTable:
     descriptors : ndarray, (M, 32) uint8
     group_of_row, view_of_row, index_in_view : ndarray, (M,) int32
         Group of the row's object, index into ``views``, and of the feature within its view.
+    unrelated_bits : float
+        `unrelated_distance_bits` of M.
     """
 
     object_ids: tuple[str, ...]
@@ -186,6 +188,7 @@ class DescriptorTable:
     group_of_row: NDArray[np.int32]
     view_of_row: NDArray[np.int32]
     index_in_view: NDArray[np.int32]
+    unrelated_bits: float
 
     @classmethod
     def of(cls, models: Sequence[ObjectModel]) -> DescriptorTable:
@@ -206,6 +209,7 @@ class DescriptorTable:
             index_in_view=np.concatenate(
                 [np.empty(0, np.int32), *(np.arange(n, dtype=np.int32) for n in sizes)]
             ),
+            unrelated_bits=unrelated_distance_bits(len(view_of_row)),
         )
 
 
@@ -230,7 +234,6 @@ class Vote:
         self._rows: list[NDArray[np.int64]] = []
         self._ratios: list[NDArray[np.float64]] = []
         self._votes = np.zeros(len(table.object_ids), np.int64)
-        self._unseen_rival_bits = unrelated_distance_bits(len(table.descriptors))
 
     def count(self, first: int, neighbours: Neighbours) -> None:
         """Count the votes of query descriptors ``first``, ``first + 1``, ..."""
@@ -239,7 +242,7 @@ class Vote:
         other = (groups != groups[:, :1]) & (rows >= 0)
         found = distances[np.arange(len(rows)), other.argmax(axis=1)]
         # K neighbours of one object: others are at least as far as the last of them.
-        unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._unseen_rival_bits)
+        unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._table.unrelated_bits)
         rival = np.where(other.any(axis=1), found, unseen).astype(np.float64)
         best = distances[:, 0]
         passed = (
@@ -269,12 +272,12 @@ class Vote:
         views, counts = np.unique(self._table.view_of_row[rows], return_counts=True)
         ranked = np.argsort(-counts, kind="stable")[: self._rule.candidates]
         votes: list[int] = np.sort(self._votes).tolist()
-        return tuple(
-            self._candidate(int(views[index]), queries, rows)
-            for index in ranked
-            if counts[index] >= self._rule.min_votes
-            and self._stands_out(self._table.views[views[index]][0], votes)
-        )
+        chosen = []
+        for index in ranked:
+            view = int(views[index])
+            if counts[index] >= self._rule.min_votes and self._stands_out(self._table.views[view][0], votes):
+                chosen.append(self._candidate(view, queries, rows))
+        return tuple(chosen)
 
     def _stands_out(self, object_index: int, all_votes: list[int]) -> bool:
         """Whether an object has more votes than a photo of something else gives to everybody.
@@ -313,6 +316,5 @@ def median_of_others(ordered: Sequence[int], own: int) -> float:
     """Median of at least two sorted numbers without one that equals ``own``."""
     position = bisect_left(ordered, own)
     others = len(ordered) - 1
-    middle = ((others - 1) // 2, others // 2)
-    low, high = (ordered[index + (index >= position)] for index in middle)
-    return (low + high) / 2
+    low, high = (others - 1) // 2, others // 2
+    return (ordered[low + (low >= position)] + ordered[high + (high >= position)]) / 2

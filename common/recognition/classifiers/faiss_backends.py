@@ -141,11 +141,11 @@ def permute_bits(descriptors: NDArray[np.uint8], order: NDArray[np.int64]) -> ND
     """Descriptors (N, 32) with their bits in another order; Hamming distances stay the same."""
     # In blocks: NumPy keeps the interpreter's lock for a whole indexing, which would stop all requests that
     # are served beside the build of a large index; and bits take eight times the memory of bytes.
-    blocks = (descriptors[start : start + _BLOCK] for start in range(0, max(1, len(descriptors)), _BLOCK))
-    permuted = [
-        np.packbits(np.take(unpack(block), order, axis=1), axis=1, bitorder="little") for block in blocks
-    ]
-    return permuted[0] if len(permuted) == 1 else np.concatenate(permuted)
+    permuted = np.empty_like(descriptors)
+    for start in range(0, len(descriptors), _BLOCK):
+        bits = np.take(unpack(descriptors[start : start + _BLOCK]), order, axis=1)
+        permuted[start : start + _BLOCK] = np.packbits(bits, axis=1, bitorder="little")
+    return permuted
 
 
 def unpack(descriptors: NDArray[np.uint8]) -> NDArray[np.uint8]:
