@@ -115,9 +115,11 @@ class Catalogues:
         Unavailable
             If it is not loaded yet.
         """
-        known = {catalogue.name: catalogue for catalogue in self.all()}
-        if name not in known:
-            self.check_loaded()
+        with self._lock:
+            known = dict(self._by_name)
+        if name in known:
+            return known[name]
+        self.check_loaded()
         return known[choose_catalogue(name, known)]
 
     def check_name(self, name: str) -> None:

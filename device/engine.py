@@ -25,9 +25,8 @@ from nearsight.common.request.answer import Answer, Attempt
 from nearsight.common.request.breaker import BreakerState
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, RequestFlow, Stage
 from nearsight.common.request.next_tiers import NextTiers
-from nearsight.device.handle import RequestHandle
 from nearsight.device.query import DeviceQuery, QuerySource
-from nearsight.device.recognition import Recognition, recognition_of
+from nearsight.device.recognition import Recognition, RequestHandle, recognition_of
 from nearsight.device.recognizer_settings import RecognizerSettings
 
 Outcome = Recognition | NearsightError
@@ -139,17 +138,16 @@ class RequestEngine:
             uuid.uuid4().hex[:16], lambda: self._end(request, Cancelled("the request was cancelled"))
         )
         request = _Request(next(self._numbers), flow, deliver, handle, source)
-        refusal = None
         with self._lock:
             refusal = self._refusal(timeout_s)
             if refusal is None:
                 self._pending[request.number] = request
-                heapq.heappush(self._deadlines, (request.flow.deadline_s, request.number))
+                heapq.heappush(self._deadlines, (deadline_s, request.number))
                 self._deadlines_changed.notify()
                 self._pool.submit(self._work, request)
         if refusal is not None:
             self._end(request, refusal)
-        return request.handle
+        return handle
 
     def close(self) -> None:
         """End all requests in flight with `Cancelled`, then free the tiers. May be called twice."""

@@ -71,15 +71,6 @@ class EncodedImage:
     data: bytes
     scale: tuple[float, float] = (1.0, 1.0)
 
-    def in_source(self, found: RecognizedObject) -> RecognizedObject:
-        """An answer to this image, with its corners in pixels of the application's image."""
-        if self.scale == (1.0, 1.0):
-            return found
-        top_left, top_right, bottom_right, bottom_left = (
-            (x * self.scale[0], y * self.scale[1]) for x, y in found.corners
-        )
-        return replace(found, corners=(top_left, top_right, bottom_right, bottom_left))
-
 
 class FormCosts:
     """What it takes this device to bring a photo into a form: running means. Thread-safe.
@@ -254,7 +245,11 @@ class DeviceQuery:
 
     def in_source(self, found: RecognizedObject, form: str) -> RecognizedObject:
         """An answer to this form, with its corners in pixels of the application's image."""
-        return self._image.in_source(found) if form == IMAGE and self._image is not None else found
+        if form != IMAGE or self._image is None or self._image.scale == (1.0, 1.0):
+            return found
+        across, down = self._image.scale
+        top_left, top_right, bottom_right, bottom_left = ((x * across, y * down) for x, y in found.corners)
+        return replace(found, corners=(top_left, top_right, bottom_right, bottom_left))
 
     def _gray(self, longest_side: int) -> GrayImage:
         """The pixels; decoded once per size."""

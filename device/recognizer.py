@@ -33,7 +33,6 @@ from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
-from nearsight.device.handle import RequestHandle
 from nearsight.device.local_recognition import LocalRecognition
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
@@ -42,7 +41,7 @@ from nearsight.device.prefetching.controller import PrefetchState
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient
 from nearsight.device.query import DeviceQuery, QueryContext, snapshot
-from nearsight.device.recognition import Recognition
+from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
 

@@ -1,9 +1,9 @@
 """The recognition cache of one catalogue: the parts of figure 3.5 and how they work together.
 
-Requests call `lookup`, `observe`, `note_hit` and `note_miss`, from any thread; none of these waits for
-anything. What they note leads to jobs in the background thread::
+Requests call `look`, `learn` and `observe`, from any thread; none of these waits for anything. What they note
+leads to jobs in the background thread::
 
-    note_hit, note_miss ──> improve: rank, decide, judge ──> ModelFetcher ──> models arrive ──> improve
+    look, learn ──────────> improve: rank, decide, judge ──> ModelFetcher ──> models arrive ──> improve
                                           │
                                           └──> build a snapshot of what is here, swap it in
     poll, mismatch ───────> sync: list the objects, drop what is outdated ──> improve
@@ -17,28 +17,28 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from nearsight.common.background.worker import Job
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
-from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.forms import FEATURES
 from nearsight.edge.cloud_client import when_done
 from nearsight.edge.idle_prefetch import IdlePrefetch
 from nearsight.edge.markov_estimator import MarkovEstimator
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, Optimizer, Situation
 from nearsight.edge.profiler import MissLatency, Profiler
+from nearsight.edge.query import EdgeQuery
 from nearsight.edge.quick_profile import ProfileMeasurement
 from nearsight.edge.regret import Regret
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
-from nearsight.edge.services import EdgeServices
+from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.state_store import Changes, Learnt
@@ -46,16 +46,8 @@ from nearsight.edge.state_store import Changes, Learnt
 _LIST_AT_MOST_EVERY_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the cloud said that an image shows."""
-
-    object_id: str
-    version: int
-
-
 class CatalogueCache:
-    """One catalogue's cache.
+    """One catalogue's cache: a stage of the edge's request flow, and what happens behind it.
 
     Parameters
     ----------
@@ -76,9 +68,13 @@ class CatalogueCache:
         The catalogue as the edge knows it.
     hits, misses : int
         Requests that were answered here, and by the cloud.
+    decided_s : float
+        When the last decision was taken, on ``clock``.
     clock : Clock
         The time.
     """
+
+    grain = OBJECT
 
     def __init__(
         self,
@@ -129,7 +125,7 @@ class CatalogueCache:
         self.hits = 0
         self.misses = 0
         # From here on only the background thread writes.
-        self._decided_s = 0.0
+        self.decided_s = 0.0
         self._next_build_s = -math.inf
         self._listed_s = self.clock.monotonic()
         self._listing_asked = False
@@ -181,90 +177,83 @@ class CatalogueCache:
         self.supply.close()
         self._services.metrics.forget(self.name)
 
-    # On the request path
+    # A stage of the request flow
 
-    @property
-    def size(self) -> int:
-        """Objects in the snapshot that answers."""
-        return len(self.holder.snapshot)
+    def features_wanted(self, query: EdgeQuery) -> int | None:
+        """As many as the edge extracts; None if the request is given away, or the cache is empty."""
+        if query.asked_again:
+            return None
+        query.extraction_ms = self.profiler.extraction_ms
+        first_ms, last_ms = self._forwarding_overhead_ms(query)
+        self.profiler.observe_query(image=query.has_image, overhead_ms=last_ms)
+        if query.may_work and self.size:
+            query.began_s = self.clock.monotonic()
+            return self._settings.recognition.query_features
+        query.overhead_ms = first_ms  # after a look there is none: that makes the features
+        if not query.may_work:
+            self._services.metrics.given_away.labels(self.name).inc()
+        return None
 
-    @property
-    def revision(self) -> int:
-        """Revision of the catalogue that the cache knows."""
-        return self.listing.revision
+    def _forwarding_overhead_ms(self, query: EdgeQuery) -> tuple[float, float]:
+        """What the first and the last answer to a photo take longer than if its features were here.
 
-    @property
-    def query_features(self) -> int:
-        """Features of a photo that a lookup expects."""
-        return self._settings.recognition.query_features
+        An edge that looks into its cache has the features when it misses; an empty one sends the photo, or
+        makes the features first. The difference belongs to f(0), not to the miss latency: else it would be
+        counted against every cache size, and an edge once empty would find all others too slow.
+        """
+        if not query.has_image:
+            return 0.0, 0.0
+        extraction_ms = query.extraction_ms if query.may_work else None
+        if self._settings.forward != "auto":
+            spent_ms = extraction_ms or 0.0 if self._settings.forward == FEATURES else 0.0
+            return spent_ms, spent_ms
+        return self._services.next_tiers.overhead(CLOUD, query.image_bytes, extraction_ms)
 
-    def lookup(self, features: Features) -> RecognizedObject | None:
-        """Ask the cache; None is a miss."""
+    def look(self, query: EdgeQuery) -> RecognizedObject | None:
+        """Look the photo up; None is a miss."""
+        found = self._found(query)
+        self._services.load.computed((self.clock.monotonic() - query.began_s) * 1e3)
+        if found is not None:
+            self._services.metrics.hits.labels(self.name).inc()
+            self._note_looked(found.object_id, held=True)
+            self._count(hits=1)
+        return found
+
+    def _found(self, query: EdgeQuery) -> RecognizedObject | None:
+        if query.features is None:
+            return None
         snapshot = self.holder.snapshot
         started_s = self.clock.monotonic()
-        result = snapshot.recognize(features)
+        result = snapshot.recognize(query.features)
         lookup_s = self.clock.monotonic() - started_s
         self.profiler.observe_lookup(len(snapshot), lookup_s * 1e3)
         self._services.metrics.lookup.labels(self.name).observe(lookup_s)
         return result.found
 
-    def observe(self, device_id: str, object_id: str) -> NextObjects | None:
-        """A device was shown to look at an object, whoever recognised it: learn, and say what may follow.
+    def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
+        """The cloud answered: what a miss costs, and what was asked for. Unknown is not counted.
 
-        None if the catalogue has no such object.
+        A miss costs the time to the cloud's first answer: what a photo takes that a larger cache would have
+        answered. The second trip of photos whose features are unknown is no part of it: no cache spares that,
+        and the more a cache answers, the more of its misses are of that kind.
         """
-        self.estimator.count(object_id)
-        return self.markov.observe(device_id, object_id)
-
-    def note_device_hit(self, device_id: str, object_id: str) -> NextObjects | None:
-        """A device recognised this object by itself; what may follow, None if there is no such object."""
-        following = self.observe(device_id, object_id)
-        if following is None:
-            self._outdated()
-            return None
-        self._services.metrics.device_hits.labels(self.name).inc()
-        self._count()
-        return following
-
-    def note_given_away(self) -> None:
-        """A request was passed on without a look."""
-        self._services.metrics.given_away.labels(self.name).inc()
-
-    def note_hit(self, object_id: str) -> None:
-        """The cache answered with this object."""
-        self._services.metrics.hits.labels(self.name).inc()
-        self._note_looked(object_id, held=True)
-        self._count(hits=1)
-
-    def note_miss(self, answer: Known | None, miss_ms: float | None, *, looked: bool = True) -> None:
-        """The cloud answered, with an object or with unknown; unknown is passed on and not counted.
-
-        Parameters
-        ----------
-        answer : Known, optional
-            The object.
-        miss_ms : float, optional
-            Time to the cloud's first answer: what a photo costs that a larger cache would have answered. The
-            second trip of photos whose features are unknown is no part of it: no cache spares that, and the
-            more a cache answers, the more of its misses are of that kind. None for a second trip alone.
-        looked : bool
-            False for requests that were given away without a look into the cache.
-        """
-        metrics = self._services.metrics
+        if lesson is None:
+            return
+        metrics, found = self._services.metrics, answer.found
         metrics.misses.labels(self.name).inc()
-        if miss_ms is not None:
-            self.profiler.observe_miss(miss_ms)
+        if not query.asked_again:
+            self.profiler.observe_miss(max(0.0, lesson.first_ms - query.overhead_ms))
         self._count(misses=1)
-        if answer is None:
+        if found is None:
             metrics.unknown.labels(self.name).inc()
-            if looked:
+            if query.may_work:
                 self._note_looked(None, held=False)
             return
-        if answer.version > self.listing.versions.get(answer.object_id, -1):
+        if found.version > self.listing.versions.get(found.object_id, -1):
             self._outdated()
-        held = answer.object_id in self.holder.snapshot.models
-        if looked:
-            self._note_looked(answer.object_id, held=held)
+        held = found.object_id in self.holder.snapshot.models
+        if query.may_work:
+            self._note_looked(found.object_id, held=held)
             metrics.recognition_misses.labels(self.name).inc(held)
         if not held:
             self._submit(self.improve, "improve")
@@ -285,6 +274,36 @@ class CatalogueCache:
         if due:
             self._submit(self.improve, "improve")
 
+    # On the request path
+
+    @property
+    def size(self) -> int:
+        """Objects in the snapshot that answers."""
+        return len(self.holder.snapshot)
+
+    @property
+    def revision(self) -> int:
+        """Revision of the catalogue that the cache knows."""
+        return self.listing.revision
+
+    def observe(self, device_id: str, object_id: str) -> NextObjects | None:
+        """A device was shown to look at an object, whoever recognised it: learn, and say what may follow.
+
+        None if the catalogue has no such object.
+        """
+        self.estimator.count(object_id)
+        return self.markov.observe(device_id, object_id)
+
+    def note_device_hit(self, device_id: str, object_id: str) -> NextObjects | None:
+        """A device recognised this object by itself; what may follow, None if there is no such object."""
+        following = self.observe(device_id, object_id)
+        if following is None:
+            self._outdated()
+            return None
+        self._services.metrics.device_hits.labels(self.name).inc()
+        self._count()
+        return following
+
     # In the background thread
 
     def improve(self) -> None:
@@ -304,7 +323,7 @@ class CatalogueCache:
             self._state,
             lambda name: self.supply.held(name) is not None,
         )
-        self._decided_s = self.clock.monotonic()
+        self.decided_s = self.clock.monotonic()
         self.regret.decided(ranking, costs)
         metrics = self._services.metrics
         metrics.chosen_size.labels(self.name).set(step.decision.k)
@@ -421,44 +440,3 @@ class CatalogueCache:
     def _submit(self, job: Job, name: str = "", after_s: float = 0.0) -> None:
         named = f"{name} {self.name}" if name else ""
         self._services.background.submit(job, name=named, after_s=after_s)
-
-    # For a person
-
-    def details(self) -> Mapping[str, str]:
-        """Facts for `nearsight status`, in display order."""
-        requests = self.hits + self.misses
-        ranking = self.estimator.ranking()
-        profile, library, count = self.profiler.profile, self.supply.library, self.prefetch.count
-        decision = self.optimizer.decision
-        return {
-            "cached objects": f"{self.size} of {len(ranking)}, {ranking.seen} asked for",
-            "hit ratio": f"{self.hits / requests:.3f} of {requests} requests"
-            if requests
-            else "no request yet",
-            "miss latency": f"{self.profiler.miss_ms:.1f} ms",
-            "lookup": f"x{self.profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
-            "fetching": f"{self.supply.fetcher.in_flight} objects",
-            "transitions": f"{self.markov.transitions} between objects, {self.markov.devices} devices",
-            "prefetched": f"{count.entered} objects, {count.useful} useful, {count.wasted} wasted, "
-            f"predictions trusted at {self.prefetch.trust:.2f}",
-            "spare models": f"{len(library)}, {library.size_bytes / 2**20:.1f} MiB",
-            "regret": self.regret.report().why,
-            "decision": decision.why if decision is not None else "none yet",
-        }
-
-    def explanation(self) -> Explanation | None:
-        """The last decision for `nearsight explain`, None before the first."""
-        decision = self.optimizer.decision
-        if decision is None:
-            return None
-        facts = [(name, value) for name, value in self.details().items() if name != "decision"]
-        return Explanation(
-            self.name,
-            max(0.0, self.clock.monotonic() - self._decided_s),
-            decision.terms,
-            tuple(terms for _, terms in sorted(decision.alternatives.items())),
-            decision.k_max,
-            decision.why,
-            decision.object_ids,
-            (*facts, ("load", self._services.load.why())),
-        )

@@ -17,7 +17,6 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.errors import NearsightError, NotFound, Overloaded
 from nearsight.common.logging import get_logger
-from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import revisions_of, when_done
 from nearsight.edge.profiler import Measured
@@ -90,11 +89,6 @@ class CatalogueCaches:
             if cache is not None:
                 self._caches[catalogue] = cache
             return cache
-
-    def explanations(self) -> tuple[Explanation, ...]:
-        """The last decision of every cache that took one."""
-        explained = (cache.explanation() for cache in self.all())
-        return tuple(one for one in explained if one is not None)
 
     def admit(self, catalogue: str) -> Future[CatalogueCache]:
         """Give a catalogue a cache, in the background; fails if the cloud does not list it."""

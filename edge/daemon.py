@@ -11,6 +11,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService
@@ -23,8 +24,9 @@ from nearsight.edge.device_services import EdgeCatalogueService, PredictionServi
 from nearsight.edge.load import LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.query import QueryReader
-from nearsight.edge.service import CLOUD, EdgeRecognitionService, next_tiers
-from nearsight.edge.services import EdgeServices
+from nearsight.edge.report import explanation_of, facts_of
+from nearsight.edge.service import EdgeRecognitionService
+from nearsight.edge.services import CLOUD, EdgeServices, next_tiers
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.state_store import StateStore
@@ -70,19 +72,26 @@ class EdgeDaemon:
         self._background = BackgroundWorker(clock)
         edge_metrics = EdgeMetrics(metrics.registry)
         self._load = LoadControl(settings.multi_user, settings.load, _parallel(settings), clock)
+        self._next_tiers = next_tiers(settings.recognition.query_features)
         services = EdgeServices(
-            self._cloud, self._background, edge_metrics, clock, profile, self._load, self._store
+            self._cloud,
+            self._background,
+            edge_metrics,
+            clock,
+            profile,
+            self._load,
+            self._next_tiers,
+            self._store,
         )
         self._caches = CatalogueCaches(settings, services)
-        self._next_tiers = next_tiers(settings.recognition.query_features)
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
             [
-                EdgeRecognitionService(self._caches, services, reader, self._next_tiers, settings.forward),
+                EdgeRecognitionService(self._caches, services, reader),
                 EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
                 PredictionService(self._caches, self._load),
-                ExplanationService(self._caches.explanations),
+                ExplanationService(self.explanations),
                 HealthService("edge", __version__, self.ready, self.details),
             ],
             tier="edge",
@@ -145,8 +154,13 @@ class EdgeDaemon:
         if self._settings.state is not None:
             facts.append(("state", f"{self._settings.state}, {self._caches.journal_problem or 'written'}"))
         for cache in self._caches.all():
-            facts += [(f"{cache.name}: {name}", value) for name, value in cache.details().items()]
+            facts += [(f"{cache.name}: {name}", value) for name, value in facts_of(cache).items()]
         return facts
+
+    def explanations(self) -> tuple[Explanation, ...]:
+        """The last decision of every cache that took one."""
+        explained = [explanation_of(cache, self._load.why()) for cache in self._caches.all()]
+        return tuple(one for one in explained if one is not None)
 
     def _sent(self) -> str:
         """The last choice of a form in one line, for a person."""

@@ -215,7 +215,7 @@ class Profiler:
     def observe_query(self, *, image: bool, overhead_ms: float = 0.0) -> None:
         """A request came, with an image or with features.
 
-        ``overhead_ms`` is what an empty cache spends on it beyond a miss: see `EdgeObjectCache`.
+        ``overhead_ms`` is what an empty cache spends on it beyond a miss: see `CatalogueCache`.
         """
         with self._lock:
             self._brought_image.append(image)

@@ -42,12 +42,14 @@ class EdgeQuery:
         Whether it came as an image.
     image_bytes : int
         Size of the image; 0 if there is none.
+    features_bytes : int, optional
+        Size of its features on the network; None if they are not here.
     may_work : bool
         Whether the edge may compute for it; else it is passed on as it is.
     extraction_ms : float
         What its features would cost.
     overhead_ms : float
-        How much longer the cloud's first answer takes because they are not here: see `EdgeObjectCache`.
+        How much longer the cloud's first answer takes because they are not here: see `CatalogueCache`.
     began_s : float
         When work for a look began.
     """
@@ -65,6 +67,7 @@ class EdgeQuery:
         self.features = features
         self.has_image = image is not None
         self.image_bytes = len(image) if image is not None else 0
+        self.features_bytes = len(features) * BYTES_PER_FEATURE if features is not None else None
         self.asked_again = asked_again
         self.may_work = not asked_again
         self.extraction_ms = 0.0
@@ -76,7 +79,7 @@ class EdgeQuery:
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could go on; features that are not there yet have the given size."""
         there = []
-        if self.has_features:
+        if self.features_bytes is not None:
             there.append(Payload(FEATURES, self.features_bytes))
         elif self.may_work:
             there.append(Payload(FEATURES, features_bytes, self.extraction_ms))
@@ -89,11 +92,11 @@ class EdgeQuery:
 
     def missing(self, form: str) -> Work | None:
         """What must be done before it can go on in this form."""
-        return Extract(self._query_features) if form == FEATURES and not self.has_features else None
+        return Extract(self._query_features) if form == FEATURES and self.features_bytes is None else None
 
     def missing_features(self, count: int) -> Work | None:
         """What must be done before the cache can look at so many features."""
-        return None if self.has_features else Extract(count)
+        return Extract(count) if self.features_bytes is None else None
 
     def message(self, form: str, *, again: bool) -> tuple[RecognizeRequest, Sequence[Blob]]:
         """The request to the cloud; ``again`` if its features were unknown there."""
@@ -104,16 +107,6 @@ class EdgeQuery:
             raise InternalError(f"a query is not ready to be sent as {form}")
         image = ImageInput(size_bytes=self.image_bytes, features_unknown=again or self.asked_again)
         return RecognizeRequest(image=image), [self.image]
-
-    @property
-    def has_features(self) -> bool:
-        """Whether its features are here."""
-        return self.features is not None
-
-    @property
-    def features_bytes(self) -> int:
-        """Size of its features on the network; 0 if they are not here."""
-        return len(self.features) * BYTES_PER_FEATURE if self.features is not None else 0
 
 
 class QueryReader:
@@ -167,3 +160,4 @@ class QueryReader:
             raise InternalError("a query without an image")
         pixels = load_image(query.image, self._settings.limits)
         query.features = self._extractor.extract(pixels, self._settings.query_features)
+        query.features_bytes = len(query.features) * BYTES_PER_FEATURE

@@ -241,6 +241,11 @@ class LookupCorrection:
     ------
     InvalidArgument
         If ``weight`` is outside of (0, 1], or ``factor`` is not positive and finite.
+
+    Attributes
+    ----------
+    factor : float
+        What to multiply the profile's f(k) with.
     """
 
     def __init__(self, weight: float = 0.05, factor: float = 1.0) -> None:
@@ -249,15 +254,10 @@ class LookupCorrection:
         if not 0 < factor < math.inf:
             raise InvalidArgument(f"a factor must be positive and finite, got {factor}")
         self._weight = weight
-        self._factor = factor
+        self.factor = factor
         self._lookups = 0  # since the cache was last empty
         self._resting = False
         self._patience = 0.0
-
-    @property
-    def factor(self) -> float:
-        """What to multiply the profile's f(k) with."""
-        return self._factor
 
     @property
     def patience(self) -> float:
@@ -278,7 +278,7 @@ class LookupCorrection:
         if not self._resting:
             self._be_patient()
             self._resting = True
-        self._factor **= 0.5 ** (requests / self._patience)
+        self.factor **= 0.5 ** (requests / self._patience)
 
     def _be_patient(self) -> None:
         """The cache was emptied: wait longer than before, unless it was held for long."""
@@ -296,7 +296,7 @@ class LookupCorrection:
         if not (0 < measured_ms < math.inf and 0 < predicted_ms < math.inf):
             return
         ratio = measured_ms / predicted_ms
-        ratio = min(max(ratio, self._factor / _LARGEST_JUMP), self._factor * _LARGEST_JUMP)
-        self._factor += self._weight * (ratio - self._factor)
+        ratio = min(max(ratio, self.factor / _LARGEST_JUMP), self.factor * _LARGEST_JUMP)
+        self.factor += self._weight * (ratio - self.factor)
         self._resting = False
         self._lookups += 1

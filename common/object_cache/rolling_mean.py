@@ -22,6 +22,11 @@ class RollingMean:
     ------
     InvalidArgument
         If ``window`` is below 1, or ``seed`` is not positive and finite.
+
+    Attributes
+    ----------
+    mean : float
+        Of the values in the window.
     """
 
     def __init__(self, window: int, seed: float) -> None:
@@ -30,12 +35,7 @@ class RollingMean:
                 f"a rolling mean needs a window and a seed above 0, got {window} and {seed}"
             )
         self._values = deque([seed] * window, maxlen=window)
-        self._mean = seed
-
-    @property
-    def mean(self) -> float:
-        """Of the values in the window."""
-        return self._mean
+        self.mean = seed
 
     def observe(self, value: float) -> None:
         """Push out the oldest value.
@@ -49,4 +49,4 @@ class RollingMean:
             raise InvalidArgument(f"expected a finite value that is not negative, got {value}")
         self._values.append(value)
         # Summed anew: a running sum drifts, and a hundred values are summed in a microsecond.
-        self._mean = math.fsum(self._values) / len(self._values)
+        self.mean = math.fsum(self._values) / len(self._values)

@@ -202,6 +202,8 @@ class RequestFlow(Generic[Q]):
         Where it is.
     attempts : list of Attempt
         The tiers that were asked so far and have ended.
+    last_error : NearsightError, optional
+        How the last tier that failed did.
     """
 
     def __init__(
@@ -223,16 +225,12 @@ class RequestFlow(Generic[Q]):
         self._question: _Question | None = None
         self.attempts: list[Attempt] = []
         self._errors: list[NearsightError] = []
+        self.last_error: NearsightError | None = None
         self._begun_s = self._working_since_s = started_at_s
         self._computed_ms = self._asked_ms = 0.0
         self.started_at_s = started_at_s
         self.deadline_s = deadline_s
         self.phase = Phase.WAITING
-
-    @property
-    def last_error(self) -> NearsightError | None:
-        """How the last tier that failed did."""
-        return self._errors[-1] if self._errors else None
 
     def own_hop(self, answer: Answer) -> Hop:
         """What this tier spent."""
@@ -411,6 +409,7 @@ class RequestFlow(Generic[Q]):
         self.attempts.append(Attempt(question.choice.tier, error.code, elapsed_ms))
         self._asked_ms += elapsed_ms
         self._errors.append(error)
+        self.last_error = error
         self._tiers.failed(question.choice, error, question.timeout_s, now_s)
         self._question = None
         self._working_since_s = now_s
@@ -425,7 +424,7 @@ class RequestFlow(Generic[Q]):
             return DeadlineExceeded(message, advice="allow more time or " + NO_TIER_ADVICE)
         kinds = {type(error) for error in self._errors}
         kind = kinds.pop() if len(kinds) == 1 else Unavailable
-        advice = self._errors[-1].advice if self._errors else ""
+        advice = self.last_error.advice if self.last_error is not None else ""
         return kind(f"no tier answered{self._history()}", advice=advice or NO_TIER_ADVICE)
 
     def _history(self) -> str:

@@ -71,11 +71,6 @@ class LinkEstimate:
         self._prior_weight = _PRIOR_WEIGHT
         self._measured = np.zeros(5)
 
-    @property
-    def mbps(self) -> float:
-        """Rate in Mbit/s; infinite where size makes no difference."""
-        return 8e-3 / self.ms_per_byte if self.ms_per_byte > 0 else math.inf
-
     def observe(self, size_bytes: float, transfer_ms: float) -> None:
         """A message was on its way for so long, there and back, without the time that was computed on it.
 
@@ -133,7 +128,7 @@ class OffloadDecision:
         Whether it was chosen only to measure it again.
     sizes : mapping of str to int
         Bytes of each form.
-    latency_ms, mbps : float
+    latency_ms, ms_per_byte : float
         What was known of the link.
     unknown_share : float
         Share of the last photos that were unknown by their features.
@@ -144,7 +139,7 @@ class OffloadDecision:
     explored: bool
     sizes: Mapping[str, int]
     latency_ms: float
-    mbps: float
+    ms_per_byte: float
     unknown_share: float
 
     @property
@@ -155,24 +150,9 @@ class OffloadDecision:
             for form, size in self.sizes.items()
         )
         reason = "to measure it again" if self.explored else "expected sooner"
-        link = f"link {self.latency_ms:.1f} ms + {self.mbps:.1f} Mbit/s"
+        mbps = 8e-3 / self.ms_per_byte if self.ms_per_byte > 0 else math.inf
+        link = f"link {self.latency_ms:.1f} ms + {mbps:.1f} Mbit/s"
         return f"{self.form} ({reason}); {forms}; {link}, {self.unknown_share:.0%} unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedAnswer:
-    """When answers are expected.
-
-    Attributes
-    ----------
-    first_ms : float
-        To the message that is sent.
-    last_ms : float
-        To the last one, averaged over photos that are known at once and photos that are not.
-    """
-
-    first_ms: float
-    last_ms: float
 
 
 class OffloadChoice:
@@ -284,14 +264,37 @@ class OffloadChoice:
             sizes[payload.form] = payload.size_bytes
         link = self._link
         return OffloadDecision(
-            chosen, expected_ms, explored, sizes, link.latency_ms, link.mbps, self.unknown_share
+            chosen, expected_ms, explored, sizes, link.latency_ms, link.ms_per_byte, self.unknown_share
         )
 
-    def expected(self, payloads: Sequence[Payload]) -> ExpectedAnswer:
-        """Times to the answers with the best of these forms."""
+    def overhead(
+        self, image_bytes: int, features_bytes: int, extraction_ms: float | None
+    ) -> tuple[float, float]:
+        """How much longer the best form of a photo takes [ms] than if its features were here.
+
+        Parameters
+        ----------
+        image_bytes, features_bytes : int
+            Size of both forms.
+        extraction_ms : float, optional
+            What its features would cost; None if only the photo can be sent.
+
+        Returns
+        -------
+        (float, float)
+            To the first answer; and to the last one, averaged over photos that are known at once and photos
+            that are not.
+        """
+        payloads = Payload(FEATURES, features_bytes), Payload(IMAGE, image_bytes)
         first_ms, last_ms = self._prices(payloads)
-        best = min(last_ms, key=last_ms.__getitem__)
-        return ExpectedAnswer(first_ms[best], last_ms[best])
+        ready = min(last_ms, key=last_ms.__getitem__)
+        sent, before_ms = IMAGE, 0.0
+        if extraction_ms is not None and extraction_ms + last_ms[FEATURES] <= last_ms[IMAGE]:
+            sent, before_ms = FEATURES, extraction_ms
+        return (
+            max(0.0, before_ms + first_ms[sent] - first_ms[ready]),
+            max(0.0, before_ms + last_ms[sent] - last_ms[ready]),
+        )
 
     def _prices(self, payloads: Sequence[Payload]) -> tuple[dict[str, float], dict[str, float]]:
         """Time to the first answer with each form, and to the last one, where another form may follow."""

@@ -20,7 +20,6 @@ from nearsight.common.errors import DeadlineExceeded, InvalidArgument, Nearsight
 from nearsight.common.request.breaker import BreakerSettings, BreakerState, CircuitBreaker, Permit
 from nearsight.common.request.forms import (
     FEATURES,
-    ExpectedAnswer,
     LinkEstimate,
     OffloadChoice,
     OffloadDecision,
@@ -134,10 +133,10 @@ class NextTiers:
         most_s = self._rules.breaker.probe_timeout_s if permit.probe else math.inf
         return Choice(tier, form, permit, self._rules.share, most_s)
 
-    def expected(self, tier: str, payloads: Sequence[Payload]) -> ExpectedAnswer:
-        """When a tier is expected to answer the best of these forms."""
+    def overhead(self, tier: str, image_bytes: int, extraction_ms: float | None) -> tuple[float, float]:
+        """How much longer a photo takes than if its features were here: `OffloadChoice.overhead`."""
         with self._lock:
-            return self._forms[tier].expected(payloads)
+            return self._forms[tier].overhead(image_bytes, self.features_bytes, extraction_ms)
 
     def observe(
         self, tier: str, form: str, sent_bytes: int, round_trip_ms: float, hops: Sequence[Hop]

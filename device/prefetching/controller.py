@@ -324,14 +324,14 @@ class PrefetchController:
             self._neighbourhood.followed(self._current, note.found, note.features)
         if self._current:
             self._profiler.observe_step(same_object=name == self._current)
-        if not self._cache.snapshot:
+        if not self._cache.snapshot.recognizer.models:
             self._profiler.relax()
         self._held.used(name)
         if name != self._current:
             self._current = name
             self._snapshots.reuse(name)
-        held = self._held.version(name)
-        if held is not None and held < note.found.version:
+        held = self._held.peek(name)
+        if held is not None and held.version < note.found.version:
             self._sync.sync()
         if note.prediction is not None:
             self._forecasts.remember(name, note.prediction)
@@ -380,7 +380,7 @@ class PrefetchController:
 
     def _without_absent(self, following: NextObjects) -> NextObjects:
         """Leave out objects for which there is no model: they would only take the place of others."""
-        if not any(name in self._absent for name in following.object_ids):
+        if self._absent.isdisjoint(following.object_ids):
             return following
         kept = [index for index, name in enumerate(following.object_ids) if name not in self._absent]
         probabilities = following.probabilities[kept]

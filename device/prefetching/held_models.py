@@ -104,11 +104,6 @@ class HeldModels:
         with self._lock:
             return {object_id: held.model.version for object_id, held in self._held.items()}
 
-    def version(self, object_id: str) -> int | None:
-        """Version of one object's model; None if it is not here."""
-        model = self.peek(object_id)
-        return model.version if model is not None else None
-
     def get(self, object_id: str) -> ObjectModel | None:
         """The model, which counts as wanted now; None if it is not here."""
         with self._lock:
@@ -119,7 +114,7 @@ class HeldModels:
             return held.model
 
     def peek(self, object_id: str) -> ObjectModel | None:
-        """The model for somebody else; None if it is not here."""
+        """The model, which does not count as wanted; None if it is not here."""
         with self._lock:
             held = self._held.get(object_id)
             return held.model if held is not None else None

@@ -68,19 +68,20 @@ class LocalCache:
         To begin with.
     second_look : callable, optional
         Asked about photos that the snapshot does not know, with what it answers with.
+
+    Attributes
+    ----------
+    snapshot : LocalSnapshot
+        What answers now; only `swap` binds it. That is atomic: no lock stands between a request and its
+        snapshot.
     """
 
     def __init__(self, snapshot: LocalSnapshot, second_look: SecondLook | None = None) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._second_look = second_look
         self._lock = threading.Lock()
         self._lookups = 0
         self._hits = 0
-
-    @property
-    def snapshot(self) -> LocalSnapshot:
-        """What answers now."""
-        return self._snapshot
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -90,8 +91,7 @@ class LocalCache:
 
     def swap(self, snapshot: LocalSnapshot) -> None:
         """Answer from this snapshot from now on."""
-        # Binding a name is atomic: no lock stands between a request and its snapshot.
-        self._snapshot = snapshot
+        self.snapshot = snapshot
 
     def lookup(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
         """What the photo shows; None is a miss."""

@@ -34,8 +34,8 @@ from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
 from nearsight.edge.model_supply import ModelsAnswer
 from nearsight.edge.query import EdgeQuery
-from nearsight.edge.service import EDGE, EdgeObjectCache, next_tiers
-from nearsight.edge.services import EdgeServices
+from nearsight.edge.service import EDGE
+from nearsight.edge.services import EdgeServices, next_tiers
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.experiments.twin.cloud import QUERY_FEATURES, TwinCloudClient
@@ -90,19 +90,10 @@ class TwinEdgeQuery(EdgeQuery):
         super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again)
         self.question = question
         self.has_image, self.image_bytes = question.image, question.size_bytes
+        self.features_bytes = None if question.image else question.size_bytes
         self.extraction_s = self.lookup_s = 0.0
         self.found: RecognizedObject | None = None
         self.held = 0
-
-    @property
-    def has_features(self) -> bool:
-        """Whether its features are here."""
-        return not self.has_image or self.extraction_s > 0
-
-    @property
-    def features_bytes(self) -> int:
-        """Size of its features on the network."""
-        return _FEATURES_BYTES if self.has_image else self.question.size_bytes
 
     def sent(self, step: Ask) -> Question:
         """What the cloud gets."""
@@ -111,16 +102,16 @@ class TwinEdgeQuery(EdgeQuery):
         return replace(self.question, image=False, features=QUERY_FEATURES, size_bytes=_FEATURES_BYTES)
 
 
-class TwinObjectCache(EdgeObjectCache):
-    """The edge's own stage; only what a look takes is not measured, but known."""
+class TwinCatalogueCache(CatalogueCache):
+    """The edge's own cache; only what a look takes is not measured, but known."""
 
     def _found(self, query: EdgeQuery) -> RecognizedObject | None:
         seen = cast("TwinEdgeQuery", query)
         work_s = seen.extraction_s + seen.lookup_s
-        stretch = (self.cache.clock.monotonic() - seen.began_s) / work_s  # a core may have been waited for
+        stretch = (self.clock.monotonic() - seen.began_s) / work_s  # a core may have been waited for
         if seen.extraction_s:
-            self.cache.profiler.observe_extraction(seen.extraction_s * stretch * 1e3)
-        self.cache.profiler.observe_lookup(seen.held, seen.lookup_s * stretch * 1e3)
+            self.profiler.observe_extraction(seen.extraction_s * stretch * 1e3)
+        self.profiler.observe_lookup(seen.held, seen.lookup_s * stretch * 1e3)
         return seen.found
 
 
@@ -163,9 +154,9 @@ class TwinEdge:
             self.worker,
             costs.edge_profile(processor.profiled),
             self.load,
+            self._next_tiers,
         )
-        self.cache = CatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._holder)
-        self._stage = TwinObjectCache(self.cache, self.load, self._next_tiers, settings.forward)
+        self.cache = TwinCatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._holder)
         self.cache.start()
 
     def teach(self, requests: Iterable[tuple[str, str]], taught: Action) -> None:
@@ -197,7 +188,7 @@ class TwinEdge:
             query = TwinEdgeQuery(question)
             if not query.asked_again:
                 query.may_work = self.load.may_work()
-            flow = RequestFlow([self._stage], self._next_tiers, EDGE, self._events.now_s, deadline_s)
+            flow = RequestFlow([self.cache], self._next_tiers, EDGE, self._events.now_s, deadline_s)
             return self._begin(_EdgeRequest(query, flow, device_id, call, answered))
 
         self._server.offer(Call(deadline_s, begin, answered))
@@ -212,6 +203,7 @@ class TwinEdge:
         effect = flow.begin(query, now_s, now_s)
         if isinstance(effect, Extract):
             query.extraction_s = self._costs.edge_extraction_s(photo.tier_effort)
+            query.features_bytes = _FEATURES_BYTES
             effect = flow.made(now_s)
         query.held = self.cache.size
         query.found = cast("TwinSnapshot", self._holder.snapshot).look(photo, query.question.features)

@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from nearsight.common.request.answer import Attempt
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
-    from nearsight.device.handle import RequestHandle
     from nearsight.device.peer_store import PeerStore
     from nearsight.device.peers.presence.peer import Peer
     from nearsight.device.peers.settings import PeerSettings
-    from nearsight.device.recognition import Recognition
+    from nearsight.device.recognition import Recognition, RequestHandle
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 
@@ -88,7 +87,7 @@ _ELSEWHERE = MappingProxyType(
         "Recognizer": "nearsight.device.recognizer",
         "RecognizerSecurity": "nearsight.device.recognizer",
         "RecognizerSettings": "nearsight.device.recognizer_settings",
-        "RequestHandle": "nearsight.device.handle",
+        "RequestHandle": "nearsight.device.recognition",
     }
 )
 """Public name → module; the errors are in `nearsight.common.errors`."""

@@ -78,10 +78,11 @@ def test_a_path_is_read(tmp_path: Path) -> None:
 
 
 def test_corners_are_scaled_back_to_the_image_that_the_application_gave() -> None:
-    query = encoded(np.zeros((1000, 640, 3), np.uint8))
-    width, height = size(query.data)
+    query = DeviceQuery(np.zeros((1000, 640, 3), np.uint8), QueryContext(SETTINGS, SYSTEM_CLOCK))
+    query.do(Encode())
+    width, height = size(bytes(query.content(IMAGE)))  # type: ignore[arg-type]
     found = RecognizedObject("a", "A", 1, 0.5, 20, ((0, 0), (width, 0), (width, height), (0, height)))
-    assert np.allclose(query.in_source(found).corners, [(0, 0), (640, 0), (640, 1000), (0, 1000)])
+    assert np.allclose(query.in_source(found, IMAGE).corners, [(0, 0), (640, 0), (640, 1000), (0, 1000)])
 
 
 @pytest.mark.parametrize("kind", ["empty", "truncated", "no image"])

@@ -13,12 +13,15 @@ from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.edge.catalogue_cache import CatalogueCache, Known
+from nearsight.common.request.answer import Answer, Lesson
+from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.metrics import EdgeMetrics
-from nearsight.edge.services import EdgeServices
+from nearsight.edge.query import EdgeQuery
+from nearsight.edge.services import EdgeServices, next_tiers
 from nearsight.edge.settings import CacheSettings, EdgeSettings, LoadSettings, MultiUser, PrefetchSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
 from support.caching import profile_of_table_3_2
@@ -77,6 +80,7 @@ class Scene:
             self.clock,
             PROFILE,
             self.load,
+            next_tiers(800),
         )
         listing = Listing({name: MODELS[name].version for name in NAMES}, 1)
         settings = EdgeSettings(
@@ -98,7 +102,11 @@ class Scene:
         """A photo that the cloud recognises, in 100 ms."""
         self.load.arrived(RECOGNIZE)
         self.cache.observe("today", name)
-        self.cache.note_miss(Known(name, MODELS[name].version), 100.0)
+        found = RecognizedObject(name, name, MODELS[name].version, 1.0, 50, ((0.0, 0.0),) * 4, {})
+        lesson = Lesson(
+            "cloud", unknown=False, round_trip_ms=1e2, first_ms=1e2, waited_ms=1e2, complete=True, hop=None
+        )
+        self.cache.learn(EdgeQuery(b"a photo", None, 800), Answer(found, "cloud"), lesson)
 
     def wait(self, seconds: float) -> None:
         """Nobody asks for so long."""

@@ -7,10 +7,11 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Overloaded
-from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl
+from nearsight.edge.query import EdgeQuery
+from nearsight.edge.report import facts_of
 from nearsight.edge.settings import LoadSettings
 from nearsight.protos import health_pb2
 from support.edge import (
@@ -116,13 +117,13 @@ def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_
     with serve(server=one, load=few) as (edge, device):
         warm(edge, device, [0])
         cache, free = cache_of(edge), threading.Event()
-        lookup = cache.lookup
+        look = cache.look
 
-        def busy(features: Features) -> RecognizedObject | None:
+        def busy(query: EdgeQuery) -> RecognizedObject | None:
             assert free.wait(10)
-            return lookup(features)
+            return look(query)
 
-        monkeypatch.setattr(cache, "lookup", busy)
+        monkeypatch.setattr(cache, "look", busy)
         answers = [device.send(photo(0)) for _ in range(40)]
         wait_until(lambda: sum(answer.done() for answer in answers) > 30, what="most are turned away")
         free.set()
@@ -169,7 +170,7 @@ def test_a_bounded_running_edge_holds_no_more_than_keeps_up(cloud: ScriptedCloud
         cache.improve()
         assert cache.optimizer.decision is not None
         assert cache.optimizer.decision.k_max == 0
-        assert "load" not in cache.details()
+        assert "load" not in facts_of(cache)
     with serve(multi_user="bounded") as (edge, device):
         device.ask(photo(0))
         cache = cache_of(edge)

@@ -9,6 +9,7 @@ from nearsight.common.config.base import load_settings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.explain import ask_explanations
+from nearsight.edge.report import facts_of
 from nearsight.edge.settings import CacheSettings, EdgeSettings
 from support.edge import (
     EXHIBITS,
@@ -94,7 +95,7 @@ def test_regret_is_reported_in_details_explanations_and_metrics(
         report = cache.regret.report()
         assert report.requests >= 20
         assert 0 <= report.best_k <= 2
-        assert cache.details()["regret"] == report.why
+        assert facts_of(cache)["regret"] == report.why
         (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
         assert "per request over the last" in dict(answer.decisions[0].facts)["regret"]
     assert 'nearsight_edge_regret_seconds{catalogue="museum"}' in generate_latest(metrics.registry).decode()

@@ -45,7 +45,7 @@ def test_features_that_must_be_made_first_are_asked_for_and_priced() -> None:
     assert query.missing("features") == query.missing_features(40) == Extract(40)
     assert query.missing("image") is None
     assert query.payloads(77)[0].before_ms == 5.0
-    query.features = FEATURES
+    query.features, query.features_bytes = FEATURES, SIZE
     assert query.missing("features") is query.missing_features(40) is None
     assert query.payloads(77)[0].before_ms == 0.0
 

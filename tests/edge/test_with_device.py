@@ -12,13 +12,13 @@ from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.request.flow import Ask
-from nearsight.common.request.forms import FEATURES, IMAGE, ExpectedAnswer
+from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.rpc.client import Channel
 from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import PrefetchSettings, UploadSettings
 from nearsight.device.tiers import RemoteTier
+from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.service import EdgeObjectCache
 from nearsight.edge.settings import CacheSettings
 from support.edge import (
     CATALOGUE,
@@ -88,7 +88,7 @@ def test_the_overhead_of_an_empty_cache_is_no_part_of_the_miss_latency(
     with serve(forward="features") as (edge, device):
         device.ask(photo(0))
         cache, measured = cache_of(edge), list[float]()
-        monkeypatch.setattr(EdgeObjectCache, "_forwarding_overhead", lambda *_: ExpectedAnswer(60_000.0, 0.0))
+        monkeypatch.setattr(CatalogueCache, "_forwarding_overhead_ms", lambda *_: (60_000.0, 0.0))
         monkeypatch.setattr(cache.profiler, "observe_miss", measured.append)
         device.ask(photo(0))
         wait_until(lambda: measured == [0.0], what="all of it is overhead")

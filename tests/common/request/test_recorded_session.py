@@ -23,8 +23,9 @@ from nearsight.device.local_recognition import DeviceObjectCache
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognizer import COMPUTING_MS
 from nearsight.edge import service as edge_service
+from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.query import EdgeQuery
-from nearsight.edge.service import EdgeObjectCache, next_tiers
+from nearsight.edge.services import next_tiers
 from nearsight.edge.settings import CacheSettings
 from support.edge import CATALOGUE, EXHIBITS, RECOGNITION, ScriptedCloud, exhibit, photo, running_edge
 from support.waiting import wait_until
@@ -177,7 +178,7 @@ def test_recorded_events_give_the_same_effects(
     on_device.watch(monkeypatch, DeviceQuery, *questions)
     on_device.watch(monkeypatch, DeviceObjectCache, "features_wanted")
     on_edge.watch(monkeypatch, EdgeQuery, *questions)
-    on_edge.watch(monkeypatch, EdgeObjectCache, "features_wanted")
+    on_edge.watch(monkeypatch, CatalogueCache, "features_wanted")
     settings = RecognizerSettings(timeout_s=20.0)
     settings = settings.model_copy(
         update={"prefetch": settings.prefetch.model_copy(update={"recognition": RECOGNITION})}

@@ -1,0 +1,47 @@
+"""What a person is told about the caches: `nearsight status` and `nearsight explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nearsight.common.object_cache.expected_latency import Explanation
+from nearsight.edge.catalogue_cache import CatalogueCache
+
+
+def facts_of(cache: CatalogueCache) -> Mapping[str, str]:
+    """Facts for `nearsight status`, in display order."""
+    requests = cache.hits + cache.misses
+    ranking, profiler, markov, supply = cache.estimator.ranking(), cache.profiler, cache.markov, cache.supply
+    profile, library, count = profiler.profile, supply.library, cache.prefetch.count
+    decision = cache.optimizer.decision
+    return {
+        "cached objects": f"{cache.size} of {len(ranking)}, {ranking.seen} asked for",
+        "hit ratio": f"{cache.hits / requests:.3f} of {requests} requests" if requests else "no request yet",
+        "miss latency": f"{profiler.miss_ms:.1f} ms",
+        "lookup": f"x{profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
+        "fetching": f"{supply.fetcher.in_flight} objects",
+        "transitions": f"{markov.transitions} between objects, {markov.devices} devices",
+        "prefetched": f"{count.entered} objects, {count.useful} useful, {count.wasted} wasted, "
+        f"predictions trusted at {cache.prefetch.trust:.2f}",
+        "spare models": f"{len(library)}, {library.size_bytes / 2**20:.1f} MiB",
+        "regret": cache.regret.report().why,
+        "decision": decision.why if decision is not None else "none yet",
+    }
+
+
+def explanation_of(cache: CatalogueCache, load: str) -> Explanation | None:
+    """The last decision for `nearsight explain`, None before the first; ``load`` in one line."""
+    decision = cache.optimizer.decision
+    if decision is None:
+        return None
+    facts = [(name, value) for name, value in facts_of(cache).items() if name != "decision"]
+    return Explanation(
+        cache.name,
+        max(0.0, cache.clock.monotonic() - cache.decided_s),
+        decision.terms,
+        tuple(terms for _, terms in sorted(decision.alternatives.items())),
+        decision.k_max,
+        decision.why,
+        decision.object_ids,
+        (*facts, ("load", load)),
+    )
