@@ -92,6 +92,10 @@ class DatabaseCatalogue:
         """Remove objects."""
         return self._store.remove(self.name, object_ids)
 
+    def remove_catalogue(self) -> int:
+        """Remove the catalogue, which must have been named; returns how many objects it had."""
+        return self._store.remove_catalogue(self._given_name)
+
     def stored(self) -> Mapping[str, str]:
         """Content hash by id of what need not be trained again; empty if there is no such catalogue yet."""
         name, current = self.name, self._trainer.fingerprint
@@ -190,6 +194,11 @@ class RemoteCatalogue:
         request = pb.RemoveObjectsRequest(object_ids=object_ids)
         removed = self._call("remove_objects", request, pb.RemoveObjectsResponse)
         return RemoveOutcome(tuple(removed.removed), tuple(removed.missing), removed.revision)
+
+    def remove_catalogue(self) -> int:
+        """Remove the catalogue, which must have been named; returns how many objects it had."""
+        request = pb.RemoveCatalogueRequest()
+        return self._call("remove_catalogue", request, pb.RemoveCatalogueResponse).objects
 
     def _add(self, objects: Sequence[NewObject], *, index_later: bool) -> pb.AddObjectsResponse:
         messages = [

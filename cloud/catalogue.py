@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from nearsight.cloud.store import CatalogueStore, Changes, PutOutcome, RemoveOutcome
+from nearsight.cloud.store import LOCAL_AUTHOR, Author, CatalogueStore, Changes, PutOutcome, RemoveOutcome
 from nearsight.cloud.training import TrainedObject
 from nearsight.common.background.futures import pending
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -169,13 +169,13 @@ class LiveCatalogue:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def put(self, objects: Sequence[TrainedObject]) -> PutOutcome:
+    def put(self, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR) -> PutOutcome:
         """Store new or changed objects and have them indexed. Durable on return; see `when_current`."""
-        outcome = self._store.put(self.name, objects)
+        outcome = self._store.put(self.name, objects, by)
         self.refresh()
         return outcome
 
-    def remove(self, object_ids: Iterable[str]) -> RemoveOutcome:
+    def remove(self, object_ids: Iterable[str], by: Author = LOCAL_AUTHOR) -> RemoveOutcome:
         """Remove objects from the store and from the next index.
 
         Raises
@@ -183,7 +183,7 @@ class LiveCatalogue:
         NotFound
             If the store has no such catalogue.
         """
-        outcome = self._store.remove(self.name, object_ids)
+        outcome = self._store.remove(self.name, object_ids, by)
         self.refresh()
         return outcome
 

@@ -7,10 +7,18 @@ Other processes may write to the file while the cloud runs (`nearsight cloud ing
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from nearsight.cloud.catalogue import LiveCatalogue, Progress
-from nearsight.cloud.store import CatalogueStore, choose_catalogue
-from nearsight.cloud.training import check_catalogue_name
+from nearsight.cloud.store import (
+    LOCAL_AUTHOR,
+    Author,
+    CatalogueStore,
+    PutOutcome,
+    check_room,
+    choose_catalogue,
+)
+from nearsight.cloud.training import TrainedObject, check_catalogue_name
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.logging import get_logger
@@ -47,6 +55,8 @@ class Catalogues:
         self._clock = clock
         self._log = get_logger("catalogues")
         self._lock = threading.Lock()
+        self._changing = threading.Lock()
+        """Held while a catalogue begins or goes: what serves is then what the store has."""
         self._by_name: dict[str, LiveCatalogue] = {}
         self._loading = "not begun"
         self._problem = ""
@@ -123,34 +133,68 @@ class Catalogues:
         return known[choose_catalogue(name, known)]
 
     def check_name(self, name: str) -> None:
-        """Raise unless `get_or_create` would find or begin a catalogue of this name.
-
-        Raises
-        ------
-        InvalidArgument, NotFound, Unavailable
-            As `get_or_create`.
-        """
-        if name and not self._loading:
-            check_catalogue_name(name)
-        else:
-            self.get(name)
-
-    def get_or_create(self, name: str) -> LiveCatalogue:
-        """As `get`, but a named catalogue that does not exist is begun, empty; the store learns of it later.
+        """Raise unless `put` would find or begin a catalogue of this name.
 
         Raises
         ------
         InvalidArgument
-            If the name cannot be used, or is empty and there are several.
+            If the name cannot be used, is empty and there are several, or there is no room for another one.
         NotFound
             If it is empty and there is none.
         Unavailable
             If the catalogues are not loaded yet.
         """
+        if not name or self._loading:
+            self.get(name)
+            return
+        check_catalogue_name(name)
+        known = self.all()
+        if name not in {catalogue.name for catalogue in known}:
+            check_room(len(known), self.store.max_catalogues)
+
+    def put(
+        self, name: str, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR
+    ) -> tuple[PutOutcome, LiveCatalogue]:
+        """Store objects in a catalogue, begun if there is none of that name; see `LiveCatalogue.put`.
+
+        Raises
+        ------
+        InvalidArgument, NotFound, Unavailable
+            As `check_name`.
+        """
         self.check_name(name)
+        with self._changing:
+            name = name or self.get("").name
+            new = name not in self._by_name
+            live = self._add(name) if new else self._by_name[name]
+            try:
+                return live.put(objects, by), live
+            except BaseException:
+                if new:
+                    self._drop(name)
+                raise
+
+    def remove(self, name: str, by: Author = LOCAL_AUTHOR) -> int:
+        """Remove a catalogue and all its objects, from the store first; returns how many these were.
+
+        Raises
+        ------
+        NotFound
+            If there is no such catalogue.
+        Unavailable
+            If the catalogues are not loaded yet.
+        """
+        self.check_loaded()
+        with self._changing:
+            objects = self.store.remove_catalogue(name, by)
+            self._drop(name)
+        return objects
+
+    def _drop(self, name: str) -> None:
         with self._lock:
-            known = name in self._by_name
-        return self._add(name) if name and not known else self.get(name)
+            catalogue = self._by_name.pop(name, None)
+        if catalogue is not None:
+            catalogue.stop(0.0)  # its builder may be busy, and ends by itself
 
     def _add(self, name: str, progress: Progress | None = None) -> LiveCatalogue:
         catalogue = LiveCatalogue(name, self.store, self._settings, clock=self._clock)
@@ -194,11 +238,16 @@ class Catalogues:
         version = self.store.data_version()
         if version == self._seen_version:
             return
-        for info in self.store.catalogues():
-            catalogue = self._by_name.get(info.name) or self._add(info.name)
-            if catalogue.content.revision < info.revision:
-                catalogue.refresh()
-                self._log.info(
-                    "another process changed a catalogue", catalogue=info.name, revision=info.revision
-                )
+        with self._changing:
+            stored = self.store.catalogues()
+            for name in {catalogue.name for catalogue in self.all()} - {info.name for info in stored}:
+                self._drop(name)
+                self._log.info("another process removed a catalogue", catalogue=name)
+            for info in stored:
+                catalogue = self._by_name.get(info.name) or self._add(info.name)
+                if catalogue.content.revision < info.revision:
+                    catalogue.refresh()
+                    self._log.info(
+                        "another process changed a catalogue", catalogue=info.name, revision=info.revision
+                    )
         self._seen_version = version  # last: what failed half-way is tried again

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, astuple, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nearsight.cloud.access import CatalogueAccess
     from nearsight.cloud.ingestion import IngestionReport
     from nearsight.cloud.settings import CloudSettings
+    from nearsight.cloud.store import CatalogueStore
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -37,6 +39,10 @@ app = typer.Typer(
     "images into catalogues, list and remove objects: in a database file (--database), beside a running "
     "daemon or without one, or over the network in a running cloud (--cloud).",
 )
+catalogues_app = typer.Typer(
+    invoke_without_command=True, help="List the catalogues; `remove` takes one out with all its objects."
+)
+app.add_typer(catalogues_app, name="catalogues")
 objects_app = typer.Typer(no_args_is_help=True, help="List, add and remove the objects of a catalogue.")
 app.add_typer(objects_app, name="objects")
 
@@ -120,8 +126,9 @@ def ingest(
     _print_report(report, folder, cloud or str(settings.database), seconds, as_json=as_json)
 
 
-@app.command("catalogues")
+@catalogues_app.callback()
 def list_catalogues(
+    ctx: typer.Context,
     database: DatabaseOption = None,
     cloud: CloudOption = None,
     key: KeyOption = None,
@@ -129,7 +136,9 @@ def list_catalogues(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the catalogues."""
+    """List the catalogues, unless a command follows."""
+    if ctx.invoked_subcommand is not None:
+        return
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), "") as access:
         infos = access.catalogues()
@@ -138,6 +147,54 @@ def list_catalogues(
         return
     columns = ("catalogue", "objects", "revision")
     print_table(columns, [astuple(info) for info in infos], right=columns[1:])
+
+
+@catalogues_app.command("remove")
+def remove_catalogue(
+    name: Annotated[str, typer.Argument(help="Name of the catalogue.")],
+    database: DatabaseOption = None,
+    cloud: CloudOption = None,
+    key: KeyOption = None,
+    server_key: ServerKeyOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Remove a catalogue with all its objects."""
+    settings = _load(config, None, database)
+    with _open(settings, _Place(database, cloud, key, server_key), name) as access:
+        objects = access.remove_catalogue()
+    typer.echo(f"removed {name} with {objects} objects")
+
+
+@app.command("log")
+def show_log(
+    catalogue: Annotated[
+        str, typer.Option("--catalogue", metavar="NAME", help="Changes of this one. Default: of all.")
+    ] = "",
+    last: Annotated[int, typer.Option("--last", min=1, help="How many changes.")] = 100,
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show who changed the catalogues of a database, when and what; the newest change comes last."""
+    settings = _load(config, None, database)
+    with _open_store(settings, create=False) as store:
+        entries = store.log(catalogue, last)
+    if as_json:
+        print_json([entry._asdict() for entry in entries])
+        return
+    columns = ("time (UTC)", "who", "public key", "catalogue", "revision", "what")
+    rows = [
+        (
+            datetime.fromtimestamp(entry.time_s, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            entry.author,
+            entry.public_key,
+            entry.catalogue,
+            entry.revision,
+            f"{entry.action} {entry.object_id or 'the catalogue'}",
+        )
+        for entry in entries
+    ]
+    print_table(columns, rows, right=("revision",))
 
 
 @objects_app.command("list")
@@ -248,7 +305,6 @@ def _open(
     settings: CloudSettings, place: _Place, catalogue: str, *, create: bool = False
 ) -> Iterator[CatalogueAccess]:
     from nearsight.cloud.access import DatabaseCatalogue, RemoteCatalogue
-    from nearsight.cloud.store import CatalogueStore
     from nearsight.cloud.training import ObjectTrainer
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.common.rpc.client import Channel
@@ -266,8 +322,14 @@ def _open(
             yield RemoteCatalogue(channel, catalogue)
     else:
         pin_threads()
-        with CatalogueStore(settings.database, create=create) as store:
+        with _open_store(settings, create=create) as store:
             yield DatabaseCatalogue(store, catalogue, ObjectTrainer(settings.recognition))
+
+
+def _open_store(settings: CloudSettings, *, create: bool) -> CatalogueStore:
+    from nearsight.cloud.store import CatalogueStore
+
+    return CatalogueStore(settings.database, create=create, max_catalogues=settings.max_catalogues)
 
 
 class _Bar:

@@ -78,7 +78,7 @@ class CloudDaemon:
                 "security.secret_key_file is set, security.allowed_clients is not",
                 advice="name the folder with the public keys of the clients that may connect",
             )
-        self._store = CatalogueStore(settings.database)
+        self._store = CatalogueStore(settings.database, max_catalogues=settings.max_catalogues)
         self._catalogues = Catalogues(
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=self._clock
         )

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from nearsight.cloud.catalogue import LiveCatalogue
 from nearsight.cloud.catalogues import Catalogues
-from nearsight.cloud.store import PutOutcome
+from nearsight.cloud.store import LOCAL_AUTHOR, Author, PutOutcome
 from nearsight.cloud.training import NewObject, ObjectTrainer, Rejection
 from nearsight.common.background.futures import flat, pending, then
 from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unavailable
@@ -51,6 +51,7 @@ class ObjectIntake:
         objects: Sequence[NewObject],
         *,
         index_later: bool,
+        by: Author = LOCAL_AUTHOR,
         expired: Callable[[], bool] = lambda: False,
     ) -> Future[PutOutcome]:
         """Train and store objects.
@@ -63,6 +64,8 @@ class ObjectIntake:
             May be empty: then only the index is waited for.
         index_later : bool
             Whether to be done when the objects are stored, rather than when they are recognised.
+        by : Author
+            Who adds them.
         expired : callable
             Asked before the work begins: whether the deadline of the call has passed.
 
@@ -88,7 +91,7 @@ class ObjectIntake:
                     raise Unavailable("the cloud is stopping")
                 if expired():
                     raise DeadlineExceeded("the caller does not wait any more")
-                outcome, live = self._train_and_store(catalogue, objects)
+                outcome, live = self._train_and_store(catalogue, objects, by)
             finally:
                 self._room.release()
             if live is not None and not index_later:
@@ -109,7 +112,7 @@ class ObjectIntake:
         self._pool.shutdown()
 
     def _train_and_store(
-        self, catalogue: str, objects: Sequence[NewObject]
+        self, catalogue: str, objects: Sequence[NewObject], by: Author
     ) -> tuple[PutOutcome, LiveCatalogue | None]:
         first: dict[str, NewObject] = {}
         repeated = [item for item in objects if first.setdefault(item.object_id, item) is not item]
@@ -120,8 +123,7 @@ class ObjectIntake:
         live: LiveCatalogue | None = None
         outcome = PutOutcome()
         if training.trained:
-            live = self._catalogues.get_or_create(catalogue)
-            outcome = live.put(training.trained)
+            outcome, live = self._catalogues.put(catalogue, training.trained, by)
         else:
             try:
                 live = self._catalogues.get(catalogue)

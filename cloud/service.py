@@ -15,7 +15,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from nearsight.cloud.catalogue import Content
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
-from nearsight.cloud.store import PutOutcome, StoredObject
+from nearsight.cloud.store import Author, PutOutcome, StoredObject
 from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject
 from nearsight.common.background.futures import then
 from nearsight.common.catalogue.answers import add_models
@@ -144,7 +144,11 @@ class CatalogueService(Service):
         """Add or replace objects; answered when they are recognised (or stored, with ``index_later``)."""
         objects = _new_objects(request, context)
         adding = self._intake.add(
-            context.catalogue, objects, index_later=request.index_later, expired=context.deadline.expired
+            context.catalogue,
+            objects,
+            index_later=request.index_later,
+            by=_author(context),
+            expired=context.cancelled,
         )
         return then(adding, _added_response)
 
@@ -153,11 +157,22 @@ class CatalogueService(Service):
     ) -> Future[pb.RemoveObjectsResponse]:
         """Remove objects; answered when they are no longer recognised."""
         catalogue = self._catalogues.get(context.catalogue)
-        outcome = catalogue.remove(_ids(request.object_ids))
+        outcome = catalogue.remove(_ids(request.object_ids), _author(context))
         response = pb.RemoveObjectsResponse(
             removed=outcome.removed, missing=outcome.missing, revision=outcome.revision
         )
         return then(catalogue.when_current(outcome.revision), lambda _: response)
+
+    def remove_catalogue(
+        self, request: pb.RemoveCatalogueRequest, context: CallContext
+    ) -> pb.RemoveCatalogueResponse:
+        """Remove a catalogue with all its objects. Its name must be given, even if it is the only one."""
+        del request
+        if not context.catalogue:
+            raise InvalidArgument("no catalogue was named", advice="name the one that is to be removed")
+        return pb.RemoveCatalogueResponse(
+            objects=self._catalogues.remove(context.catalogue, _author(context))
+        )
 
     def _summary(self, item: StoredObject, content: Content) -> pb.ObjectSummary:
         # The store may be one version ahead of the content, which has no digest of that version yet.
@@ -171,6 +186,10 @@ class CatalogueService(Service):
             content_hash=item.content_hash if item.training == self._training else "",
             model_digest=content.digests[item.object_id] if served else b"",
         )
+
+
+def _author(context: CallContext) -> Author:
+    return Author(context.caller.name, context.caller.key)
 
 
 def _ids(object_ids: Sequence[str]) -> list[str]:

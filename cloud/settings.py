@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from nearsight.cloud.store import MAX_CATALOGUES
 from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.server import ServerSettings
@@ -32,6 +33,8 @@ class CloudSettings(DaemonSettings):
     """Where edges and devices are served; one worker per core."""
     database: UserPath = Path("cloud.db")
     """SQLite file with all catalogues; created if it does not exist."""
+    max_catalogues: int = Field(default=MAX_CATALOGUES, ge=1, le=10_000)
+    """So many catalogues there may be; each has a thread and an index of its own."""
     poll_interval_s: float = Field(default=1.0, gt=0, le=3600)
     """How often to look for what another process, such as an ingestion, wrote to the database."""
     recognition: RecognitionSettings = RecognitionSettings()

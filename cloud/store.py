@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nearsight.cloud.training import (
     Rejection,
@@ -19,10 +20,14 @@ from nearsight.cloud.training import (
     check_catalogue_name,
     check_object,
 )
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
 from nearsight.common.operation.database import DatabaseFile, DatabaseFormat
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
+
+MAX_CATALOGUES = 64
+"""Each in service has a thread and an index."""
 
 _VERSION_1 = """
 CREATE TABLE catalogues (
@@ -51,13 +56,54 @@ CREATE TABLE removed_objects (           -- so that an id that comes back gets a
 ) WITHOUT ROWID;
 """
 
+_VERSION_2 = """
+ALTER TABLE catalogues ADD COLUMN removed INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE log (                       -- who changed what, for the operator
+    number INTEGER PRIMARY KEY,
+    time_s REAL NOT NULL,                -- seconds since 1970
+    author TEXT NOT NULL,                -- name of the key
+    public_key TEXT NOT NULL,            -- empty without keys
+    catalogue TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    action TEXT NOT NULL,
+    object_id TEXT NOT NULL              -- empty: the catalogue itself
+);
+"""
+
 FORMAT = DatabaseFormat(
     application_id=0x4E53_4344,  # "NSCD"
-    versions=(_VERSION_1,),
+    versions=(_VERSION_1, _VERSION_2),
     example="cloud.db",
     begin_advice="check the path, or ingest a folder of images first",
     recover_advice="nothing was changed: restore a backup, or move it away and ingest again",
 )
+
+
+KEPT_LOG_ENTRIES = 1_000_000
+"""Older ones are deleted."""
+
+
+class Author(NamedTuple):
+    """Who changes a catalogue: the name of a key and the key (Z85), which is empty without CURVE."""
+
+    name: str
+    public_key: str = ""
+
+
+LOCAL_AUTHOR = Author("local")
+"""A program of this machine, which needs no key."""
+
+
+class LogEntry(NamedTuple):
+    """One change, as the log keeps it; ``object_id`` is empty if it is the catalogue that began or went."""
+
+    time_s: float
+    author: str
+    public_key: str
+    catalogue: str
+    revision: int
+    action: str
+    object_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +177,10 @@ class CatalogueStore(DatabaseFile):
         The database file.
     create : bool
         Create the file if it does not exist.
+    max_catalogues : int
+        How many there may be; more in the file already are kept.
+    clock : Clock
+        The time in the log.
 
     Raises
     ------
@@ -138,13 +188,22 @@ class CatalogueStore(DatabaseFile):
         As `open_database`.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool = True,
+        max_catalogues: int = MAX_CATALOGUES,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         super().__init__(path, FORMAT, create=create)
+        self.max_catalogues = max_catalogues
+        self._clock = clock
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues, by name."""
         query = """SELECT name, count(object_id), catalogues.revision FROM catalogues
-                   LEFT JOIN objects ON catalogue = name GROUP BY name ORDER BY name"""
+                   LEFT JOIN objects ON catalogue = name WHERE NOT removed GROUP BY name ORDER BY name"""
         return tuple(CatalogueInfo(*row) for row in self.rows(query))
 
     def objects(self, catalogue: str) -> tuple[StoredObject, ...]:
@@ -161,7 +220,7 @@ class CatalogueStore(DatabaseFile):
             self._revision_of(catalogue)
             return tuple(StoredObject(*row) for row in self.rows(query, catalogue))
 
-    def put(self, catalogue: str, objects: Sequence[TrainedObject]) -> PutOutcome:
+    def put(self, catalogue: str, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR) -> PutOutcome:
         """Add or replace objects in one transaction; create the catalogue if there is none of that name.
 
         An object whose content and training are those stored is left alone: repeating a call changes nothing.
@@ -170,7 +229,7 @@ class CatalogueStore(DatabaseFile):
         Raises
         ------
         InvalidArgument
-            If a name cannot be used.
+            If a name cannot be used, or there are as many catalogues as there may be.
         """
         check_catalogue_name(catalogue)
         for item in objects:
@@ -179,7 +238,7 @@ class CatalogueStore(DatabaseFile):
         replaced: list[str] = []
         unchanged: list[str] = []
         with self.transaction():
-            self._connection.execute("INSERT OR IGNORE INTO catalogues VALUES (?, 0)", (catalogue,))
+            begun = self._begin(catalogue)
             revision = self._revision_of(catalogue) + 1
             for item in objects:
                 object_id = item.model.object_id
@@ -190,10 +249,12 @@ class CatalogueStore(DatabaseFile):
                     continue
                 (replaced if old else added).append(object_id)
                 self._write(catalogue, item, revision)
+            done = [("began", "")] * begun + [("added", one) for one in added]
+            self._log(by, catalogue, revision, [*done, *(("replaced", one) for one in replaced)])
             revision = self._commit_revision(catalogue, revision, changed=bool(added or replaced))
         return PutOutcome(tuple(added), tuple(replaced), tuple(unchanged), revision)
 
-    def remove(self, catalogue: str, object_ids: Iterable[str]) -> RemoveOutcome:
+    def remove(self, catalogue: str, object_ids: Iterable[str], by: Author = LOCAL_AUTHOR) -> RemoveOutcome:
         """Remove objects in one transaction.
 
         Raises
@@ -212,8 +273,41 @@ class CatalogueStore(DatabaseFile):
                 for (version,) in versions:
                     gone = (catalogue, object_id, revision, version)
                     self._connection.execute("INSERT INTO removed_objects VALUES (?, ?, ?, ?)", gone)
+            self._log(by, catalogue, revision, [("removed", one) for one in removed])
             revision = self._commit_revision(catalogue, revision, changed=bool(removed))
         return RemoveOutcome(tuple(removed), tuple(missing), revision)
+
+    def remove_catalogue(self, catalogue: str, by: Author = LOCAL_AUTHOR) -> int:
+        """Remove a catalogue with all its objects in one transaction; returns how many these were.
+
+        Its revision and the versions of its objects go on if a catalogue of this name begins again: what
+        other tiers keep of the old one is then never taken for the new one.
+
+        Raises
+        ------
+        NotFound
+            If there is no such catalogue.
+        """
+        with self.transaction() as connection:
+            revision = self._revision_of(catalogue) + 1
+            connection.execute(
+                "INSERT INTO removed_objects SELECT catalogue, object_id, ?, version FROM objects "
+                "WHERE catalogue = ?",
+                (revision, catalogue),
+            )
+            objects = connection.execute("DELETE FROM objects WHERE catalogue = ?", (catalogue,)).rowcount
+            connection.execute("UPDATE catalogues SET removed = 1 WHERE name = ?", (catalogue,))
+            self._log(by, catalogue, revision, [("removed", "")])
+            self._commit_revision(catalogue, revision, changed=True)
+        return objects
+
+    def log(self, catalogue: str = "", last: int = 100) -> tuple[LogEntry, ...]:
+        """The last changes of one catalogue, or of all, in the order in which they were made."""
+        query = """SELECT * FROM (
+                       SELECT number, time_s, author, public_key, catalogue, revision, action, object_id
+                       FROM log WHERE ? IN (catalogue, '') ORDER BY number DESC LIMIT ?
+                   ) ORDER BY number"""
+        return tuple(LogEntry(*row[1:]) for row in self.rows(query, catalogue, last))
 
     def changes_since(
         self, catalogue: str, revision: int, progress: Callable[[int, int], None] = lambda _done, _total: None
@@ -255,10 +349,29 @@ class CatalogueStore(DatabaseFile):
         return int(version)
 
     def _revision_of(self, catalogue: str) -> int:
-        revisions = dict(self._connection.execute("SELECT name, revision FROM catalogues"))
+        query = "SELECT name, revision FROM catalogues WHERE NOT removed"
+        revisions = dict(self._connection.execute(query))
         if catalogue not in revisions:
             raise unknown_catalogue(catalogue, revisions)
         return int(revisions[catalogue])
+
+    def _begin(self, catalogue: str) -> bool:
+        """Make sure that there is a catalogue of this name; whether there was none."""
+        known = [name for (name,) in self.rows("SELECT name FROM catalogues WHERE NOT removed")]
+        if catalogue in known:
+            return False
+        check_room(len(known), self.max_catalogues)
+        self._connection.execute(
+            "INSERT INTO catalogues (name, revision) VALUES (?, 0) ON CONFLICT DO UPDATE SET removed = 0",
+            (catalogue,),
+        )
+        return True
+
+    def _log(self, by: Author, catalogue: str, revision: int, done: Iterable[tuple[str, str]]) -> None:
+        rows = [(self._clock.wall(), *by, catalogue, revision, *one) for one in done]
+        self._connection.executemany("INSERT INTO log VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", rows)
+        oldest = "SELECT max(number) - ? FROM log"
+        self._connection.execute(f"DELETE FROM log WHERE number <= ({oldest})", (KEPT_LOG_ENTRIES,))
 
     def _commit_revision(self, catalogue: str, revision: int, *, changed: bool) -> int:
         if not changed:
@@ -284,6 +397,15 @@ class CatalogueStore(DatabaseFile):
         except CorruptStore as error:
             reason = f"the model of object {object_id!r} is damaged: {error.message}"
             raise self.corrupt(reason) from error
+
+
+def check_room(catalogues: int, most: int) -> None:
+    """Raise `InvalidArgument` if there are so many catalogues that no further one may begin."""
+    if catalogues >= most:
+        raise InvalidArgument(
+            f"there are {catalogues} catalogues, and may be {most}: no further one begins",
+            advice="remove one (`nearsight cloud catalogues remove`), or raise the cloud's max_catalogues",
+        )
 
 
 def choose_catalogue(name: str, known: Iterable[str]) -> str:

@@ -28,6 +28,8 @@ from nearsight.protos.catalogue_pb2 import (
     ListCataloguesResponse,
     ListObjectsRequest,
     ListObjectsResponse,
+    RemoveCatalogueRequest,
+    RemoveCatalogueResponse,
     RemoveObjectsRequest,
     RemoveObjectsResponse,
 )
@@ -99,6 +101,13 @@ class EdgeCatalogueService(Service):
         raise _read_only()
 
     def remove_objects(self, request: RemoveObjectsRequest, context: CallContext) -> RemoveObjectsResponse:
+        """Refuse: an edge has copies."""
+        del request, context
+        raise _read_only()
+
+    def remove_catalogue(
+        self, request: RemoveCatalogueRequest, context: CallContext
+    ) -> RemoveCatalogueResponse:
         """Refuse: an edge has copies."""
         del request, context
         raise _read_only()

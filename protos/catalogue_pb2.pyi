@@ -184,3 +184,13 @@ class RemoveObjectsResponse(_message.Message):
     missing: _containers.RepeatedScalarFieldContainer[str]
     revision: int
     def __init__(self, removed: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class RemoveCatalogueRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RemoveCatalogueResponse(_message.Message):
+    __slots__ = ("objects",)
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    objects: int
+    def __init__(self, objects: _Optional[int] = ...) -> None: ...

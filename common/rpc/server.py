@@ -304,7 +304,7 @@ class RpcServer:
             peer_key=peer_key,
             caller=caller,
             blobs=request.blobs,
-            stopping=self._finished.is_set,
+            stopping=self._finished.is_set if self._allowed is None else partial(self._abandoned, caller),
         )
         call = ServedCall(request, endpoint, context, reply, arrived_s)
         self._live[id(call)] = call
@@ -335,10 +335,9 @@ class RpcServer:
     def _run(self, call: ServedCall) -> None:
         """Run a handler; in a worker."""
         call.started_s = self._clock.monotonic()
-        caller = call.context.caller
         call.context.queue_ms = (call.started_s - call.arrived_s) * 1000.0
         try:
-            if self._allowed is not None and self._allowed.clients.get(caller.key) is not caller:
+            if self._allowed is not None and self._abandoned(call.context.caller):
                 raise _forbidden()
             result = call.endpoint.handler(call.endpoint.parse(call.request.message), call.context)
         except Exception as error:  # noqa: BLE001  # a bug in a handler must not end the worker
@@ -349,6 +348,12 @@ class RpcServer:
             result.add_done_callback(partial(self._finish_deferred, call))
         else:
             self._finish(call, result)
+
+    def _abandoned(self, caller: Caller) -> bool:
+        """Whether the work of a call must not go on: the server stops, or the caller lost the right to it."""
+        allowed = self._allowed
+        gone = allowed is not None and allowed.clients.get(caller.key) is not caller
+        return gone or self._finished.is_set()
 
     def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
         self._deferred.pop(id(call), None)

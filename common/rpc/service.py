@@ -62,7 +62,7 @@ class CallContext:
     queue_ms : float
         How long the request waited for a worker.
     stopping : callable
-        Whether the server is about to stop.
+        Whether the server is about to stop, or the caller's key was taken out of the list.
     response_blobs : list of buffers
         Blobs to send with the response. They must not change any more.
     hops : list of Hop

@@ -190,4 +190,4 @@ class PeerModelService(Service):
         del request, context
         raise InvalidArgument("a device hands out models, no more", advice="ask an edge or the cloud")
 
-    list_objects = list_catalogues = add_objects = remove_objects = refuse
+    list_objects = list_catalogues = add_objects = remove_objects = remove_catalogue = refuse

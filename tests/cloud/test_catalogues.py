@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,9 +31,11 @@ def catalogues(path: Path) -> Iterator[Catalogues]:
 
 
 def test_before_loading_everything_is_unavailable(catalogues: Catalogues) -> None:
-    for call in (catalogues.get, catalogues.get_or_create, catalogues.check_name):
+    for call in (catalogues.get, catalogues.remove, catalogues.check_name):
         with pytest.raises(Unavailable):
             call("museum")
+    with pytest.raises(Unavailable):
+        catalogues.put("museum", [trained("a")])
     assert catalogues.loading
 
 
@@ -49,23 +52,79 @@ def test_an_empty_name_means_the_only_catalogue(catalogues: Catalogues) -> None:
     with pytest.raises(NotFound, match="no catalogue was named"):
         catalogues.get("")
     with pytest.raises(NotFound):
-        catalogues.get_or_create("")
-    museum = catalogues.get_or_create("museum")
-    assert catalogues.get("") is catalogues.get_or_create("") is catalogues.get_or_create("museum") is museum
-    catalogues.get_or_create("shop")
+        catalogues.put("", [trained("a")])
+    _, museum = catalogues.put("museum", [trained("a")])
+    assert catalogues.get("") is catalogues.put("", [trained("b")])[1] is museum
+    catalogues.put("shop", [trained("c")])
     with pytest.raises(InvalidArgument) as caught:
-        catalogues.get_or_create("")
+        catalogues.put("", [trained("d")])
     assert "museum, shop" in caught.value.advice
 
 
 def test_an_unknown_name_is_not_found_and_a_wrong_one_cannot_begin(catalogues: Catalogues) -> None:
     catalogues.load()
-    catalogues.get_or_create("museum")
+    catalogues.put("museum", [trained("a")])
     with pytest.raises(NotFound) as caught:
         catalogues.get("shop")
     assert "museum" in caught.value.advice
     with pytest.raises(InvalidArgument):
-        catalogues.get_or_create("../shop")
+        catalogues.put("../shop", [trained("a")])
+
+
+def test_catalogues_are_bounded_and_those_of_the_file_all_serve(path: Path) -> None:
+    with CatalogueStore(path) as store:
+        for name in ("museum", "shop", "zoo"):
+            store.put(name, [trained("a")])
+    with CatalogueStore(path, max_catalogues=2) as store:
+        served = Catalogues(store, RecognitionSettings())
+        served.load()
+        threads = threading.active_count()
+        for number in range(20):
+            with pytest.raises(InvalidArgument, match="3 catalogues, and may be 2"):
+                served.put(f"forged-{number}", [trained("a")])
+        assert threading.active_count() == threads
+        assert served.put("zoo", [trained("b")])[0].added == ("b",)
+        served.remove("zoo")
+        served.remove("shop")
+        served.put("garden", [trained("b")])
+        assert [live.name for live in served.all()] == ["garden", "museum"]
+        served.stop()
+
+
+def test_what_cannot_be_stored_begins_no_catalogue(
+    catalogues: Catalogues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogues.load()
+
+    def full(*_: object) -> None:
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(catalogues.store, "put", full)
+    with pytest.raises(Unavailable):
+        catalogues.put("museum", [trained("a")])
+    assert catalogues.all() == ()
+
+
+def test_a_removed_catalogue_is_gone_and_its_name_may_begin_again(catalogues: Catalogues) -> None:
+    catalogues.load()
+    catalogues.put("museum", [trained("a"), trained("b")])
+    assert catalogues.remove("museum") == 2
+    with pytest.raises(NotFound):
+        catalogues.get("museum")
+    with pytest.raises(NotFound):
+        catalogues.remove("museum")
+    outcome, live = catalogues.put("museum", [trained("a", 1)])
+    assert live.when_current(outcome.revision).result(30) == outcome.revision == 3
+    assert catalogues.get("museum").recognizer.object_ids == {"a"}
+
+
+def test_a_catalogue_that_another_process_removes_is_gone(catalogues: Catalogues, path: Path) -> None:
+    catalogues.store.put("museum", [trained("a")])
+    catalogues.store.put("shop", [trained("b")])
+    catalogues.load()
+    with CatalogueStore(path) as other:
+        other.remove_catalogue("shop")
+    wait_until(lambda: [live.name for live in catalogues.all()] == ["museum"], what="the removal")
 
 
 def test_what_another_process_writes_is_served(catalogues: Catalogues, path: Path) -> None:

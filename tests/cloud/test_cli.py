@@ -9,6 +9,9 @@ from nearsight.__main__ import main
 from nearsight.cloud import ingestion
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.store import CatalogueStore
+from nearsight.common.config.base import SecuritySettings
+from nearsight.common.rpc.allow_list import Role, allow_client
+from nearsight.common.rpc.security import generate_keys
 from support.cloud import CloudClient, running_cloud
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import wait_until
@@ -180,3 +183,50 @@ def test_the_help_tells_the_daemon_from_the_commands(capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     for word in ("--listen", "--database", "ingest", "objects", "catalogues", "SIGTERM"):
         assert word in shown
+
+
+def test_the_log_says_who_changed_what_over_the_network_and_in_the_file(
+    tmp_path: Path, database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys, allowed = tmp_path / "keys", tmp_path / "keys" / "allowed"
+    public = {name: generate_keys(keys, name).public_key for name in ("cloud", "phone", "curator")}
+    allow_client(keys / "phone.key", allowed)
+    allow_client(keys / "curator.key", allowed, role=Role.WRITER, catalogues=["museum"])
+    security = SecuritySettings(secret_key_file=keys / "cloud.key_secret", allowed_clients=allowed)
+    as_local = ["--database", str(database)]
+    picture = tmp_path / "0001.jpg"
+    picture.write_bytes(picture_jpeg(1))
+    assert main(["cloud", "objects", "add", str(picture), "--catalogue", "shop", *as_local]) == 0
+    with capture_logs(), running_cloud(database, security=security) as daemon:
+
+        def command(key: str, *words: str) -> int:
+            place = ("--cloud", daemon.endpoint, "--server-key", str(keys / "cloud.key"))
+            return main(["cloud", *words, *place, "--key", str(keys / f"{key}.key_secret")])
+
+        forged = ("objects", "add", str(picture), "--catalogue", "forged")
+        assert command("phone", *forged) == command("curator", *forged) == 3
+        assert command("phone", "objects", "remove", "0001", "--catalogue", "shop") == 3
+        assert command("phone", "catalogues", "remove", "shop") == 3
+        capsys.readouterr()
+        assert command("curator", "objects", "add", str(picture), "--catalogue", "museum") == 0
+        assert command("curator", "catalogues") == 0
+        shown = capsys.readouterr().out
+        assert "museum" in shown
+        assert "shop" not in shown
+        assert command("curator", "catalogues", "remove", "museum") == 0
+        capsys.readouterr()
+    assert main(["cloud", "log", *as_local, "--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [
+        [one[key] for key in ("author", "public_key", "catalogue", "action", "object_id")] for one in entries
+    ] == [
+        ["local", "", "shop", "began", ""],
+        ["local", "", "shop", "added", "0001"],
+        ["curator", public["curator"], "museum", "began", ""],
+        ["curator", public["curator"], "museum", "added", "0001"],
+        ["curator", public["curator"], "museum", "removed", ""],
+    ]
+    assert main(["cloud", "log", *as_local, "--catalogue", "museum", "--last", "1"]) == 0
+    assert "removed the catalogue" in capsys.readouterr().out
+    assert main(["cloud", "catalogues", "remove", "shop", *as_local]) == 0
+    assert "removed shop with 1 objects" in capsys.readouterr().out

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from nearsight.cloud import store as cloud_store
-from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.store import Author, CatalogueStore
 from nearsight.cloud.training import TrainedObject
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound, Overloaded
 from support.objects import random_model, same_model
 
@@ -69,6 +70,54 @@ def test_putting_the_same_content_again_changes_nothing(store: CatalogueStore) -
     outcome = store.put("museum", [trained("a", 1)])
     assert (outcome.unchanged, outcome.revision) == (("a",), 1)
     assert store.objects("museum")[0].version == 1
+
+
+def test_a_catalogue_that_begins_again_repeats_no_version_and_no_revision(store: CatalogueStore) -> None:
+    store.put("museum", [trained("a", 1), trained("b", 1)])
+    assert store.remove_catalogue("museum") == 2
+    assert store.catalogues() == ()
+    for call in (store.objects, store.remove_catalogue):
+        with pytest.raises(NotFound):
+            call("museum")
+    outcome = store.put("museum", [trained("a", 2)])
+    assert (outcome.added, outcome.revision) == (("a",), 3)
+    assert [(item.object_id, item.version) for item in store.objects("museum")] == [("a", 2)]
+    assert store.changes_since("museum", 1).removed == {"b"}
+
+
+def test_every_change_is_in_the_log_and_nothing_else(path: Path) -> None:
+    clock = ManualClock(1_000.0)
+    curator = Author("curator", "k" * 40)
+    with CatalogueStore(path, clock=clock) as store:
+        store.put("museum", [trained("a", 1)])
+        clock.advance(5.0)
+        store.put("museum", [trained("a", 1)])  # changes nothing
+        store.put("museum", [trained("a", 2), trained("b", 1)], curator)
+        store.remove("museum", ["b", "nothing"], curator)
+        with pytest.raises(InvalidArgument):
+            store.put("../shop", [trained("a")], curator)
+        store.put("shop", [trained("c")])
+        store.remove_catalogue("museum", curator)
+        local, by_curator = ("local", ""), tuple(curator)
+        assert [tuple(entry) for entry in store.log()] == [
+            (1_000.0, *local, "museum", 1, "began", ""),
+            (1_000.0, *local, "museum", 1, "added", "a"),
+            (1_005.0, *by_curator, "museum", 2, "added", "b"),
+            (1_005.0, *by_curator, "museum", 2, "replaced", "a"),
+            (1_005.0, *by_curator, "museum", 3, "removed", "b"),
+            (1_005.0, *local, "shop", 1, "began", ""),
+            (1_005.0, *local, "shop", 1, "added", "c"),
+            (1_005.0, *by_curator, "museum", 4, "removed", ""),
+        ]
+        assert [entry.action for entry in store.log("shop")] == ["began", "added"]
+        assert [entry.object_id for entry in store.log(last=2)] == ["c", ""]
+
+
+def test_the_log_keeps_the_newest_entries(store: CatalogueStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_store, "KEPT_LOG_ENTRIES", 3)
+    for number in range(5):
+        store.put("museum", [trained(f"{number}")])
+    assert [entry.object_id for entry in store.log()] == ["2", "3", "4"]
 
 
 def test_an_id_that_comes_back_after_removal_gets_a_new_version(store: CatalogueStore) -> None:

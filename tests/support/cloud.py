@@ -13,6 +13,7 @@ from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.protos import catalogue_pb2 as pb
 from nearsight.protos import health_pb2, recognition_pb2
@@ -47,8 +48,15 @@ def running_cloud(database: Path, **changes: Any) -> Iterator[CloudDaemon]:
 class CloudClient:
     """Calls a cloud in the test's words."""
 
-    def __init__(self, endpoint: str, catalogue: str = "museum", *, timeout_s: float = 20.0) -> None:
-        self.channel = Channel(endpoint, client_id="test")
+    def __init__(
+        self,
+        endpoint: str,
+        catalogue: str = "museum",
+        *,
+        timeout_s: float = 20.0,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self.channel = Channel(endpoint, client_id="test", security=security)
         self.catalogue = catalogue
         self.timeout_s = timeout_s
         self.recognition = Stub(self.channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
@@ -87,6 +95,17 @@ class CloudClient:
     def remove(self, *object_ids: str) -> pb.RemoveObjectsResponse:
         request = pb.RemoveObjectsRequest(object_ids=object_ids)
         return self._call(self.catalogues.remove_objects, request).message
+
+    def remove_catalogue(self, name: str) -> int:
+        return int(
+            self._call(
+                self.catalogues.remove_catalogue, pb.RemoveCatalogueRequest(), catalogue=name
+            ).message.objects
+        )
+
+    def catalogue_names(self) -> list[str]:
+        listed = self._call(self.catalogues.list_catalogues, pb.ListCataloguesRequest()).message
+        return [item.name for item in listed.catalogues]
 
     def objects(self) -> pb.ListObjectsResponse:
         return self._call(self.catalogues.list_objects, pb.ListObjectsRequest()).message

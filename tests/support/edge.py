@@ -236,6 +236,11 @@ class _Catalogue(Service):
     ) -> pb.RemoveObjectsResponse:
         raise InvalidArgument("not in this test")
 
+    def remove_catalogue(
+        self, request: pb.RemoveCatalogueRequest, context: CallContext
+    ) -> pb.RemoveCatalogueResponse:
+        raise InvalidArgument("not in this test")
+
 
 def later(response: pb.GetObjectModelsResponse, delay_s: float) -> Future[pb.GetObjectModelsResponse]:
     """The same answer after a while, without a worker that waits for it."""

@@ -199,3 +199,8 @@ class _Catalogue(Service):
 
     def remove_objects(self, request: object, context: CallContext) -> catalogue_pb2.RemoveObjectsResponse:
         raise InvalidArgument("not in this test")
+
+    def remove_catalogue(
+        self, request: object, context: CallContext
+    ) -> catalogue_pb2.RemoveCatalogueResponse:
+        raise InvalidArgument("not in this test")

@@ -1,4 +1,5 @@
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from nearsight.common.rpc.security import (
 )
 from nearsight.common.rpc.service import CallContext, Service, python_name
 from nearsight.protos import catalogue_pb2 as pb
+from nearsight.protos import echo_pb2
 from support.rpc import Gate, ScriptedEcho, echo_stub_to, request_frames, serving, text
 from support.waiting import wait_until
 
@@ -140,6 +142,24 @@ def test_a_call_that_waits_is_not_executed_when_its_key_is_forbidden_meanwhile(k
         assert first.result(30).message.text == "first"
         assert tablet.echo(text("last"), timeout_s=60).message.text == "last"
     assert echo.seen == ["first", "last"]
+
+
+def test_long_work_learns_that_its_key_is_forbidden(keys: Keys) -> None:
+    ended = threading.Event()
+
+    def work(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        forbid_client("phone", keys.allowed)
+        wait_until(context.cancelled, what="the cancellation")
+        ended.set()
+        return echo_pb2.EchoResponse()
+
+    with (
+        serving(ScriptedEcho(work), listen=TCP, security=keys.server) as server,
+        echo_stub_to(server.endpoint, keys.of("phone")) as phone,
+    ):
+        future = phone.echo_once.future(text(), timeout_s=60)
+        assert ended.wait(60)
+        wait_until(future.done, what="the end of the call")
 
 
 def test_a_key_that_is_allowed_again_is_served_at_once(keys: Keys, raw: Any) -> None:
@@ -375,4 +395,5 @@ def test_every_method_of_a_catalogue_says_what_it_does_with_it() -> None:
         "ListCatalogues": Access.NO_CATALOGUE,
         "AddObjects": CHANGE,
         "RemoveObjects": CHANGE,
+        "RemoveCatalogue": CHANGE,
     }

@@ -39,7 +39,7 @@ class _Peer(Service):
     def _refuse(self, request: object, context: CallContext) -> object:
         raise InvalidArgument("not here")
 
-    list_objects = list_catalogues = add_objects = remove_objects = _refuse
+    list_objects = list_catalogues = add_objects = remove_objects = remove_catalogue = _refuse
 
 
 def _hand_out(model: ObjectModel, context: CallContext) -> GetObjectModelsResponse:
