@@ -37,6 +37,8 @@ _CATALOGUE = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
 _RECOGNITION = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 _TIMEOUT_S = 5.0
+_STUCK_S = 3.0
+"""A daemon that takes nothing for so long is sent no more."""
 _CHUNK = MIB // 4
 
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
@@ -59,7 +61,7 @@ class Victim:
     keys: Path | None
     """Folder of the keys; None: it serves without encryption."""
     seconds: float
-    """How long the attack lasts."""
+    """How long the attack lasts, or stays when all is sent."""
 
     def security(self, name: str) -> ClientSecurity | None:
         """The keys of a client."""
@@ -103,53 +105,43 @@ def ask(stub: Stub, victim: Victim, photo: bytes) -> Future[Reply]:
 
 def frame_bomb(victim: Victim) -> Outcome:
     """One message of millions of empty frames: two bytes each on the wire."""
-    frames = 4 * MIB
-    end_s = time.monotonic() + victim.seconds
     with _raw(victim) as peer:
-        sent = _send(peer, bytes([_MORE, 0]) * (frames - 1) + bytes(2), end_s)
-        return Outcome(f"{sent / 2e6:.1f} M empty frames, {sent / 1e6:.1f} MB", _fate([peer], end_s))
+        sent = _send(peer, bytes([_MORE, 0]) * (4 * MIB - 1) + bytes(2))
+        return Outcome(f"{sent / 2e6:.1f} M empty frames, {sent / 1e6:.1f} MB", _fate([peer], victim))
 
 
 def encrypted_frame_bomb(victim: Victim) -> Outcome:
     """The same by a client with an allowed key; encryption costs about 35 bytes a frame."""
     frames = 500_000
-    end_s = time.monotonic() + victim.seconds
     with zmq.Context() as context, _dealer(victim, context) as peer:
         for _ in range(frames):
             peer.send(b"", zmq.SNDMORE)
         peer.send(b"")
-        answered = peer.poll(max(0, int((end_s - time.monotonic()) * 1000)))
+        answered = peer.poll(int(victim.seconds * 1000))
         return Outcome(f"{frames / 1e6:.1f} M empty frames, CURVE", "answered" if answered else "no answer")
 
 
 def endless_message(victim: Victim) -> Outcome:
     """A message whose every frame says that more follow."""
     frame = bytes([_MORE | _LONG]) + struct.pack(">Q", MIB) + bytes(MIB)
-    end_s = time.monotonic() + victim.seconds
     sent = 0
     with _raw(victim) as peer:
-        while sent < 1500 * MIB and time.monotonic() < end_s:
-            passed = _send(peer, frame, end_s)
+        while sent < 1500 * len(frame) and (passed := _send(peer, frame)):
             sent += passed
-            if passed < len(frame):
-                break
-        return Outcome(f"{sent / MIB:.0f} MiB of one message", _fate([peer], end_s))
+        return Outcome(f"{sent / MIB:.0f} MiB of one message", _fate([peer], victim))
 
 
 def unfinished_messages(victim: Victim) -> Outcome:
     """Connections that stop after 59 of the 60 MiB that they have announced."""
-    end_s = time.monotonic() + victim.seconds
-    sent = 0
+    data = bytes([_LONG]) + struct.pack(">Q", 60 * MIB) + bytes(59 * MIB)
     with ExitStack() as stack:
         peers = [stack.enter_context(_raw(victim)) for _ in range(25)]
-        for peer in peers:
-            sent += _send(peer, bytes([_LONG]) + struct.pack(">Q", 60 * MIB) + bytes(59 * MIB), end_s)
-        return Outcome(f"59 of 60 MiB, 25 times ({sent / MIB:.0f} MiB)", _fate(peers, end_s))
+        sent = sum(_send(peer, data) for peer in peers)
+        return Outcome(f"59 of 60 MiB, 25 times ({sent / MIB:.0f} MiB)", _fate(peers, victim))
 
 
 def unread_answers(victim: Victim) -> Outcome:
     """A client that asks for models again and again and never reads."""
-    end_s = time.monotonic() + victim.seconds
     models = catalogue_pb2.GetObjectModelsRequest(object_ids=victim.objects)
     with victim.channel() as channel:
         one = Stub(channel, _CATALOGUE).get_object_models(
@@ -158,10 +150,10 @@ def unread_answers(victim: Victim) -> Outcome:
     asked, wanted = 0, 1 + 1700 * MIB // one.received_bytes
     with _raw(victim) as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        while asked < wanted and time.monotonic() < end_s:
+        for asked in range(1, wanted + 1):
             header = rpc_pb2.RequestHeader(
                 protocol=PROTOCOL,
-                request_id=asked + 1,
+                request_id=asked,
                 service=_CATALOGUE.full_name,
                 method="GetObjectModels",
                 time_left_ms=60_000,
@@ -169,15 +161,12 @@ def unread_answers(victim: Victim) -> Outcome:
                 catalogue=victim.catalogue,
                 message=models.SerializeToString(),
             ).SerializeToString()
-            frame = bytes([_LONG]) + struct.pack(">Q", len(header)) + header
-            if _send(peer, frame, end_s) < len(frame):
+            if not _send(peer, bytes([_LONG]) + struct.pack(">Q", len(header)) + header):
                 break
-            asked += 1
             if not asked % 16:  # what waits in the queue is bounded, and answered as overloaded
                 time.sleep(0.02)
-        size_mib = one.received_bytes / MIB
-        fate = _fate([peer], end_s, reads=False)
-        return Outcome(f"{asked} requests for {size_mib:.1f} MiB of models, none read", fate)
+        told = f"{asked} requests for {one.received_bytes / MIB:.1f} MiB of models, none read"
+        return Outcome(told, _fate([peer], victim, reads=False))
 
 
 # ---- connections
@@ -185,21 +174,19 @@ def unread_answers(victim: Victim) -> Outcome:
 
 def idle_connections(victim: Victim) -> Outcome:
     """As many connections as the daemon has descriptors, all alive, all silent."""
-    end_s = time.monotonic() + victim.seconds
     with zmq.Context() as context, ExitStack() as stack:
         context.max_sockets = 2048
         for _ in range(1100):
             stack.enter_context(_dealer(victim, context))
-        time.sleep(max(0.0, end_s - time.monotonic()))
+        time.sleep(victim.seconds)
     return Outcome("1,100 idle connections, 1,024 descriptors", "newcomers, or nobody")
 
 
 def vanished_connections(victim: Victim) -> Outcome:
     """Clients whose machines are gone without a goodbye: their kernels' buffers are all that is left."""
-    end_s = time.monotonic() + victim.seconds
     with ExitStack() as stack:
         peers = [stack.enter_context(_raw(victim)) for _ in range(300)]
-        fate = _fate(peers, end_s)
+        fate = _fate(peers, victim)
         kept = sum(not _closed(peer) for peer in peers)
     broken = f"{kept} dead connections kept for {victim.seconds:.0f} s" if kept else ""
     return Outcome("300 connections that answer nothing", fate, broken)
@@ -207,7 +194,6 @@ def vanished_connections(victim: Victim) -> Outcome:
 
 def metrics_flood(victim: Victim) -> Outcome:
     """Connections to the metrics that never finish their request."""
-    end_s = time.monotonic() + victim.seconds
     parts = urlsplit(f"//{victim.metrics}")
     with ExitStack() as stack:
         peers = []
@@ -216,7 +202,7 @@ def metrics_flood(victim: Victim) -> Outcome:
                 one = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=1)
                 peers.append(stack.enter_context(closing(one)))
                 one.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
-        fate = _fate(peers, end_s)
+        fate = _fate(peers, victim)
     try:
         with closing(http.client.HTTPConnection(victim.metrics, timeout=2)) as scraper:
             scraper.request("GET", "/metrics")
@@ -397,22 +383,20 @@ def _dealer(victim: Victim, context: zmq.Context[zmq.Socket[bytes]]) -> Iterator
         yield peer
 
 
-def _send(peer: socket.socket, data: bytes, end_s: float) -> int:
-    """Send until all is out, the daemon closes, or the time is over; bytes that went."""
+def _send(peer: socket.socket, data: bytes) -> int:
+    """Send until all is out, the daemon closes, or takes nothing more for a while; bytes that went."""
     sent, view = 0, memoryview(data)
-    while sent < len(data) and (left_s := end_s - time.monotonic()) > 0:
-        peer.settimeout(left_s)
-        try:
+    peer.settimeout(_STUCK_S)
+    with suppress(OSError):
+        while sent < len(data):
             sent += peer.send(view[sent : sent + _CHUNK])
-        except OSError:
-            break
     return sent
 
 
-def _fate(peers: Sequence[socket.socket], end_s: float, *, reads: bool = True) -> str:
-    """Stay until the end of the attack; what became of the connections."""
+def _fate(peers: Sequence[socket.socket], victim: Victim, *, reads: bool = True) -> str:
+    """Stay for the seconds of the attack; what became of the connections."""
     started_s = time.monotonic()
-    while time.monotonic() < end_s and not all(map(_closed, peers)):
+    while time.monotonic() < started_s + victim.seconds and not all(map(_closed, peers)):
         time.sleep(0.02)
     cut = sum(map(_closed, peers))
     if cut:
