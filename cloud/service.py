@@ -93,6 +93,7 @@ class CatalogueService(Service):
     """
 
     descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Catalogue"]
+    own_worker: ClassVar[bool] = True  # the more photos wait, the more an edge needs models: decision 034
 
     def __init__(
         self, catalogues: Catalogues, intake: ObjectIntake, *, training: str, max_response_bytes: int

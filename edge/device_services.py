@@ -51,6 +51,7 @@ class EdgeCatalogueService(Service):
     """
 
     descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
+    own_worker: ClassVar[bool] = True  # the more photos wait, the more devices need models: decision 034
 
     def __init__(self, caches: CatalogueCaches, *, max_response_bytes: int) -> None:
         self._caches = caches

@@ -127,11 +127,14 @@ class RpcServer:
         self._deferred: dict[int, ServedCall] = {}
         self._allowed: AllowList | None = None
         self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run, self._fail)
-        self._own_pool = self._pool
-        self._pools = [self._pool]
-        if self._dispatcher.wants_own_worker:
-            self._own_pool = WorkerPool("own-worker", 1, settings, clock, self._run, self._fail)
-            self._pools.append(self._own_pool)
+        self._own_pools = {
+            service.descriptor.full_name: WorkerPool(
+                f"{service.descriptor.name}-worker", 1, settings, clock, self._run, self._fail
+            )
+            for service in services
+            if service.own_worker
+        }
+        self._pools = [self._pool, *self._own_pools.values()]
         self._background = BackgroundWorker(SYSTEM_CLOCK, "rpc-time")
         self._ticking = False
         self._idle_ticks = 0
@@ -311,7 +314,7 @@ class RpcServer:
         stream = None
         if request.newest_wins and endpoint.newest_wins:
             stream = (peer_key or peer, request.client_id, endpoint.full_name)
-        pool = self._own_pool if endpoint.own_worker else self._pool
+        pool = self._own_pools.get(endpoint.service_name, self._pool)
         pool.offer(call, stream)
         if not self._ticking:
             self._tick_later()

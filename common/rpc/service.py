@@ -32,7 +32,8 @@ class Service:
     descriptor : ServiceDescriptor
         From the generated code, e.g. ``recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]``.
     own_worker : bool
-        The service has a worker of its own, so that it answers while all others are busy. For health checks.
+        The service has a queue and a worker of its own, so that it answers while all others are busy: for
+        what is cheap and must not wait behind photos.
     """
 
     descriptor: ClassVar[ServiceDescriptor]
@@ -113,8 +114,6 @@ class Endpoint:
         Whether a newer request of a client may supersede its older ones that still wait.
     access : Access
         What it does with the catalogue of the call.
-    own_worker : bool
-        See `Service`.
     """
 
     service_name: str
@@ -125,7 +124,6 @@ class Endpoint:
     handler: Handler
     newest_wins: bool
     access: Access
-    own_worker: bool
 
     @classmethod
     def of(cls, service: Service, method: MethodDescriptor) -> Endpoint:
@@ -144,7 +142,6 @@ class Endpoint:
             handler,
             bool(method.GetOptions().Extensions[rpc_pb2.newest_wins]),  # type: ignore[index]  # a vague stub
             Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]
-            service.own_worker,
         )
 
     def parse(self, data: bytes) -> Message:
@@ -181,11 +178,6 @@ class Dispatcher:
             if name in self.services:
                 raise TypeError(f"two services are called {name}")
             self.services[name] = {m.name: Endpoint.of(service, m) for m in service.descriptor.methods}
-
-    @property
-    def wants_own_worker(self) -> bool:
-        """Whether a service asked for a worker of its own."""
-        return any(e.own_worker for methods in self.services.values() for e in methods.values())
 
     def find(self, service: str, method: str) -> Endpoint:
         """The endpoint of a request.

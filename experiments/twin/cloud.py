@@ -51,6 +51,7 @@ class TwinCloud:
         self._models = models
         self.processor = processor
         self._server = Server(processor, settings, costs.model.together)
+        self._models_server = Server(processor, settings.model_copy(update={"workers": 1}))
         self.listing = _listing(models)
 
     def recognize(self, question: Question, deadline_s: float, answered: Answered) -> None:
@@ -83,12 +84,12 @@ class TwinCloud:
         deadline_s: float,
         answered: Callable[[FetchedModels | NearsightError], None],
     ) -> None:
-        """Models are asked for; a refused request is never answered, as its caller has a limit of its own."""
+        """Models are asked for; they have a queue and a worker of their own, as in the daemon."""
         models = tuple(self._models[name] for name in object_ids if name in self._models)
         missing = tuple(name for name in object_ids if name not in self._models)
         fetched = FetchedModels(models, missing, {}, (), self.listing.revision, models_bytes(models))
         work_s = self._costs.small_s * max(1, len(models))
-        self._server.serve(deadline_s, work_s, lambda _call: answered(fetched), lambda _error: None)
+        self._models_server.serve(deadline_s, work_s, lambda _call: answered(fetched), answered)
 
 
 class TwinCloudClient:

@@ -142,6 +142,7 @@ class TwinEdge:
         self._costs = costs
         self.processor = processor
         self._server = Server(processor, settings.server, costs.model.together)
+        self._catalogue_server = Server(processor, settings.server.model_copy(update={"workers": 1}))
         self.worker = VirtualWorker(processor)
         servers = min(settings.server.workers, processor.cores)
         self.load = LoadControl(settings.multi_user, settings.load, servers, self._events)
@@ -286,7 +287,7 @@ class TwinEdge:
             now = EdgeTimes(here_ms, 0.0) if here_ms else None
             answered(replace(self._prediction(following), now=now))
 
-        self._serve(deadline_s, end, answered)
+        self._server.serve(deadline_s, self._costs.small_s, end, answered)
 
     def get_models(
         self,
@@ -309,16 +310,15 @@ class TwinEdge:
             remaining_s = deadline_s - self._events.now_s
             self.cache.supply.for_device(object_ids, remaining_s).add_done_callback(come)
 
-        self._serve(deadline_s, end, answered)
+        self._catalogue_server.serve(deadline_s, self._costs.small_s, end, answered)
 
     def list_objects(self, deadline_s: float, answered: Callable[[Listing | NearsightError], None]) -> None:
         """A device asks which objects there are."""
-        self._serve(deadline_s, lambda _call: answered(self._cloud.listing), answered)
 
-    def _serve(
-        self, deadline_s: float, end: Callable[[Call], None], refuse: Callable[[NearsightError], None]
-    ) -> None:
-        self._server.serve(deadline_s, self._costs.small_s, end, refuse)
+        def end(_call: Call) -> None:
+            answered(self._cloud.listing)
+
+        self._catalogue_server.serve(deadline_s, self._costs.small_s, end, answered)
 
 
 @dataclass(slots=True, eq=False)

@@ -294,6 +294,36 @@ def test_an_overloaded_cloud_says_so_and_recovers(tmp_path: Path, monkeypatch: p
         assert client.shown(photo) == "p1"
 
 
+def test_models_do_not_wait_behind_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what lets an edge send fewer photos."""
+    held, release = threading.Event(), threading.Event()
+    server = ServerSettings(listen="tcp://127.0.0.1:0", workers=1)
+    with (
+        running_cloud(tmp_path / "cloud.db", server=server) as daemon,
+        CloudClient(daemon.endpoint) as client,
+    ):
+        client.add(pictures(1))
+        recognize = ObjectRecognizer.recognize
+
+        def slow(self: ObjectRecognizer, features: object) -> object:
+            held.set()
+            assert release.wait(20)
+            return recognize(self, features)
+
+        monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
+        photo = photo_jpeg(1)
+        request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
+        photos = [
+            client.recognition.recognize.future(request, timeout_s=20.0, blobs=[photo], catalogue="museum")
+            for _ in range(3)
+        ]
+        assert held.wait(10)
+        assert [model.object_id for model in client.models("p1").message.models] == ["p1"]
+        assert not any(future.done() for future in photos)
+        release.set()
+        assert all(future.result(30).message.object.object_id == "p1" for future in photos)
+
+
 def test_every_request_of_a_flood_gets_one_answer_in_time(tmp_path: Path) -> None:
     """Far more than one worker can do: some are served, the others are told at once, none waits in vain."""
     server = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=8, queue_timeout_s=1.0)

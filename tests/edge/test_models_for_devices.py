@@ -1,5 +1,6 @@
 """Object models for devices: one request upstream per object, partial answers, nothing that was removed."""
 
+import threading
 from concurrent.futures import Future
 
 import pytest
@@ -11,6 +12,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.load import LoadControl
 from nearsight.edge.settings import CacheSettings, FetchSettings
 from nearsight.protos import catalogue_pb2 as pb
 from support.edge import (
@@ -22,6 +24,7 @@ from support.edge import (
     cache_of,
     cached,
     exhibit,
+    photo,
     serving,
     warm,
 )
@@ -241,3 +244,24 @@ def test_an_empty_catalogue_and_one_of_one_object(
                 cache_of(edge).improve()
         finally:
             cloud.stop()
+
+
+def test_models_do_not_wait_behind_photos(cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what lets devices send fewer photos."""
+    held, release = threading.Event(), threading.Event()
+    may_work = LoadControl.may_work
+
+    def slow(self: LoadControl) -> bool:
+        held.set()
+        assert release.wait(20)
+        return may_work(self)
+
+    monkeypatch.setattr(LoadControl, "may_work", slow)
+    with serving(cloud, server=ServerSettings(listen="tcp://127.0.0.1:0", workers=1)) as (_, device):
+        sent = [device.send(photo(1)) for _ in range(3)]
+        assert held.wait(10)
+        assert ids_of(models_for(device, ["03"])) == ["03"]
+        assert not any(future.done() for future in sent)
+        release.set()
+        for future in sent:
+            future.result(30)
