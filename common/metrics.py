@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable
 from threading import Thread
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import (
@@ -60,6 +61,7 @@ class DaemonMetrics:
         )
         self._received = Counter("nearsight_received_bytes", "Bytes of requests.", method, registry=registry)
         self._sent = Counter("nearsight_sent_bytes", "Bytes of responses.", method, registry=registry)
+        self._series: dict[tuple[str, str, StatusCode], tuple[Any, ...]] = {}
         self._crashes = Counter(
             "nearsight_thread_crashes", "Threads that ended with an exception.", registry=registry
         )
@@ -75,11 +77,20 @@ class DaemonMetrics:
         sent_bytes: int,
     ) -> None:
         """Count one answered call (see ``ServerObserver``)."""
-        self._calls.labels(service, method, code.name).inc()
-        self._queue.labels(service, method).observe(queue_ms / 1000)
-        self._compute.labels(service, method).observe(compute_ms / 1000)
-        self._received.labels(service, method).inc(received_bytes)
-        self._sent.labels(service, method).inc(sent_bytes)
+        series = self._series.get((service, method, code))
+        if series is None:  # looked up once: labels cost more than the counting
+            by_method = (self._queue, self._compute, self._received, self._sent)
+            series = (
+                self._calls.labels(service, method, code.name),
+                *(metric.labels(service, method) for metric in by_method),
+            )
+            self._series[service, method, code] = series
+        calls, queue, compute, received, sent = series
+        calls.inc()
+        queue.observe(queue_ms / 1000)
+        compute.observe(compute_ms / 1000)
+        received.inc(received_bytes)
+        sent.inc(sent_bytes)
 
     def on_thread_crash(self) -> None:
         """Count a thread that ended with an exception nobody handled."""

@@ -1,9 +1,11 @@
-"""The bounded queue of a server, without threads: which requests may wait for a worker, and for how long.
+"""The bounded queue of a server, without threads: which requests wait, for how long, and whose turn it is.
 
-Of a client that sends camera frames faster than they can be recognised, the newest frame is worth more than
-those before it: where more than ``newest_limit`` of its requests wait, the oldest is superseded. Nothing is
-dropped silently: a request that leaves the queue without being served is handed back with the error to
-answer.
+Fair: peers are served in turn, and the clients that a peer speaks for in turn again, so that whoever sends
+much waits behind his own requests. Early: a request is refused as soon as the measured time per request says
+that it would wait for too long. Of a client that sends camera frames faster than they can be recognised, the
+newest frame is worth more than those before it: where more than ``newest_wins_limit`` of its requests wait,
+the oldest is superseded. Nothing is dropped silently: a request that leaves the queue without being served is
+handed back with the error to answer.
 """
 
 from __future__ import annotations
@@ -13,8 +15,36 @@ from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
+from nearsight.common.rpc.settings import ServerSettings
 
 T = TypeVar("T")
+
+_CAUTION = 1.2
+"""How much longer a wait is assumed to be than foreseen: a request should be refused early or not at all, and
+of one that was let in the wait left is foreseen better each time."""
+_MEASURED = 64
+"""Requests over which the time per request is averaged: a shorter mean, once too high, refuses too many."""
+
+
+class Sender(NamedTuple):
+    """Whose turn a request takes.
+
+    Attributes
+    ----------
+    peer : hashable
+        Who proved to own a key, or else a connection. Turns go round peers, since these cannot be invented.
+    client : str
+        Who asks, as the peer says: an edge asks for many devices, which take its turns in turn.
+    stream : str
+        Requests of one stream of a client supersede each other; empty: of no stream.
+    """
+
+    peer: Hashable = None
+    client: str = ""
+    stream: str = ""
+
+
+_NOBODY = Sender()
 
 
 class Refused(NamedTuple, Generic[T]):
@@ -26,37 +56,43 @@ class Refused(NamedTuple, Generic[T]):
 
 class _Waiting(NamedTuple, Generic[T]):
     item: T
+    sender: Sender
     since_s: float
     deadline_s: float
-    stream: Hashable
 
 
 class AdmissionQueue(Generic[T]):
-    """First in, first out, with limits.
+    """Requests that wait for one of some workers.
+
+    `sweep` must be called every now and then while something waits, as refusals are found there: a client
+    that sends again whenever it is refused is thereby slowed down to that pace.
 
     Parameters
     ----------
-    limit : int
-        Requests that may wait.
-    timeout_s : float
-        How long each may wait.
-    newest_limit : int
-        Requests of one stream that may wait before its oldest is superseded.
+    settings : ServerSettings
+        Limits, and the turns that one peer may take in a row.
+    workers : int
+        Requests that are served at once.
     """
 
-    def __init__(self, *, limit: int, timeout_s: float, newest_limit: int) -> None:
-        self._limit = limit
-        self._timeout_s = timeout_s
-        self._newest_limit = newest_limit
-        self._waiting: deque[_Waiting[T]] = deque()
+    def __init__(self, settings: ServerSettings, workers: int) -> None:
+        self._settings = settings
+        self._workers = workers
+        # The first peer is served next, and of its clients the first; who was served goes behind the others.
+        self._peers: dict[Hashable, dict[str, deque[_Waiting[T]]]] = {}
+        self._turns_left = 0
+        self._size = 0
+        self._unfit: list[Refused[T]] = []
+        self._service_s = 0.0
+        self._served = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._size
 
     def offer(
-        self, item: T, *, now_s: float, deadline_s: float, stream: Hashable = None, idle: int = 0
+        self, item: T, *, now_s: float, deadline_s: float, sender: Sender = _NOBODY, idle: int = 0
     ) -> list[Refused[T]]:
-        """Admit a request, or not.
+        """Take in a request, or not.
 
         Parameters
         ----------
@@ -64,57 +100,123 @@ class AdmissionQueue(Generic[T]):
             The request.
         now_s, deadline_s : float
             The time, and when nobody waits for the answer any more.
-        stream : hashable
-            Requests of one stream supersede each other; None: of no stream.
+        sender : Sender
+            Whose turn it takes.
         idle : int
             Workers that have nothing to do: as many requests more may enter, since they leave at once.
 
         Returns
         -------
         list of Refused
-            Requests to answer with an error now: this one, or those that it supersedes.
+            Requests to answer with an error now: this one, or those that it supersedes. Where the queue is
+            full, the last request of whoever has most of them leaves it, and is handed back by `sweep`.
         """
         if deadline_s <= now_s:
             return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
-        refused = [] if stream is None else self._supersede(stream)
-        if len(self._waiting) >= self._limit + idle:
-            refused += self.sweep(now_s)
-        if len(self._waiting) >= self._limit + idle:
-            error = Overloaded(f"the queue is full: {self._limit} requests wait", advice="try again later")
-            return [*refused, Refused(item, error)]
-        self._waiting.append(_Waiting(item, now_s, deadline_s, stream))
+        refused = self._supersede(sender) if sender.stream else []
+        self._append(_Waiting(item, sender, now_s, deadline_s))
+        if self._size > self._settings.queue_limit + idle:
+            limit = self._settings.queue_limit
+            error = Overloaded(f"the queue is full: {limit} requests wait", advice="try again later")
+            self._unfit.append(Refused(self._drop_last(sender), error))
+            if len(self._unfit) > limit:
+                refused += self._unfit
+                self._unfit = []
         return refused
 
     def take(self, now_s: float) -> tuple[T | None, list[Refused[T]]]:
         """The next request to serve, if any, and those before it that nobody waits for any more."""
         refused: list[Refused[T]] = []
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            error = self._overdue(waiting, now_s)
+        while self._size:
+            waiting = self._pop()
+            error = self._hopeless(waiting, now_s, 0)
             if error is None:
                 return waiting.item, refused
             refused.append(Refused(waiting.item, error))
         return None, refused
 
-    def sweep(self, now_s: float) -> list[Refused[T]]:
-        """Remove all requests that have waited for too long."""
-        judged = [(waiting, self._overdue(waiting, now_s)) for waiting in self._waiting]
-        self._waiting = deque(waiting for waiting, error in judged if error is None)
-        return [Refused(waiting.item, error) for waiting, error in judged if error is not None]
+    def served(self, service_s: float) -> None:
+        """A worker took so long for a request."""
+        self._served = min(self._served + 1, _MEASURED)
+        self._service_s += (service_s - self._service_s) / self._served
 
-    def _supersede(self, stream: Hashable) -> list[Refused[T]]:
-        mine = [waiting for waiting in self._waiting if waiting.stream == stream]
-        excess = mine[: max(0, len(mine) + 1 - self._newest_limit)]
+    def sweep(self, now_s: float) -> list[Refused[T]]:
+        """Remove all requests that waited for too long, or will have when it is their turn."""
+        refused, self._unfit = self._unfit, []
+        for waiting in [self._pop() for _ in range(self._size)]:
+            error = self._hopeless(waiting, now_s, self._size)
+            if error is None:
+                self._append(waiting)
+            else:
+                refused.append(Refused(waiting.item, error))
+        return refused
+
+    def _append(self, waiting: _Waiting[T]) -> None:
+        sender = waiting.sender
+        self._peers.setdefault(sender.peer, {}).setdefault(sender.client, deque()).append(waiting)
+        self._size += 1
+
+    def _pop(self) -> _Waiting[T]:
+        """Remove the request whose turn it is."""
+        peer, clients = next(iter(self._peers.items()))
+        client, queue = next(iter(clients.items()))
+        self._turns_left = self._turns_left or min(len(clients), self._settings.shares_per_peer)
+        self._turns_left -= 1
+        self._size -= 1
+        waiting = queue.popleft()
+        del clients[client]
+        if queue:
+            clients[client] = queue
+        if not clients:
+            del self._peers[peer]
+            self._turns_left = 0
+        elif not self._turns_left:
+            self._peers[peer] = self._peers.pop(peer)
+        return waiting
+
+    def _drop_last(self, newest: Sender) -> T:
+        """Remove the last request of the client with most requests of the peer with most.
+
+        Of several peers with equally many it is the sender of the newest request, if it is among them.
+        """
+        peer, clients = newest.peer, self._peers[newest.peer]
+        most = sum(map(len, clients.values()))
+        for other, theirs in self._peers.items():
+            waiting = sum(map(len, theirs.values()))
+            if waiting > most:
+                peer, clients, most = other, theirs, waiting
+        client = max(reversed(clients), key=lambda name: len(clients[name]))
+        self._size -= 1
+        last = clients[client].pop()
+        if not clients[client]:
+            del clients[client]
+            if not clients:
+                del self._peers[peer]
+        return last.item
+
+    def _supersede(self, sender: Sender) -> list[Refused[T]]:
+        queue = self._peers.get(sender.peer, {}).get(sender.client, ())
+        mine = [waiting for waiting in queue if waiting.sender == sender]
+        excess = mine[: max(0, len(mine) + 1 - self._settings.newest_wins_limit)]
         for waiting in excess:
-            self._waiting.remove(waiting)
+            self._peers[sender.peer][sender.client].remove(waiting)
+            self._size -= 1
         error = Overloaded("superseded by a newer frame of the same client", advice="send fewer frames")
         return [Refused(waiting.item, error) for waiting in excess]
 
-    def _overdue(self, waiting: _Waiting[T], now_s: float) -> NearsightError | None:
+    def _hopeless(self, waiting: _Waiting[T], now_s: float, ahead: int) -> NearsightError | None:
+        """Why a request with so many before it will not be served; None if it may be.
+
+        Of the first in line no prediction is needed, so that a wrong one never keeps all requests out.
+        """
+        limit_s = self._settings.queue_timeout_s
         if waiting.deadline_s <= now_s:
             return DeadlineExceeded("the time was over before a worker was free")
-        if waiting.since_s + self._timeout_s <= now_s:
-            return Overloaded(
-                f"waited for {self._timeout_s:g} s without a free worker", advice="try again later"
-            )
-        return None
+        if waiting.since_s + limit_s <= now_s:
+            return Overloaded(f"waited for {limit_s:g} s without a free worker", advice="try again later")
+        starts_s = now_s + ahead * self._service_s / self._workers * _CAUTION
+        if starts_s < min(waiting.deadline_s, waiting.since_s + limit_s):
+            return None
+        text = f"too busy: {ahead} requests are before this one, which would wait for longer than "
+        patience_s = min(limit_s, waiting.deadline_s - waiting.since_s)
+        return Overloaded(f"{text}{patience_s:.3g} s", advice="try again later")

@@ -27,6 +27,7 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.logging import get_logger
+from nearsight.common.rpc.admission import Sender
 from nearsight.common.rpc.allow_list import LOCAL, REFRESH_S, Access, AllowList, Caller
 from nearsight.common.rpc.envelope import (
     Buffer,
@@ -48,8 +49,8 @@ from nearsight.common.rpc.worker_pool import ServedCall, WorkerPool
 
 __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
 
-TICK_S = 0.05
-"""How exactly times are kept."""
+TICK_S = 0.07
+"""How exactly times are kept, and how long a request that cannot be served in time waits for its refusal."""
 
 STOP_S = 5.0
 """Longest wait for the background thread when the server ends."""
@@ -294,8 +295,9 @@ class RpcServer:
                 raise _stopping_error()
             if request.size_bytes > self._settings.max_message_bytes:
                 raise _too_large("request", request.size_bytes, self._settings.max_message_bytes)
-            if len(self._deferred) >= self._settings.deferred_limit:
-                raise Overloaded(f"{len(self._deferred)} answers are still owed", advice="try again later")
+            stream = endpoint.full_name if request.newest_wins and endpoint.newest_wins else ""
+            sender = Sender(peer_key or peer, request.client_id, stream)
+            self._check_owed(sender)
         except NearsightError as error:
             self._reject(frames, request, error, reply)
             return None
@@ -309,16 +311,28 @@ class RpcServer:
             blobs=request.blobs,
             stopping=self._finished.is_set if self._allowed is None else partial(self._abandoned, caller),
         )
-        call = ServedCall(request, endpoint, context, reply, arrived_s)
+        call = ServedCall(request, endpoint, context, reply, sender, arrived_s)
         self._live[id(call)] = call
-        stream = None
-        if request.newest_wins and endpoint.newest_wins:
-            stream = (peer_key or peer, request.client_id, endpoint.full_name)
         pool = self._own_pools.get(endpoint.service_name, self._pool)
-        pool.offer(call, stream)
+        pool.offer(call)
         if not self._ticking:
             self._tick_later()
         return pool
+
+    def _check_owed(self, sender: Sender) -> None:
+        """Raise Overloaded if too many answers are owed: to one peer, as many as may still be owed to others.
+
+        So there is always room for a newcomer. Dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions
+        on Networking 6(2), 1998), with a factor of 1.
+        """
+        owed, limit = len(self._deferred), self._settings.deferred_limit
+        if 2 * owed < limit:
+            return
+        mine = sum(call.sender.peer == sender.peer for call in list(self._deferred.values()))
+        if owed + mine >= limit:
+            raise Overloaded(
+                f"{mine} answers are still owed to this client, and {owed} in all", advice="try again later"
+            )
 
     def _reject(
         self,

@@ -18,16 +18,26 @@ class ServerSettings(BaseModel):
     )
     workers: PositiveInt = Field(2, description="threads that run handlers")
     queue_limit: PositiveInt = Field(
-        256, description="requests that may wait; one more is answered OVERLOADED"
+        256,
+        description="requests that may wait; if one more comes, the last of whoever has most is answered "
+        "OVERLOADED",
     )
     queue_timeout_s: PositiveFloat = Field(
-        2.0, description="a request that waited longer is answered OVERLOADED"
+        2.0,
+        description="a request that would wait longer is answered OVERLOADED, as soon as that is foreseen",
+    )
+    shares_per_peer: PositiveInt = Field(
+        8,
+        description="turns that a peer takes at most where all take turns: one for each client that it asks "
+        "for, as an edge does",
     )
     newest_wins_limit: PositiveInt = Field(
         2, description="queued requests of one client beyond which its newest frame supersedes its oldest"
     )
     deferred_limit: PositiveInt = Field(
-        1024, description="answers that handlers may owe at once; more requests are answered OVERLOADED"
+        1024,
+        description="answers that handlers may owe at once; to one peer as many as are left for others. More "
+        "requests are answered OVERLOADED",
     )
     max_message_bytes: PositiveInt = Field(
         64 * MEBIBYTE, description="larger requests and responses are refused"

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.admission import AdmissionQueue
+from nearsight.common.rpc.admission import AdmissionQueue, Sender
 from nearsight.common.rpc.envelope import Buffer, Hop, Request
 from nearsight.common.rpc.service import CallContext, Endpoint
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import Waker
+
+PAUSE_S = 0.02
+"""Between two looks at what arrived while all workers are busy: each look takes the interpreter from them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +39,8 @@ class ServedCall:
         What its handler sees.
     reply : callable
         Sends the frames of the answer.
+    sender : Sender
+        Whose turn it takes.
     arrived_s : float
         When it arrived.
     started_s : float or None
@@ -46,6 +51,7 @@ class ServedCall:
     endpoint: Endpoint
     context: CallContext
     reply: Callable[[Sequence[Buffer]], None]
+    sender: Sender
     arrived_s: float
     started_s: float | None = None
 
@@ -98,13 +104,9 @@ class WorkerPool:
         self._refuse = refuse
         self._log = get_logger("rpc.worker_pool")
         self._lock = threading.Lock()
-        self._queue: AdmissionQueue[ServedCall] = AdmissionQueue(
-            limit=settings.queue_limit,
-            timeout_s=settings.queue_timeout_s,
-            newest_limit=settings.newest_wins_limit,
-        )
+        self._queue: AdmissionQueue[ServedCall] = AdmissionQueue(settings, workers)
         self._busy = 0
-        self._ended = False
+        self._stopping = threading.Event()
         self._work = Waker()
         self._end = Waker()
         self._threads: list[threading.Thread] = []
@@ -133,14 +135,14 @@ class WorkerPool:
         for thread in self._threads:
             thread.start()
 
-    def offer(self, call: ServedCall, stream: Hashable) -> None:
+    def offer(self, call: ServedCall) -> None:
         """Queue a call, or refuse it. A thread of the pool goes on with `_next`, others `signal`."""
         with self._lock:
             refused = self._queue.offer(
                 call,
                 now_s=call.arrived_s,
                 deadline_s=call.context.deadline.at_s,
-                stream=stream,
+                sender=call.sender,
                 idle=self._workers - self._busy,
             )
         for one, error in refused:
@@ -151,9 +153,7 @@ class WorkerPool:
         self._work.wake()
 
     def sweep(self, now_s: float) -> None:
-        """Refuse the calls that have waited for too long."""
-        if not len(self._queue):
-            return
+        """Refuse the calls that wait for too long, or will."""
         with self._lock:
             refused = self._queue.sweep(now_s)
         for one, error in refused:
@@ -161,7 +161,7 @@ class WorkerPool:
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the threads. One that is stuck in a handler is left behind and reported."""
-        self._ended = True
+        self._stopping.set()
         self._end.wake()
         for thread in self._threads:
             thread.join(timeout_s)
@@ -173,14 +173,16 @@ class WorkerPool:
             self._end.close()
 
     def _loop(self, poller: select.epoll | select.poll, look: Callable[[Collection[int]], None]) -> None:
-        work, served = self._work.fileno(), False
-        while not self._ended:
+        work = self._work.fileno()
+        call: ServedCall | None = None
+        while not self._stopping.is_set():
             try:
-                call = self._next(served)
-                served = call is not None
+                call = self._next(call)
                 if call is not None:
                     self._run(call)
                     continue
+                if self._busy >= self._workers:
+                    self._stopping.wait(PAUSE_S)
                 ready = dict(poller.poll())
                 if work in ready:
                     self._work.clear()
@@ -190,13 +192,16 @@ class WorkerPool:
         if isinstance(poller, select.epoll):  # not left to its frame, which a traceback may keep alive
             poller.close()
 
-    def _next(self, served: bool) -> ServedCall | None:
-        """The next call to serve, if this thread may; ``served``: it has just served one."""
+    def _next(self, served: ServedCall | None) -> ServedCall | None:
+        """The next call to serve, if this thread may; ``served``: the one that it has just served."""
+        now_s = self._clock.monotonic()
         with self._lock:
-            self._busy -= served
+            if served is not None:
+                self._busy -= 1
+                self._queue.served(now_s - (served.started_s or now_s))
             if self._busy >= self._workers:
                 return None
-            call, refused = self._queue.take(self._clock.monotonic())
+            call, refused = self._queue.take(now_s)
             self._busy += call is not None
             more = len(self._queue) > 0 and self._busy < self._workers
         if more:

@@ -184,18 +184,12 @@ class Server:
         self._workers = self._idle = settings.workers
         self._together = together
         self._timeout_s = settings.queue_timeout_s
-        self._queue: AdmissionQueue[Call] = AdmissionQueue(
-            limit=settings.queue_limit,
-            timeout_s=settings.queue_timeout_s,
-            newest_limit=settings.newest_wins_limit,
-        )
+        self._queue: AdmissionQueue[Call] = AdmissionQueue(settings, settings.workers)
 
     def offer(self, call: Call) -> None:
         """A request arrives."""
         now_s = call.arrived_s = self._events.now_s
-        self._refuse(
-            self._queue.offer(call, now_s=now_s, deadline_s=call.deadline_s, stream=None, idle=self._idle)
-        )
+        self._refuse(self._queue.offer(call, now_s=now_s, deadline_s=call.deadline_s, idle=self._idle))
         self._serve()
         if len(self._queue):
             self._events.after(self._timeout_s, self._sweep)

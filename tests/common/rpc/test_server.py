@@ -209,19 +209,26 @@ def test_a_cancelled_deferred_answer_is_a_bug_and_not_a_hang() -> None:
         stub.echo(text(), timeout_s=30)
 
 
-def test_owed_answers_are_bounded() -> None:
+def test_owed_answers_are_bounded_and_room_is_left_for_a_newcomer() -> None:
     promises: list[Future[Any]] = []
 
     def defer(request: echo_pb2.EchoRequest, context: CallContext) -> Any:
         promises.append(Future())
         return promises[-1]
 
-    with serving(ScriptedEcho(defer), deferred_limit=2) as server, echo_stub(server) as stub:
+    with (
+        serving(ScriptedEcho(defer), deferred_limit=4) as server,
+        echo_stub(server) as stub,
+        echo_stub(server) as newcomer,
+    ):
         owed = [stub.echo.future(text(), timeout_s=20) for _ in range(2)]
-        wait_until(lambda: len(promises) == 2)
         wait_until(lambda: len(server._deferred) == 2)
         with pytest.raises(Overloaded, match="owed"):
             stub.echo(text(), timeout_s=20)
+        owed.append(newcomer.echo.future(text(), timeout_s=20))
+        wait_until(lambda: len(server._deferred) == 3)
+        with pytest.raises(Overloaded, match="owed"):
+            newcomer.echo(text(), timeout_s=20)
         for promise in promises:
             promise.set_result(echo_pb2.EchoResponse())
         for future in owed:

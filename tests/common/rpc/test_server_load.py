@@ -91,6 +91,61 @@ def test_deadline_during_handler_is_answered_as_exceeded_and_once() -> None:
     assert len(answers.all) == 1
 
 
+@pytest.mark.parametrize(
+    ("greedy", "honest"),
+    [
+        ({"peer": 1}, {"peer": 2}),
+        ({"peer": 1, "peer_key": "a"}, {"peer": 2, "peer_key": "b"}),
+    ],
+)
+def test_a_client_with_one_request_is_not_behind_the_many_of_another(
+    greedy: dict[str, Any], honest: dict[str, Any]
+) -> None:
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with serving(echo, workers=1) as server:
+        server.submit(request_frames("running"), Answers(), peer=0)
+        assert gate.entered.acquire(timeout=30)
+        for number in range(300):
+            server.submit(request_frames(f"greedy {number}"), Answers(), **greedy)
+        answers = Answers()
+        server.submit(request_frames("honest"), answers, **honest)
+        gate.open.set()
+        assert answers.next().status == StatusCode.OK
+    assert echo.seen[:3] == ["running", "greedy 0", "honest"]
+
+
+def test_connections_with_one_key_are_one_client() -> None:
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with serving(echo, workers=1) as server:
+        server.submit(request_frames("running"), Answers(), peer=0)
+        assert gate.entered.acquire(timeout=30)
+        for connection in range(3):
+            server.submit(request_frames("greedy"), Answers(), peer=connection, peer_key="a")
+        answers = Answers()
+        server.submit(request_frames("honest"), answers, peer=4, peer_key="b")
+        gate.open.set()
+        assert answers.next().status == StatusCode.OK
+    assert echo.seen[:3] == ["running", "greedy", "honest"]
+
+
+def test_a_request_that_would_wait_too_long_is_refused_long_before_it_has() -> None:
+    gate = Gate()
+    with serving(ScriptedEcho(gate), workers=1, queue_timeout_s=20) as server:
+        server._pool._queue.served(15.0)
+        server.submit(request_frames("running"), Answers(), peer=0)
+        assert gate.entered.acquire(timeout=30)
+        for _ in range(2):
+            server.submit(request_frames("waits", time_left_s=60.0), Answers(), peer=1)
+        answers = Answers()
+        server.submit(request_frames("refused", time_left_s=60.0), answers, peer=1)
+        refused = answers.next()
+        assert refused.status == StatusCode.OVERLOADED
+        assert "too busy: 2 requests" in refused.error
+        gate.open.set()
+
+
 class Recognizing(Service):
     descriptor: ClassVar[ServiceDescriptor] = RECOGNITION
 
