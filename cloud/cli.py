@@ -22,7 +22,7 @@ from nearsight.common.command_line.options import (
     SetOption,
     flag_overrides,
 )
-from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
 from nearsight.common.errors import INTERRUPTED, InvalidArgument
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def remove_catalogue(
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), name) as access:
         objects = access.remove_catalogue()
-    typer.echo(f"removed {name} with {objects} objects")
+    print_line(f"removed {name} with {objects} objects")
 
 
 @app.command("log")
@@ -250,9 +250,9 @@ def add_object(
             raise InvalidArgument(f"object {object_id!r} did not go in: {outcome.rejected[0].reason}")
         access.finish()
     for image in outcome.skipped:
-        typer.echo(f"skipped {images[image.image]}: {image.reason}", err=True)
+        print_line(f"skipped {images[image.image]}: {image.reason}", err=True)
     done = "added" if outcome.added else "replaced" if outcome.replaced else "unchanged"
-    typer.echo(f"{done} {object_id}")
+    print_line(f"{done} {object_id}")
 
 
 @objects_app.command("remove")
@@ -272,7 +272,7 @@ def remove_objects(
     with _open(settings, _Place(database, cloud, key, server_key), catalogue) as access:
         outcome = access.remove(object_ids)
     for object_id in outcome.removed:
-        typer.echo(f"removed {object_id}")
+        print_line(f"removed {object_id}")
     if outcome.missing:
         raise NotFound(
             f"not in the catalogue: {', '.join(outcome.missing)}", advice="see `nearsight cloud objects list`"
@@ -353,7 +353,7 @@ def _print_report(
     for problem in report.problems:
         what = "rejected" if problem.rejected else "skipped an image of"
         where = f" ({problem.path})" if problem.path else ""
-        typer.echo(f"{what} {problem.object_id}{where}: {problem.reason}", err=True)
+        print_line(f"{what} {problem.object_id}{where}: {problem.reason}", err=True)
     counts = {
         "added": len(report.added),
         "replaced": len(report.replaced),
@@ -369,9 +369,9 @@ def _print_report(
         print_json({**counts, **facts, "problems": problems})
     else:
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-        typer.echo(f"{folder} -> {place}: {listed} in {seconds:.1f} s")
+        print_line(f"{folder} -> {place}: {listed} in {seconds:.1f} s")
     if report.interrupted:
-        typer.echo("interrupted: run the same command again to go on", err=True)
+        print_line("interrupted: run the same command again to go on", err=True)
         raise typer.Exit(INTERRUPTED)
     if len(report.rejected) == report.total:
         raise InvalidArgument(f"none of the {report.total} objects of {folder} could be used")

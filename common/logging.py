@@ -8,7 +8,11 @@ from typing import Literal
 
 import structlog
 
+from nearsight.common.text import printable
+
 LogFormat = Literal["console", "json"]
+
+_OF_LINES = {"exception", "stack"}
 
 
 def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console", **context: object) -> None:
@@ -43,6 +47,7 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _printable_values,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -50,6 +55,17 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _printable_values(
+    logger: object, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Text of others, such as a label or a name, must not steer the terminal that shows the log."""
+    del logger, method
+    return {
+        key: printable(value, lines=key in _OF_LINES) if isinstance(value, str) else value
+        for key, value in event.items()
+    }
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:

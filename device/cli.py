@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.terminal import print_line
 from nearsight.common.errors import InvalidArgument, NearsightError
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def recognize(  # noqa: PLR0917  typer calls it by name
             if isinstance(outcome, NearsightError):
                 print_error(f"{photo}: {outcome}")
             else:
-                typer.echo(text_report(str(photo), outcome))
+                print_line(text_report(str(photo), outcome))
     if as_json:
         reports = zip(photos, outcomes, strict=True)
         print_json([json_report(str(photo), outcome) for photo, outcome in reports])

@@ -17,7 +17,7 @@ from nearsight.common.command_line.options import (
     TimeoutOption,
     WatchOption,
 )
-from nearsight.common.command_line.terminal import fits_terminal, folded, print_table
+from nearsight.common.command_line.terminal import fits_terminal, print_line, print_table
 from nearsight.common.operation.cli import show_answers
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _print(answers: Sequence[DevicePeers]) -> None:
     for answer in answers:
         report = answer.report
         if report is None:
-            typer.echo(f"{answer.endpoint}: no answer: {answer.error}")
+            print_line(f"{answer.endpoint}: no answer: {answer.error}")
             continue
         name = f"{report.device_id}, node {shown(report.node_id)}, at {report.endpoint}"
         count, rows = len(report.peers), table_of(report)
@@ -85,13 +85,14 @@ def _print(answers: Sequence[DevicePeers]) -> None:
         if count and fits_terminal(TABLE_COLUMNS, rows):
             print_table(TABLE_COLUMNS, rows, title=title, right=TABLE_COLUMNS[4:])
         else:
-            typer.echo("\n".join([title, *map(_lines, rows)]))
+            for line in (title, *(line for row in rows for line in _lines(row))):
+                print_line(line)
         none = [fact for fact, value in report.facts if fact != HOLDS and not re.search("[1-9]", value)]
         for fact, value in report.facts:
             if fact not in none:
-                typer.echo(f"  {fact}: {value}")
+                print_line(f"  {fact}: {value}")
         if none:
-            typer.echo("  " + folded("none so far: " + ", ".join(none), 4))
+            print_line(f"  none so far: {', '.join(none)}", hang=4)
 
 
 def table_of(report: PeersReport) -> list[tuple[str, ...]]:
@@ -118,11 +119,11 @@ def table_of(report: PeersReport) -> list[tuple[str, ...]]:
     ]
 
 
-def _lines(row: tuple[str, ...]) -> str:
+def _lines(row: tuple[str, ...]) -> tuple[str, ...]:
     """A row of `table_of` for a terminal that the table does not fit."""
     name, node, address, state, heard, here, keys, store, models, sent, received, ping_ms = row
     return (
-        f"  {name}, node {node}, at {address}\n"
-        f"    {state}, heard {heard}, here for {here}, ping {ping_ms} ms\n"
-        f"    holds {keys} keys, {store}, and {models} models; {sent} sent, {received} received"
+        f"  {name}, node {node}, at {address}",
+        f"    {state}, heard {heard}, here for {here}, ping {ping_ms} ms",
+        f"    holds {keys} keys, {store}, and {models} models; {sent} sent, {received} received",
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nearsight.common.command_line.terminal import folded, print_json, print_table
+from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.errors import NearsightError
 from nearsight.experiments.framework.extra import require_experiments
 
@@ -93,7 +93,7 @@ def run(
     found = find_experiment(name)
     options = RunOptions(seed, smoke, visits, data, on=on or "", costs=costs or "", runs=runs)
     check(found, options)
-    options = found.completed(options, lambda text: typer.echo(text, err=True))
+    options = found.completed(options, lambda text: print_line(text, err=True))
     variant = _variant(options.on, options.costs)
     folder = out or _default_folder(name, smoke, variant)
     prepare(found, options, folder, fresh=fresh)
@@ -149,15 +149,15 @@ def report(
         )
     collection, counted = written.collection, written.collection.counted
     for one in collection.unusable:
-        typer.echo(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
+        print_line(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
     missing = len(entries) - len({result.experiment for result in counted})
-    typer.echo(
+    print_line(
         f"{reached_in_words(counted)} targets reached, by {len(counted)} results; "
         f"{missing} experiments without results"
     )
     if smoke := len(collection.results) - len(counted):
-        typer.echo(f"{smoke} smoke runs are shown, but not counted")
-    typer.echo(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")
+        print_line(f"{smoke} smoke runs are shown, but not counted")
+    print_line(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")
 
 
 def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -> None:
@@ -167,11 +167,11 @@ def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -
     if found.same_rows_as:
         other = _default_folder(found.same_rows_as, options.smoke, variant)
         if adopt_rows(found, folder, other):
-            typer.echo(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
+            print_line(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
     for sibling in found.shares_cells_with:
         other = _default_folder(sibling, options.smoke, variant)
         if adopted := adopt_cells(found, options, folder, other):
-            typer.echo(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
+            print_line(f"{sibling} measured {adopted} parts of it: using its rows in {other}", err=True)
 
 
 def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
@@ -181,14 +181,14 @@ def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
 
     cells, missing = found.cells(options), missing_cells(found, options, folder)
     if not missing:
-        typer.echo(f"{folder} has all measurements already; --fresh replaces them", err=True)
+        print_line(f"{folder} has all measurements already; --fresh replaces them", err=True)
     elif len(missing) < len(cells):
-        typer.echo(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
+        print_line(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
     try:
         with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
             run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
     except (KeyboardInterrupt, NearsightError, OSError):
-        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        print_line("stopped: finished parts are kept, the same command goes on after them", err=True)
         raise
 
 
@@ -212,8 +212,8 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
     print_table(columns, rows, title=found.name, right=columns[keys:], keys=keys)
     _show_targets(outcome.targets)
     if outcome.summary["configuration"]["smoke"]:
-        typer.echo("A smoke run measures too little to judge by.")
-    typer.echo(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
+        print_line("A smoke run measures too little to judge by.")
+    print_line(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
 
 
 def _keys(rows: Sequence[Sequence[object]]) -> int:
@@ -225,10 +225,10 @@ def _keys(rows: Sequence[Sequence[object]]) -> int:
 def _show_targets(targets: Sequence[Target]) -> None:
     """One line per target; missed targets last, as a terminal shows the end."""
     for target in sorted(targets, key=lambda target: not target.reached):
-        verdict = typer.style("reached", fg="green") if target.reached else typer.style("MISSED ", fg="red")
-        typer.echo(f"{verdict}  {folded(f'{target.text}: {target.value:.3f}', _INDENT)}")
+        verdict, colour = ("reached", "green") if target.reached else ("MISSED ", "red")
+        print_line(f"  {target.text}: {target.value:.3f}", lead=verdict, colour=colour, hang=_INDENT)
         if target.note:
-            typer.echo(" " * _INDENT + folded(target.note, _INDENT))
+            print_line(" " * _INDENT + target.note, hang=_INDENT)
     if targets:
         reached = sum(target.reached for target in targets)
-        typer.echo(f"Targets: {reached} of {len(targets)} reached")
+        print_line(f"Targets: {reached} of {len(targets)} reached")

@@ -1,4 +1,6 @@
-"""What commands print for a person: tables, progress and errors; and JSON for scripts.
+"""What commands print for a person: lines, tables, progress and errors; and JSON for scripts.
+
+All of it may hold text of others, such as labels: nothing of it steers the terminal, see `printable`.
 
 Results go to standard output, everything else to standard error, so that output can be piped.
 """
@@ -11,11 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from nearsight.common.text import printable, printable_json
 
 PIPED_WIDTH = 240
 """Columns of a table that no terminal shows: wide enough not to wrap, so that it can be searched by line."""
@@ -43,14 +48,14 @@ def print_table(
     whole: Sequence[str] = (),
     keys: int = 0,
 ) -> None:
-    """Print rows under headings; values are shown as they are, never as markup, and never cut off.
+    """Print rows under headings; values are never taken for markup, and never cut off.
 
     Parameters
     ----------
     columns : sequence of str
         Headings.
     rows : sequence of sequences
-        Each as long as ``columns``.
+        Each as long as ``columns``; a cell that is a tuple has a line for each of its values.
     title : str
         Line above the table.
     right : sequence of str
@@ -62,11 +67,14 @@ def print_table(
         tables, each with these. 0: one table, whose cells are folded.
     """
     console = output_console()
-    for number, chosen in enumerate(_parts(_widths(columns, rows), keys, console.width)):
+    cells = [list(map(_cell, row)) for row in rows]
+    for number, chosen in enumerate(_parts(_widths(columns, cells), keys, console.width)):
         shown = [columns[place] for place in chosen]
-        values = [[str(row[place]) for place in chosen] for row in rows]
+        values = [[row[place] for place in chosen] for row in cells]
         table = Table(
-            title=None if number or not title else escape(title), title_justify="left", header_style="bold"
+            title=None if number or not title else Text(printable(title), style="table.title"),
+            title_justify="left",
+            header_style="bold",
         )
         # Where headings must be folded, then between words: rich makes all columns equally narrow.
         narrow = _fit(shown, values, console.width) and not _fit(
@@ -74,30 +82,34 @@ def print_table(
         )
         for place, (column, width) in enumerate(zip(shown, _widths(shown, values), strict=True)):
             table.add_column(
-                escape("\n".join(wrap(column, width - _BORDER) if narrow else [column])),
+                Text("\n".join(wrap(column, width - _BORDER) if narrow else [column])),
                 justify="right" if column in right else "left",
                 overflow="fold",
                 no_wrap=place < keys or column in whole,
             )
         for row in values:
-            table.add_row(*map(escape, row))
+            table.add_row(*(Text(cell) for cell in row))
         console.print(table)
 
 
 def fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
     """Whether a table of these breaks no value and no word of a heading."""
-    return _fit(columns, rows, output_console().width)
+    return _fit(columns, [list(map(_cell, row)) for row in rows], output_console().width)
 
 
-def _fit(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> bool:
+def _cell(value: object) -> str:
+    return "\n".join(map(_cell, value)) if isinstance(value, tuple) else printable(str(value))
+
+
+def _fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
     """Whether a table of these has at most so many characters a line, its headings folded between words."""
     return sum(_widths(columns, rows)) < width
 
 
-def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     """Characters that columns take, with borders, if no value and no word of a heading is broken."""
     return [
-        _BORDER + max(map(cell_len, (*column.split(), *(str(row[place]) for row in rows))), default=0)
+        _BORDER + max(map(cell_len, (*column.split(), *(row[place] for row in rows))), default=0)
         for place, column in enumerate(columns)
     ]
 
@@ -113,27 +125,41 @@ def _parts(widths: Sequence[int], keys: int, most: int) -> list[list[int]]:
     return [[*range(keys), *part] for part in parts]
 
 
-def folded(text: str, indent: int) -> str:
-    """Text that is indented by so many characters, folded to the width of the terminal.
+def print_line(text: str, *, err: bool = False, lead: str = "", colour: str = "", hang: int = 0) -> None:
+    """Print one line.
 
-    Where no terminal shows it, it stays one line, so that it can be searched.
+    Parameters
+    ----------
+    text : str
+        A line break in it is shown as text, too.
+    err : bool
+        On standard error instead of standard output.
+    lead, colour : str
+        The beginning of the line, in a colour.
+    hang : int
+        Where the terminal is too narrow, the line is folded, and goes on after so many blanks. Without a
+        terminal it stays one line, so that it can be searched.
     """
-    if not sys.stdout.isatty():
-        return text
-    lines = wrap(text, max(20, output_console().width - indent), break_on_hyphens=False)
-    return ("\n" + " " * indent).join(lines)
+    text = printable(text)
+    if hang and sys.stdout.isatty():
+        width = max(20 + hang, output_console().width)
+        before, after = " " * len(lead), " " * hang
+        folded = wrap(text, width, initial_indent=before, subsequent_indent=after, break_on_hyphens=False)
+        text = "\n".join(folded).removeprefix(before)
+    lead = typer.style(printable(lead), fg=colour) if lead else ""
+    typer.echo(lead + text, err=err)  # noqa: TID251
 
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(printable_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
 
 def print_error(message: str) -> None:
     """Print ``error: message`` in one line on standard error."""
     # Not through rich, which would wrap the line: scripts search for it.
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
-    sys.stderr.write(f"{red}error:{plain} {' '.join(message.split())}\n")
+    sys.stderr.write(f"{red}error:{plain} {printable(' '.join(message.split()))}\n")
 
 
 @contextmanager
@@ -147,7 +173,12 @@ def progress_bar(description: str, total: int | None = None) -> Iterator[Callabl
     total : int, optional
         Number of steps; unknown: an animation without a percentage.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
-        task = progress.add_task(escape(description), total=total)
+        task = progress.add_task(printable(description), total=total)
         yield lambda steps: progress.advance(task, steps)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from nearsight.common.command_line.options import ConfigOption, JsonOption, SetOption, flag_overrides
-from nearsight.common.command_line.terminal import print_json, print_table
+from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.config.file import FILE_NAME
 from nearsight.common.errors import ConfigurationError
 
@@ -79,7 +79,7 @@ def init_config(
         raise ConfigurationError(f"{path} exists and is left as it is", advice="give another path") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
-    typer.echo(f"wrote {path}")
+    print_line(f"wrote {path}")
 
 
 def _settings_classes(targets: Mapping[str, str]) -> dict[str, type]:

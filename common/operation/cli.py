@@ -16,7 +16,7 @@ from nearsight.common.command_line.options import (
     TimeoutOption,
     WatchOption,
 )
-from nearsight.common.command_line.terminal import output_console, print_json, print_table
+from nearsight.common.command_line.terminal import output_console, print_json, print_line, print_table
 from nearsight.common.errors import PeerError
 
 if TYPE_CHECKING:
@@ -80,22 +80,22 @@ def _print_explanations(answer: DaemonExplanations, most: int) -> None:
     from nearsight.common.operation.explain import TABLE_COLUMNS, table_of
 
     if answer.error:
-        typer.echo(f"{answer.endpoint}: no answer: {answer.error}")
+        print_line(f"{answer.endpoint}: no answer: {answer.error}")
     elif not answer.decisions:
-        typer.echo(f"{answer.endpoint}: nothing decided yet: no request was answered")
+        print_line(f"{answer.endpoint}: nothing decided yet: no request was answered")
     for decision in answer.decisions:
         title = (
             f"{answer.endpoint}, catalogue {decision.catalogue or '(default)'}: "
             f"k = {decision.chosen.k} of at most {decision.k_max}, decided {decision.age_s:.0f} s ago"
         )
         print_table(TABLE_COLUMNS, table_of(decision), title=title, right=TABLE_COLUMNS[1:])
-        typer.echo(f"  why: {decision.why}")
+        print_line(f"  why: {decision.why}")
         if decision.object_ids:
             named = ", ".join(decision.object_ids[:most])
             more = len(decision.object_ids) - most
-            typer.echo(f"  objects: {named}{f', and {more} more' if more > 0 else ''}")
+            print_line(f"  objects: {named}{f', and {more} more' if more > 0 else ''}")
         for name, value in decision.facts:
-            typer.echo(f"  {name}: {value}")
+            print_line(f"  {name}: {value}")
 
 
 class _Answer(Protocol):
@@ -144,13 +144,13 @@ def show_answers(
 def _print_statuses(statuses: Sequence[DaemonStatus]) -> None:
     from nearsight.common.operation.status import format_duration
 
-    rows = []
+    rows: list[tuple[str | tuple[str, ...], ...]] = []
     for status in statuses:
         if status.error:
             rows.append((status.endpoint, "", "", "no answer", "", status.error))
             continue
         state = "ready" if status.ready else "not ready"
-        details = "\n".join(f"{name}: {value}" for name, value in status.details)
+        details = tuple(f"{name}: {value}" for name, value in status.details)
         up = format_duration(status.uptime_s)
         rows.append((status.endpoint, status.daemon, status.version, state, up, details))
     print_table(("endpoint", "daemon", "version", "state", "up", "details"), rows)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nearsight.common.command_line.terminal import print_line
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -31,16 +33,16 @@ def generate(
     from nearsight.common.rpc.security import generate_keys
 
     files = generate_keys(folder, name, overwrite=force)
-    typer.echo(f"{files.secret_file}  secret: stays on this machine, readable by you alone")
-    typer.echo(f"{files.public_file}  public: {files.public_key}")
-    typer.echo("Next, if this is a daemon:")
-    typer.echo(f'  set secret_key_file = "{files.secret_file}" and allowed_clients = "{DEFAULT_ALLOWED}"')
-    typer.echo(f"  in its table, such as [edge.security], and give {files.public_file} to its clients")
-    typer.echo("Next, if this is a client:")
-    typer.echo(f"  on the daemon's machine run: nearsight keys allow {name}.key --dir {DEFAULT_ALLOWED}")
-    typer.echo("Next, if this is a device that shares with others nearby:")
-    typer.echo(f"  on each of the others run: nearsight keys allow {name}.key --dir keys/peers")
-    typer.echo('  and set allowed = "keys/peers" in [device.recognizer.peers] of all of them')
+    print_line(f"{files.secret_file}  secret: stays on this machine, readable by you alone")
+    print_line(f"{files.public_file}  public: {files.public_key}")
+    print_line("Next, if this is a daemon:")
+    print_line(f'  set secret_key_file = "{files.secret_file}" and allowed_clients = "{DEFAULT_ALLOWED}"')
+    print_line(f"  in its table, such as [edge.security], and give {files.public_file} to its clients")
+    print_line("Next, if this is a client:")
+    print_line(f"  on the daemon's machine run: nearsight keys allow {name}.key --dir {DEFAULT_ALLOWED}")
+    print_line("Next, if this is a device that shares with others nearby:")
+    print_line(f"  on each of the others run: nearsight keys allow {name}.key --dir keys/peers")
+    print_line('  and set allowed = "keys/peers" in [device.recognizer.peers] of all of them')
 
 
 @app.command()
@@ -76,8 +78,8 @@ def allow(
         overwrite=force,
     )
     which = ", ".join(client.catalogues) or "all catalogues"
-    typer.echo(f"{client.name} may connect to daemons with allowed_clients = {str(folder)!r}")
-    typer.echo(f"{client.name} is a {client.role} of {which}")
+    print_line(f"{client.name} may connect to daemons with allowed_clients = {str(folder)!r}")
+    print_line(f"{client.name} is a {client.role} of {which}")
 
 
 @app.command()
@@ -92,9 +94,9 @@ def forbid(
 
     others = forbid_client(name, folder)
     if others:
-        typer.echo(f"the same key is still allowed under the name {', '.join(others)}", err=True)
+        print_line(f"the same key is still allowed under the name {', '.join(others)}", err=True)
     else:
-        typer.echo(f"{name} may not connect any more")
+        print_line(f"{name} may not connect any more")
 
 
 @app.command("list")
@@ -112,7 +114,7 @@ def list_keys(
     if as_json:
         print_json([entry._asdict() for entry in entries])
     elif not entries:
-        typer.echo(
+        print_line(
             f"no keys in {folder}; make one with: nearsight keys generate NAME --dir {folder}", err=True
         )
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.terminal import output_console, print_json
+from nearsight.common.command_line.terminal import output_console, print_json, print_line
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _run(
         contents = {one.name: one.content() for one in finished}
         print_json(contents if len(contents) > 1 else finished[0].content())
     if out is not None:
-        typer.echo(f"written to {out}", err=True)
+        print_line(f"written to {out}", err=True)
     return finished
 
 

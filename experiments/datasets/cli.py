@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
     from nearsight.experiments.datasets.evaluation import EvaluationReport
@@ -73,7 +73,7 @@ def evaluate(
 
 def _complain(reports: Sequence[EvaluationReport]) -> None:
     for line in dict.fromkeys(line for report in reports for line in report.unreadable):
-        typer.echo(f"left out: {line}", err=True)
+        print_line(f"left out: {line}", err=True)
 
 
 def _list_failures(reports: Sequence[EvaluationReport]) -> None:
@@ -82,4 +82,4 @@ def _list_failures(reports: Sequence[EvaluationReport]) -> None:
             if one.answered != one.expected:
                 kind = "missed" if one.answered is None else "wrong "
                 said = "" if one.answered is None else f", answered {one.answered}"
-                typer.echo(f"{kind} {one.path}: shows {one.expected or 'nothing known'}{said}", err=True)
+                print_line(f"{kind} {one.path}: shows {one.expected or 'nothing known'}{said}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.terminal import print_table
+from nearsight.common.command_line.terminal import print_line, print_table
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -64,16 +64,20 @@ def demo(  # noqa: PLR0917  typer calls it by name
     try:
         result = run_demo(scenario, out)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; all processes have been stopped, what is done is in {out}", err=True)
+        print_line(f"interrupted; all processes have been stopped, what is done is in {out}", err=True)
         raise
     _print_demo(result)
 
 
 def _announce_demo(scenario: Scenario) -> None:
     link = scenario.link
-    typer.echo(
+    print_line(
         f"A museum of {scenario.objects} exhibits, {scenario.on_show} on show; {scenario.visitors} visitors "
-        f"take one photo per second each;\nthe cloud is {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s away.",
+        "take one photo per second each;",
+        err=True,
+    )
+    print_line(
+        f"the cloud is {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s away.",
         err=True,
     )
 
@@ -84,15 +88,16 @@ def _print_demo(result: DemoResult) -> None:
     columns, rows = table(result.results)
     print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
     for one in result.results:
-        typer.echo(describe_link(one))
+        print_line(describe_link(one))
     for target in targets({one.name: one for one in result.results}):
-        typer.echo(describe_target(target))
+        print_line(describe_target(target))
     for warning in warnings(result.results):
-        typer.echo(f"warning  {warning}")
+        print_line(f"warning  {warning}")
     answered = sum(len(one.rows) for one in result.results)
-    typer.echo(f"\nEvery one of {answered} requests got exactly one answer. Took {result.seconds:.0f} s.")
-    typer.echo(
+    print_line("")
+    print_line(f"Every one of {answered} requests got exactly one answer. Took {result.seconds:.0f} s.")
+    print_line(
         f"Results: {result.folder}/summary.json, requests.csv, {result.figure.name}; logs in its sub-folders"
     )
-    typer.echo("Next:    nearsight demo --rtt 60 --mbps 5    a cloud further away")
-    typer.echo(f"         nearsight evaluate {result.museum}    recall and precision of the whole catalogue")
+    print_line("Next:    nearsight demo --rtt 60 --mbps 5    a cloud further away")
+    print_line(f"         nearsight evaluate {result.museum}    recall and precision of the whole catalogue")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from nearsight.common.command_line.terminal import print_line
+
 app = typer.Typer(
     no_args_is_help=True, help="Generate a museum to try nearsight on: pictures, photos, visitors."
 )
@@ -42,11 +44,11 @@ def generate(
     settings = MuseumSettings(objects, seed, photos, unknown, hardness)
     with progress_bar("painting and photographing", objects + unknown) as advance:
         generate_museum(out, settings, workers=workers or os.cpu_count() or 1, progress=lambda *_: advance(1))
-    typer.echo(
+    print_line(
         f"{out}: {objects} exhibits, {objects * photos} photos of them and {unknown} of others "
         f"(seed {seed}, difficulty {hardness:g})"
     )
-    typer.echo(f"next: nearsight evaluate {out}   or look: nearsight museum sheet {out} --out sheet.png")
+    print_line(f"next: nearsight evaluate {out}   or look: nearsight museum sheet {out} --out sheet.png")
 
 
 @app.command()
@@ -88,8 +90,8 @@ def traces(
     for visitor, asked in requests.items():
         write_requests_csv(folder / f"{visitor}.csv", asked)
     total = sum(len(asked) for asked in requests.values())
-    typer.echo(f"{folder}: {len(visits)} visits of {visitors} visitors, {total} photo requests")
-    typer.echo("next: nearsight replay --help")
+    print_line(f"{folder}: {len(visits)} visits of {visitors} visitors, {total} photo requests")
+    print_line("next: nearsight replay --help")
 
 
 def _first_objects(object_ids: list[str], count: int, museum: Path) -> list[str]:
@@ -123,4 +125,4 @@ def sheet(
         paths = [query.path for query in dataset.queries]
     step = max(1, len(paths) // count)
     write_contact_sheet(paths[::step][:count], out, columns)
-    typer.echo(f"{out}: {min(count, len(paths[::step]))} of {len(paths)} pictures")
+    print_line(f"{out}: {min(count, len(paths[::step]))} of {len(paths)} pictures")

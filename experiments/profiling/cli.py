@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
 from nearsight.common.errors import InvalidArgument, MissingDependency
 from nearsight.experiments.framework.extra import require_experiments
 
@@ -79,12 +79,12 @@ def profile(
     result.save(out)
     _draw(result, figure, out)
     for line in skipped:
-        typer.echo(f"skipped {line}", err=True)
+        print_line(f"skipped {line}", err=True)
     if as_json:
         print_json(result.model_dump(mode="json"))
         return
     _print_measurements(result, plan)
-    typer.echo(f"written to {out}; use it with: nearsight {'device' if device else 'edge'} --profile {out}")
+    print_line(f"written to {out}; use it with: nearsight {'device' if device else 'edge'} --profile {out}")
 
 
 def _profile_edge(
@@ -136,7 +136,7 @@ def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPl
     if not isinstance(profile, CacheProfile):
         _print_table_4_1(profile)
         return
-    typer.echo(f"{profile.dataset}; backend {profile.backend}, {plan.subsets} subsets per size")
+    print_line(f"{profile.dataset}; backend {profile.backend}, {plan.subsets} subsets per size")
     print_table(
         ("k", "lookup ms", "recall", "precision"),
         [
@@ -150,10 +150,10 @@ def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPl
         ],
         right=("k", "lookup ms", "recall", "precision"),
     )
-    typer.echo(f"f(k)         = {_polynomial(profile.lookup_ms)} ms")
-    typer.echo(f"recall(k)    = {_polynomial(profile.recall)}")
-    typer.echo(f"precision(k) = {_polynomial(profile.precision)}")
-    typer.echo(f"extraction   = {profile.extraction_ms:.2f} ms per photo")
+    print_line(f"f(k)         = {_polynomial(profile.lookup_ms)} ms")
+    print_line(f"recall(k)    = {_polynomial(profile.recall)}")
+    print_line(f"precision(k) = {_polynomial(profile.precision)}")
+    print_line(f"extraction   = {profile.extraction_ms:.2f} ms per photo")
 
 
 def _draw(profile: DeviceProfile | CacheProfile, figure: Path | None, out: Path) -> None:
@@ -162,7 +162,7 @@ def _draw(profile: DeviceProfile | CacheProfile, figure: Path | None, out: Path)
     try:
         require_experiments("profile --figure", ("matplotlib",))
     except MissingDependency as error:
-        typer.echo(f"no picture: {error}", err=True)
+        print_line(f"no picture: {error}", err=True)
         return
     from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.experiments.profiling.picture import draw_profiles
@@ -171,7 +171,7 @@ def _draw(profile: DeviceProfile | CacheProfile, figure: Path | None, out: Path)
         draw_profiles((profile,), path)
     else:
         draw_profiles(profile.profiles, path, with_extraction=True)
-    typer.echo(f"picture: {path}", err=True)
+    print_line(f"picture: {path}", err=True)
 
 
 def _print_table_4_1(profile: DeviceProfile) -> None:
@@ -185,7 +185,7 @@ def _print_table_4_1(profile: DeviceProfile) -> None:
         )
         for one in profile.profiles
     ]
-    typer.echo(f"{profile.origin}; backend {profile.profiles[0].backend}")
+    print_line(f"{profile.origin}; backend {profile.profiles[0].backend}")
     print_table(columns, rows, title="Table 4.1 on this machine", right=("features",))
 
 

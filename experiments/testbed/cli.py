@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nearsight.common.command_line.terminal import print_json, print_table
+from nearsight.common.command_line.terminal import print_json, print_line, print_table
 from nearsight.common.errors import MissingDependency, NearsightError, NotFound, Unavailable
 from nearsight.experiments.framework.extra import require_experiments
 
@@ -59,7 +59,7 @@ def up(
     built = bring_up(
         read_inventory(inventory),
         folder,
-        on_stage=lambda stage: typer.echo(f"… {stage}", err=True),
+        on_stage=lambda stage: print_line(f"… {stage}", err=True),
         keep=keep,
     )
     print_table(
@@ -68,8 +68,8 @@ def up(
         keys=2,
     )
     if any(one.calibration and not one.calibration["within_target"] for one in built.daemons):
-        typer.echo("OFF: not what was asked, as when the machine is busy; `down`, and `up` calibrates anew")
-    typer.echo(f"State and logs: {folder}; it stays until: nearsight testbed down {inventory}")
+        print_line("OFF: not what was asked, as when the machine is busy; `down`, and `up` calibrates anew")
+    print_line(f"State and logs: {folder}; it stays until: nearsight testbed down {inventory}")
 
 
 @app.command()
@@ -106,12 +106,12 @@ def down(
 
     folder = state_folder(inventory, state)
     if take_down(folder, purge=purge):
-        typer.echo("down" if purge else f"down; logs are in {folder}/nodes")
+        print_line("down" if purge else f"down; logs are in {folder}/nodes")
         return
-    typer.echo(f"no testbed is up in {folder}")
+    print_line(f"no testbed is up in {folder}")
     if purge:
         cleared = clear_nodes(read_inventory(inventory), folder)
-        typer.echo("removed " + ", ".join([*cleared, f"the testbed's files in {folder}"]))
+        print_line("removed " + ", ".join([*cleared, f"the testbed's files in {folder}"]))
 
 
 @app.command()
@@ -143,7 +143,7 @@ def run(
         forget(whole, folder)
     todo = missing(found, folder, contents)
     if len(todo) < len(whole):
-        typer.echo(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
+        print_line(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
     ready = with_wheel(found, state_in) if todo else found
     try:
         with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
@@ -152,7 +152,7 @@ def run(
                 run_cell(ready, cell, state_in, folder, contents, progress.stage)
                 progress.finish()
     except (KeyboardInterrupt, NearsightError, OSError):
-        typer.echo("stopped: finished parts are kept, the same command goes on after them", err=True)
+        print_line("stopped: finished parts are kept, the same command goes on after them", err=True)
         raise
     _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
 
@@ -171,9 +171,9 @@ def _show_results(cells: Sequence[Cell], folder: Path, baseline: Mapping[str, in
     for one in tables(parts):
         print_table(one.columns, one.rows, title=one.title, right=one.columns[2:], whole=one.columns[:2])
     for note in notes(parts):
-        typer.echo(note)
+        print_line(note)
     picture = _draw(parts, folder, baseline)
-    typer.echo(f"Results: {folder}/summary.json{picture}; the rows are in its sub-folders")
+    print_line(f"Results: {folder}/summary.json{picture}; the rows are in its sub-folders")
 
 
 def _draw(parts: Sequence[PartSummary], folder: Path, baseline: Mapping[str, int]) -> str:
@@ -181,7 +181,7 @@ def _draw(parts: Sequence[PartSummary], folder: Path, baseline: Mapping[str, int
     try:
         require_experiments("testbed run", ("matplotlib",))
     except MissingDependency as error:
-        typer.echo(f"no picture: {error}", err=True)
+        print_line(f"no picture: {error}", err=True)
         return ""
     from nearsight.experiments.testbed.summary import draw
 

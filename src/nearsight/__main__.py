@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from nearsight import __version__
-from nearsight.common.command_line.terminal import print_error
+from nearsight.common.command_line.terminal import print_error, print_line
 from nearsight.common.errors import (
     BROKEN_PIPE,
     EXIT_CODES,
@@ -209,7 +209,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"nearsight {__version__}")
+        print_line(f"nearsight {__version__}")
         raise typer.Exit
 
 

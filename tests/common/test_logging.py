@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from nearsight.common.logging import configure_logging, get_logger
+from nearsight.common.logging import LogFormat, configure_logging, get_logger
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -81,3 +81,20 @@ def test_the_console_form_is_text_for_a_person(capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().err
     assert "ready" in text
     assert "endpoint=tcp://127.0.0.1:1" in text
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_text_of_others_does_not_steer_the_terminal_that_shows_a_log(
+    capsys: pytest.CaptureFixture[str], log_format: LogFormat
+) -> None:
+    configure_logging(log_format=log_format)
+    hostile = "\x1b[2Jx\x9b\u202e\nforged\x07"
+    try:
+        raise ValueError(hostile)
+    except ValueError:
+        get_logger("rpc").warning(f"event {hostile}", client=hostile, trace_id=[hostile], exc_info=True)
+    shown = capsys.readouterr().err
+    assert not set(shown) & set("\x1b\x9b\u202e\x07")
+    assert shown.count("forged") == 4
+    first = shown.splitlines()[0]
+    assert first.count("forged") >= 3, "a value begins no line of its own"

@@ -1,11 +1,24 @@
 """What commands print: whole values, one line per error, JSON that parses, progress apart from results."""
 
+import dataclasses
 import json
+import unicodedata
+from pathlib import Path
 
 import pytest
 
+from nearsight.__main__ import main
+from nearsight.cloud.store import CatalogueStore
+from nearsight.cloud.training import TrainedObject
 from nearsight.common.command_line import terminal
-from nearsight.common.command_line.terminal import print_error, print_json, print_table, progress_bar
+from nearsight.common.command_line.terminal import (
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+    progress_bar,
+)
+from support.objects import random_model
 
 
 def test_a_table_shows_values_whole_and_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,13 +81,18 @@ def test_headings_are_folded_between_words_where_that_suffices(
     assert max(map(len, out.splitlines())) <= 46
 
 
-def test_a_long_text_is_folded_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_line_is_folded_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "the edge's cores stay nearly idle, as our classifier is too fast"
-    assert terminal.folded(text, indent=9) == text
+    print_line(text, hang=9)
+    assert capsys.readouterr().out == f"{text}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
-    first, *others = terminal.folded(text, indent=9).split("\n")
-    assert len(first) <= 40 - 9
+    print_line(text, hang=9)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert len(first) <= 40
+    assert others
     assert all(line.startswith(" " * 9) and len(line) <= 40 for line in others)
     assert " ".join([first, *(line.strip() for line in others)]) == text
 
@@ -90,3 +108,56 @@ def test_a_table_fits_if_no_value_and_no_word_of_a_heading_is_broken(monkeypatch
     for width, fits in ((needed, True), (needed - 1, False)):
         monkeypatch.setattr(terminal, "PIPED_WIDTH", width)
         assert terminal.fits_terminal(("name", "latency ms"), [row]) is fits
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2Jx\x9b31m\x7f\u202egpj\u2066\nforged\r\t:warning: [red]y[/red]\udc80"
+SHOWN = r"\x1b]0;owned\x07\x1b[2Jx\x9b31m\x7f\u202egpj\u2066\nforged\r\t:warning: [red]y[/red]\udc80"
+STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def steering(text: str) -> set[str]:
+    """Characters that steer a terminal, line breaks apart."""
+    return {
+        one for one in text if one != "\n" and unicodedata.category(one) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    }
+
+
+def test_text_of_others_is_shown_and_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line(HOSTILE)
+    print_line(HOSTILE, err=True)
+    print_table(("label",), [(HOSTILE,)], title=HOSTILE)
+    print_error(HOSTILE)
+    with progress_bar(HOSTILE, total=1) as advance:
+        advance(1)
+    captured = capsys.readouterr()
+    assert steering(captured.out) == steering(captured.err) == set()
+    assert captured.out.splitlines()[0] == captured.err.splitlines()[0] == SHOWN
+    assert captured.out.count(SHOWN) == 3
+    assert "error: " in captured.err
+
+
+def test_a_cell_has_as_many_lines_as_values_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("details",), [(("a: 1", "b: 2\nc: 3"),)])
+    out = capsys.readouterr().out
+    assert r"b: 2\nc: 3" in out
+    assert "a: 1\\n" not in out
+
+
+def test_json_steers_no_terminal_and_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"label": HOSTILE})
+    out = capsys.readouterr().out
+    assert steering(out) == set()
+    assert json.loads(out) == {"label": HOSTILE}
+
+
+def test_a_label_shown_by_a_command_does_not_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "cloud.db"
+    with CatalogueStore(database) as store:
+        model = dataclasses.replace(random_model("a", 1), label=HOSTILE.replace("\udc80", ""))
+        store.put("museum", [TrainedObject(model, "hash", "t")])
+    assert main(["cloud", "objects", "list", "--database", str(database)]) == 0
+    out = capsys.readouterr().out
+    assert r"\x1b[2Jx" in out
+    assert steering(out) == set()
