@@ -85,6 +85,11 @@ class LiveCatalogue:
         Makes a recognizer of models; tests slow it down.
     clock : Clock
         For the time that an index takes.
+
+    Attributes
+    ----------
+    recognizer : ObjectRecognizer
+        What answers now. Immutable: whoever holds it may go on using it.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class LiveCatalogue:
         self._refreshing = threading.Lock()
         self._changed = threading.Condition()
         self._content = Content({}, 0, {})
-        self._recognizer, self._indexed_revision = build((), settings), 0
+        self.recognizer, self._indexed_revision = build((), settings), 0
         self._tried_revision = 0
         self._problem = ""
         self._last_build_ms = 0.0
@@ -115,11 +120,6 @@ class LiveCatalogue:
         self._waiting: list[tuple[int, Future[int]]] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._keep_building, name=f"index-{name}", daemon=True)
-
-    @property
-    def recognizer(self) -> ObjectRecognizer:
-        """The recognizer that answers now. Immutable: whoever holds it may go on using it."""
-        return self._recognizer
 
     @property
     def content(self) -> Content:
@@ -268,8 +268,8 @@ class LiveCatalogue:
             self._tried_revision, self._problem = revision, problem
             self._rest_until_s = ended_s
             if built is not None:
-                self._retired.append((ended_s + RETIREMENT_S, self._recognizer))
-                self._recognizer, self._indexed_revision = built, revision
+                self._retired.append((ended_s + RETIREMENT_S, self.recognizer))
+                self.recognizer, self._indexed_revision = built, revision
                 self._last_build_ms = build_ms
                 self._rest_until_s += build_ms / 1e3 * (1 / UNASKED_BUILD_SHARE - 1)
             due = [future for wanted, future in self._waiting if wanted <= revision]

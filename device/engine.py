@@ -113,7 +113,7 @@ class RequestEngine:
         self._clock = clock
         self._next_tiers = next_tiers
         self._observer = observer
-        self._states_told = next_tiers.states()
+        self._cooling: set[str] = set()  # tiers that the log says cool down
         self._numbers = itertools.count()
         self._pending: dict[int, _Request] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -211,7 +211,8 @@ class RequestEngine:
             effect = self._apply(request, partial(flow.failed, attempt, outcome))
         else:
             effect = self._apply(request, partial(flow.replied, attempt, outcome))
-        self._tell_breakers(request.flow.last_error)
+        if flow.last_error is not None or self._cooling:
+            self._tell_breakers(flow.last_error)
         if isinstance(effect, (Extract, Encode)):
             with suppress(RuntimeError):  # closed meanwhile: the request has its outcome
                 self._pool.submit(self._work, request, effect)
@@ -264,19 +265,18 @@ class RequestEngine:
         """Log tiers that began to cool down, or came back, since the last call."""
         with self._lock:
             states = self._next_tiers.states()
-            changed = {
-                tier: state
+            began = [
+                tier
                 for tier, state in states.items()
-                if state is not BreakerState.PROBING and state is not self._states_told[tier]
-            }
-            self._states_told.update(changed)
-        for tier, state in changed.items():
-            if state is BreakerState.COOLING:
-                _log.warning(
-                    "a tier keeps failing and is asked last for a while", tier=tier, reason=str(error)
-                )
-            else:
-                _log.info("a tier is back", tier=tier)
+                if state is BreakerState.COOLING and tier not in self._cooling
+            ]
+            back = [tier for tier in self._cooling if states[tier] is BreakerState.CLOSED]
+            self._cooling.update(began)
+            self._cooling.difference_update(back)
+        for tier in began:
+            _log.warning("a tier keeps failing and is asked last for a while", tier=tier, reason=str(error))
+        for tier in back:
+            _log.info("a tier is back", tier=tier)
 
     # Deadlines
 

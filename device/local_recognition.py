@@ -14,10 +14,9 @@ from nearsight.common.request.answer import OBJECT, Answer, Lesson
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.device.cooperation.cooperation import Cooperation
 from nearsight.device.model_providers import ModelProviders
-from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchState
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
-from nearsight.device.prefetching.profiler import DeviceProfiler
+from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
 from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings

@@ -27,10 +27,8 @@ from nearsight.protos.catalogue_pb2 import (
     ListCataloguesResponse,
     ListObjectsRequest,
 )
-from nearsight.protos.recognition_pb2 import RecognizeRequest
 
 A = TypeVar("A")
-Blob = bytes | memoryview
 
 
 class CloudClient:
@@ -40,32 +38,17 @@ class CloudClient:
     ----------
     requests, background : Channel
         Connections for requests of devices and for everything else.
+
+    Attributes
+    ----------
+    recognition : Stub
+        The Recognition service, for requests of devices.
     """
 
     def __init__(self, requests: Channel, background: Channel) -> None:
         self._channels = (requests, background)
-        self._recognition = Stub(requests, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        self.recognition = Stub(requests, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
         self._catalogue = Stub(background, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
-
-    def recognize(
-        self,
-        request: RecognizeRequest,
-        blobs: Sequence[Blob],
-        *,
-        timeout_s: float,
-        catalogue: str,
-        trace_id: str,
-        client_id: str,
-    ) -> Future[Reply]:
-        """Ask what an image shows, on behalf of a device."""
-        return self._recognition.recognize.future(
-            request,
-            timeout_s=timeout_s,
-            blobs=blobs,
-            catalogue=catalogue,
-            trace_id=trace_id,
-            client_id=client_id,
-        )
 
     def list_catalogues(self, timeout_s: float) -> Future[Reply]:
         """Ask which catalogues there are: see `revisions_of`."""

@@ -120,10 +120,10 @@ class EdgeRecognitionService(Service):
         if not step.again:
             # From now on somebody waits for it, and nobody can cancel it.
             call.answer.set_running_or_notify_cancel()
-        reply = self._cloud.recognize(
+        reply: Future[Reply] = self._cloud.recognition.recognize.future(
             request,
-            blobs,
             timeout_s=step.timeout_s,
+            blobs=blobs,
             catalogue=context.catalogue,
             trace_id=context.trace_id,
             client_id=context.client_id,

@@ -31,10 +31,9 @@ from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE, AskRules, NextTiers
 from nearsight.device.engine import DEVICE, reserve_s
 from nearsight.device.local_recognition import DeviceObjectCache
-from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
 from nearsight.device.prefetching.held_models import HeldModels
-from nearsight.device.prefetching.profiler import DeviceProfiler
+from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
 from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
 from nearsight.device.query import DeviceQuery, FormCosts
 from nearsight.device.recognition import recognition_of

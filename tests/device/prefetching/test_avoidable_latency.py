@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.device.prefetching.avoidable_latency import TRUSTED, AvoidableLatency
+from nearsight.device.prefetching.profiler import TRUSTED, AvoidableLatency
 
 QUICK, SLOW = 12.0, 200.0
 

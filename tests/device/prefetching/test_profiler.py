@@ -7,10 +7,9 @@ import pytest
 
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.rpc.client import Channel
-from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
 from nearsight.device.prefetching.device_profile import default_device_profile
 from nearsight.device.prefetching.predictions import EdgeTimes
-from nearsight.device.prefetching.profiler import DeviceProfiler, PhotoTransfer
+from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler, PhotoTransfer
 from nearsight.device.prefetching.tier_clients import EdgeClient
 from support.gallery import exhibit_models
 from support.predicting_edge import PredictingEdge

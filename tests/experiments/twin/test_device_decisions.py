@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearsight.device.prefetching.avoidable_latency import AvoidableLatency
+from nearsight.device.prefetching.profiler import AvoidableLatency
 from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import Hardware

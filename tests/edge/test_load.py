@@ -9,12 +9,12 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.rolling_mean import RollingMean
 from nearsight.edge.device_services import answer_ms
-from nearsight.edge.load import LoadControl
-from nearsight.edge.load_balancing import (
+from nearsight.edge.load import (
     PRESENT_S,
     Capacity,
     InterArrivalTime,
     LoadBalancer,
+    LoadControl,
     RecentWork,
     largest_cache,
 )
