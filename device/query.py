@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import ImageTooLarge, InternalError, NotFound
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
 from nearsight.common.recognition.models import Features
@@ -221,7 +221,7 @@ class DeviceQuery:
             return
         if context.recognition is None or context.extractor is None:
             raise InternalError("this device does not extract features")
-        pixels = self._gray(context.recognition.side_px_for(work.features))
+        pixels = self._gray(side_px_for(work.features, context.recognition))
         self._features, self._asked_for = context.extractor.extract(pixels, work.features), work.features
         if self._to_send:
             context.costs.extracted((context.clock.monotonic() - started_s) * 1e3)

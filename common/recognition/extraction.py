@@ -14,6 +14,7 @@ shows whether it was too high.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -44,6 +45,8 @@ _PART = 0.5
 three."""
 _HIGHEST = 20
 """Above, so few corners are left that it saves nothing."""
+_SMALLEST_SIDE = 0.7
+"""Of the longest side: 200 features recall 0.91 of 16 objects at 640 px, 0.90 at 448, 0.75 at 320."""
 _NO_DESCRIPTORS = np.empty((0, DESCRIPTOR_BYTES), np.uint8)
 _PLACE, _STRENGTH, _LEVEL = attrgetter("pt"), attrgetter("response"), attrgetter("octave")  # of cv2.KeyPoint
 
@@ -110,6 +113,17 @@ class OrbExtractor:
                 nfeatures=count, scaleFactor=SCALE, nlevels=LEVELS, scoreType=cv2.ORB_FAST_SCORE
             )
         return detectors[count]
+
+
+def side_px_for(features: int, settings: RecognitionSettings) -> int:
+    """Longest side of the image in which so few features are as dense as ``query_features`` are.
+
+    ORB spends its time on pixels more than on the features that it keeps: 200 features of the whole image
+    take 0.67 of the time of 800, of the smaller one 0.45. What is found in a smaller image are the larger
+    structures, which the models hold as well, as they are trained on a pyramid of sizes.
+    """
+    part = min(1.0, max(_SMALLEST_SIDE, math.sqrt(features / settings.query_features)))
+    return max(32, round(part * settings.limits.longest_side))
 
 
 @cache

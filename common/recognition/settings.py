@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
-
-_SMALLEST_PART = 0.7
-"""Of the longest side: 200 features recall 0.91 of 16 objects at 640 px, 0.90 at 448, 0.75 at 320."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +78,3 @@ class RecognitionSettings(BaseModel):
     def thorough(cls, *, backend: str = "auto") -> RecognitionSettings:
         """Settings for high recall: twice the training features, more candidates."""
         return cls(backend=backend, training_features=2000, candidates=10)
-
-    def side_px_for(self, features: int) -> int:
-        """Longest side of the image in which so few features are as dense as ``query_features`` are.
-
-        ORB spends its time on pixels more than on the features that it keeps: 200 features of the whole image
-        take 0.67 of the time of 800, of the smaller one 0.45. What is found in a smaller image are the larger
-        structures, which the models hold as well, as they are trained on a pyramid of sizes.
-        """
-        part = min(1.0, max(_SMALLEST_PART, math.sqrt(features / self.query_features)))
-        return max(32, round(part * self.limits.longest_side))

@@ -326,11 +326,10 @@ class PrefetchController:
             self._profiler.observe_step(same_object=name == self._current)
         if not self._cache.snapshot.recognizer.models:
             self._profiler.relax()
-        self._held.used(name)
+        held = self._held.used(name)
         if name != self._current:
             self._current = name
             self._snapshots.reuse(name)
-        held = self._held.peek(name)
         if held is not None and held.version < note.found.version:
             self._sync.sync()
         if note.prediction is not None:

@@ -119,12 +119,14 @@ class HeldModels:
             held = self._held.get(object_id)
             return held.model if held is not None else None
 
-    def used(self, object_id: str) -> None:
-        """The model recognised its object."""
+    def used(self, object_id: str) -> ObjectModel | None:
+        """The object was recognised; its model, None if it is not here."""
         with self._lock:
             held = self._held.get(object_id)
-            if held is not None:
-                held.used = True
+            if held is None:
+                return None
+            held.used = True
+            return held.model
 
     def put(self, model: ObjectModel, wire_bytes: int) -> frozenset[str]:
         """Keep a model; returns the objects whose models had to leave for it, itself if it is too large."""

@@ -55,6 +55,13 @@ class DeviceProfiler:
         What was measured offline.
     miss_latency : AvoidableLatency
         Of answers of tiers; used by nobody else from now on.
+
+    Attributes
+    ----------
+    correction : float
+        Measured times of extraction and lookup over those of the profile.
+    stays : float
+        Probability that the next photo is of the same object.
     """
 
     def __init__(self, profile: DeviceProfile, miss_latency: AvoidableLatency) -> None:
@@ -64,6 +71,7 @@ class DeviceProfiler:
         self._transfer = PhotoTransfer()
         self._correction = LookupCorrection()
         self._stays = RollingMean(_STAYS_WINDOW, _STAYS_AT_FIRST)
+        self.correction, self.stays = self._correction.factor, self._stays.mean
         self._plain = {one.query_features: one for one in profile.curves(profile.profiles[0].largest_k)}
 
     @property
@@ -77,18 +85,6 @@ class DeviceProfiler:
         """The same, and what it rests on, for a person."""
         with self._lock:
             return self._miss_latency.why
-
-    @property
-    def correction(self) -> float:
-        """Measured times of extraction and lookup over those of the profile."""
-        with self._lock:
-            return self._correction.factor
-
-    @property
-    def stays(self) -> float:
-        """Probability that the next photo is of the same object."""
-        with self._lock:
-            return self._stays.mean
 
     def observe_answer(
         self, round_trip_ms: float, tier_ms: float, *, avoidable: bool, transfer_ms: float | None = None
@@ -123,16 +119,19 @@ class DeviceProfiler:
         predicted_ms = float(curves.lookup_ms[min(k, len(curves.lookup_ms) - 1)])
         with self._lock:
             self._correction.observe(spent_ms, predicted_ms)
+            self.correction = self._correction.factor
 
     def observe_step(self, *, same_object: bool) -> None:
         """Another photo was recognised, of the object before or of another one."""
         with self._lock:
             self._stays.observe(float(same_object))
+            self.stays = self._stays.mean
 
     def relax(self) -> None:
         """No lookup tells how busy the machine is, as the cache is empty: forget slowly that it was busy."""
         with self._lock:
             self._correction.relax()
+            self.correction = self._correction.factor
 
     def curves(self, k_max: int) -> tuple[ExtractionCurves, ...]:
         """f_D(k) and recall_D(k) for every number of features, as of now."""

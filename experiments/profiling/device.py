@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.extraction import side_px_for
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.experiments.datasets.dataset import Dataset
@@ -49,7 +50,7 @@ def device_sizes(objects: int) -> tuple[int, ...]:
 
 def quick_pipeline(settings: RecognitionSettings, features: int) -> RecognitionSettings:
     """How a device reads a photo when it looks with so many features."""
-    limits = replace(settings.limits, longest_side=settings.side_px_for(features))
+    limits = replace(settings.limits, longest_side=side_px_for(features, settings))
     return settings.model_copy(update={"query_features": features, "limits": limits})
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, recognize_image
@@ -218,7 +218,7 @@ class _Book:
 
     def _look(self, path: Path, object_id: str, names: tuple[str, ...], count: int) -> _Looked:
         settings, recognizer, content = self._settings, self._among(names), path.read_bytes()
-        limits = replace(settings.limits, longest_side=settings.side_px_for(count))
+        limits = replace(settings.limits, longest_side=side_px_for(count, settings))
         started_s = self._thread_time()
         features = self._extractor.extract(load_image(content, limits), count)
         extracted_s = self._thread_time()

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.recognition.extraction import train_object
+from nearsight.common.recognition.extraction import side_px_for, train_object
 from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import (
@@ -165,7 +165,7 @@ def hard_photos(seed: int) -> list[NDArray[np.uint8]]:
 def test_a_quick_look_keeps_features_as_dense_down_to_the_smallest_useful_image(
     features: int, side: int
 ) -> None:
-    assert RecognitionSettings().side_px_for(features) == side
+    assert side_px_for(features, RecognitionSettings()) == side
 
 
 def test_the_second_look_loses_no_answer_and_finds_more_of_the_hard_photos() -> None:
