@@ -5,6 +5,7 @@ Both ways take and give the same values, so that `nearsight cloud` and `ingestio
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from nearsight.cloud.catalogue import LiveCatalogue
 from nearsight.cloud.store import (
     CatalogueInfo,
     CatalogueStore,
@@ -42,7 +44,7 @@ R = TypeVar("R", bound=Message)
 
 
 class DatabaseCatalogue:
-    """A catalogue in a database file, without a daemon: the training is done here.
+    """A catalogue in a database file, without a daemon: the training is done here. To be closed.
 
     A daemon that serves the file notices changes within a second or so.
 
@@ -60,6 +62,8 @@ class DatabaseCatalogue:
         self._store = store
         self._trainer = trainer
         self._given_name = catalogue
+        self._opening = threading.Lock()
+        self._live: LiveCatalogue | None = None
 
     @property
     def name(self) -> str:
@@ -82,11 +86,30 @@ class DatabaseCatalogue:
         """What is in the catalogue."""
         return self._store.objects(self.name)
 
-    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
-        """Train and store; durable on return. May be called from several threads."""
-        outcome = self._trainer.train(objects)
-        stored = self._store.put(self.name, outcome.trained) if outcome.trained else PutOutcome()
-        return replace(stored, rejected=outcome.rejected, skipped=outcome.skipped)
+    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
+        """Train, compare and store; durable on return. May be called from several threads."""
+        training = self._trainer.train(objects)
+        outcome = PutOutcome()
+        if training.trained:
+            outcome = self._loaded().put(training.trained, allow_similar=allow_similar)
+        return replace(outcome, rejected=training.rejected + outcome.rejected, skipped=training.skipped)
+
+    def _loaded(self) -> LiveCatalogue:
+        """The catalogue with its index, which new objects are compared with."""
+        with self._opening:
+            if self._live is None:
+                live = LiveCatalogue(self.name, self._store, self._trainer.settings)
+                try:
+                    live.load()
+                except NotFound:  # it begins
+                    live.start()
+                self._live = live
+            return self._live
+
+    def close(self) -> None:
+        """Let go of the index; the file stays open."""
+        if self._live is not None:
+            self._live.stop()
 
     def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
         """Remove objects."""
@@ -159,7 +182,7 @@ class RemoteCatalogue:
         except NotFound:
             return {}
 
-    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
+    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
         """Send objects to be trained; sent again for a while if the cloud is overloaded.
 
         Raises
@@ -172,7 +195,7 @@ class RemoteCatalogue:
         too_large = tuple(Rejection(item.object_id, reason) for item in objects if item not in fitting)
         if not fitting:
             return PutOutcome(rejected=too_large)
-        added = self._add(fitting, index_later=True)
+        added = self._add(fitting, index_later=True, allow_similar=allow_similar)
         return PutOutcome(
             tuple(added.added),
             tuple(added.replaced),
@@ -200,7 +223,9 @@ class RemoteCatalogue:
         request = pb.RemoveCatalogueRequest()
         return self._call("remove_catalogue", request, pb.RemoveCatalogueResponse).objects
 
-    def _add(self, objects: Sequence[NewObject], *, index_later: bool) -> pb.AddObjectsResponse:
+    def _add(
+        self, objects: Sequence[NewObject], *, index_later: bool, allow_similar: bool = False
+    ) -> pb.AddObjectsResponse:
         messages = [
             pb.NewObject(
                 object_id=item.object_id,
@@ -210,7 +235,7 @@ class RemoteCatalogue:
             )
             for item in objects
         ]
-        request = pb.AddObjectsRequest(objects=messages, index_later=index_later)
+        request = pb.AddObjectsRequest(objects=messages, index_later=index_later, allow_similar=allow_similar)
         blobs = [image for item in objects for image in item.images]
         for pause_s in BACK_OFF_S:
             try:

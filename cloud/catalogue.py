@@ -10,12 +10,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from nearsight.cloud.store import LOCAL_AUTHOR, Author, CatalogueStore, Changes, PutOutcome, RemoveOutcome
-from nearsight.cloud.training import TrainedObject
+from nearsight.cloud.look_alikes import compare
+from nearsight.cloud.store import (
+    LOCAL_AUTHOR,
+    Author,
+    CatalogueChanged,
+    CatalogueStore,
+    Changes,
+    PutOutcome,
+    RemoveOutcome,
+)
+from nearsight.cloud.training import Rejection, TrainedObject
 from nearsight.common.background.futures import pending
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
@@ -31,6 +40,9 @@ UNASKED_BUILD_SHARE = 0.25
 RETIREMENT_S = 5.0
 """How long a replaced recognizer is kept. Freeing the index of 500 objects takes most of a second: by then no
 request uses it any more, and the builder pays for it, not the last request that held it."""
+
+MOST_UNINDEXED = 64
+"""So many objects, or a quarter of those in the index, may wait for the next index before more are put."""
 
 V = TypeVar("V")
 
@@ -109,6 +121,7 @@ class LiveCatalogue:
         self._clock = clock
         self._log = get_logger("catalogue").bind(catalogue=name)
         self._refreshing = threading.Lock()
+        self._putting = threading.Lock()
         self._changed = threading.Condition()
         self._content = Content({}, 0, {})
         self.recognizer, self._indexed_revision = build((), settings), 0
@@ -169,11 +182,44 @@ class LiveCatalogue:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def put(self, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR) -> PutOutcome:
-        """Store new or changed objects and have them indexed. Durable on return; see `when_current`."""
-        outcome = self._store.put(self.name, objects, by)
-        self.refresh()
-        return outcome
+    def put(
+        self, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR, *, allow_similar: bool = False
+    ) -> PutOutcome:
+        """Store new or changed objects and have them indexed. Durable on return; see `when_current`.
+
+        Each is compared with the catalogue (`look_alikes`); twins of others are rejected, unless
+        ``allow_similar``.
+        """
+        with self._putting:  # what one thread stores, the next one compares with
+            while True:
+                accepted, rejected = self._compared(objects, allow_similar=allow_similar)
+                try:
+                    outcome = self._store.put(self.name, accepted, by, at=self._content.revision)
+                except CatalogueChanged:  # by another process
+                    self.refresh()
+                else:
+                    self.refresh()
+                    return replace(outcome, rejected=tuple(rejected))
+
+    def _compared(
+        self, objects: Sequence[TrainedObject], *, allow_similar: bool
+    ) -> tuple[list[TrainedObject], list[Rejection]]:
+        content = self._content
+        stored = self._store.objects(self.name) if content.revision else ()
+        known = {(one.object_id, one.content_hash, one.training) for one in stored}
+        same = [one for one in objects if (one.model.object_id, one.content_hash, one.training) in known]
+        indexed = self._recognizer.models
+        unindexed = sum(indexed.get(name) is not model for name, model in content.models.items())
+        if unindexed > max(MOST_UNINDEXED, len(indexed) // 4):
+            self.when_current(content.revision).result()
+        accepted, rejected = compare(
+            [one for one in objects if one not in same],
+            content.models,
+            self._recognizer,
+            self._settings,
+            allow_similar=allow_similar,
+        )
+        return [*same, *accepted], rejected
 
     def remove(self, object_ids: Iterable[str], by: Author = LOCAL_AUTHOR) -> RemoveOutcome:
         """Remove objects from the store and from the next index.

@@ -153,7 +153,12 @@ class Catalogues:
             check_room(len(known), self.store.max_catalogues)
 
     def put(
-        self, name: str, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR
+        self,
+        name: str,
+        objects: Sequence[TrainedObject],
+        by: Author = LOCAL_AUTHOR,
+        *,
+        allow_similar: bool = False,
     ) -> tuple[PutOutcome, LiveCatalogue]:
         """Store objects in a catalogue, begun if there is none of that name; see `LiveCatalogue.put`.
 
@@ -168,7 +173,7 @@ class Catalogues:
             new = name not in self._by_name
             live = self._add(name) if new else self._by_name[name]
             try:
-                return live.put(objects, by), live
+                return live.put(objects, by, allow_similar=allow_similar), live
             except BaseException:
                 if new:
                     self._drop(name)

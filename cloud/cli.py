@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,6 +54,13 @@ CloudOption = Annotated[
     str | None,
     typer.Option("--cloud", metavar="ENDPOINT", help="A running cloud instead: tcp://127.0.0.1:7000"),
 ]
+SimilarOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-similar",
+        help="Take pictures that are there under another id, too; the answer is then one of the two.",
+    ),
+]
 CatalogueOption = Annotated[
     str, typer.Option("--catalogue", metavar="NAME", help="Which catalogue. Default: the only one.")
 ]
@@ -91,7 +98,8 @@ def run_cloud(
     "The stem of a file is the object's id: mona-lisa.jpg; further views are mona-lisa__2.jpg and so on. An "
     "optional objects.csv (object_id,label and any columns) beside the images or one level up names the "
     "objects. Images that cannot be used are reported and the rest goes in. Running it again takes only what "
-    "changed, so an interrupted run goes on where it was."
+    "changed, so an interrupted run goes on where it was. A picture that is there under another id is "
+    "refused."
 )
 def ingest(
     folder: Annotated[Path, typer.Argument(help="Images, or a folder with references/ and objects.csv.")],
@@ -107,6 +115,7 @@ def ingest(
             min=1, max=256, show_default=False, help="Batches in work at a time. Default: one per core."
         ),
     ] = os.cpu_count() or 1,
+    allow_similar: SimilarOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -121,7 +130,9 @@ def ingest(
         ExitStack() as stack,
     ):
         bar = _Bar(stack)
-        report = ingest_folder(folder, access, threads=threads, progress=bar.show)
+        report = ingest_folder(
+            folder, access, threads=threads, allow_similar=allow_similar, progress=bar.show
+        )
     seconds = time.perf_counter() - started
     _print_report(report, folder, cloud or str(settings.database), seconds, as_json=as_json)
 
@@ -233,6 +244,7 @@ def add_object(
     cloud: CloudOption = None,
     key: KeyOption = None,
     server_key: ServerKeyOption = None,
+    allow_similar: SimilarOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Add one object, or replace the one of the same id. In a running cloud it is recognised on return."""
@@ -245,7 +257,7 @@ def add_object(
     item = NewObject(object_id, label or object_id, tuple(read_image_file(path) for path in images), details)
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access:
-        outcome = access.put([item])
+        outcome = access.put([item], allow_similar=allow_similar)
         if outcome.rejected:
             raise InvalidArgument(f"object {object_id!r} did not go in: {outcome.rejected[0].reason}")
         access.finish()
@@ -322,8 +334,12 @@ def _open(
             yield RemoteCatalogue(channel, catalogue)
     else:
         pin_threads()
-        with _open_store(settings, create=create) as store:
-            yield DatabaseCatalogue(store, catalogue, ObjectTrainer(settings.recognition))
+        trainer = ObjectTrainer(settings.recognition)
+        with (
+            _open_store(settings, create=create) as store,
+            closing(DatabaseCatalogue(store, catalogue, trainer)) as opened,
+        ):
+            yield opened
 
 
 def _open_store(settings: CloudSettings, *, create: bool) -> CatalogueStore:

@@ -85,6 +85,7 @@ def ingest_folder(
     target: CatalogueAccess,
     *,
     threads: int,
+    allow_similar: bool = False,
     progress: Progress = lambda _done, _total: None,
 ) -> IngestionReport:
     """Take all objects of a folder into a target.
@@ -97,6 +98,8 @@ def ingest_folder(
         The database or the running cloud that they go to.
     threads : int
         Batches in work at the same time.
+    allow_similar : bool
+        Take pictures that are there under another id, too.
     progress : callable
         Called in this thread after each batch.
 
@@ -123,7 +126,7 @@ def ingest_folder(
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
     try:
         for batch in _in_batches(objects):
-            batches.all.append(pool.submit(_ingest_batch, batch, target, stored))
+            batches.all.append(pool.submit(_ingest_batch, batch, target, stored, allow_similar))
             batches.wait_for_room(threads)
         batches.wait_for_room(0)
         target.finish()
@@ -186,7 +189,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def _ingest_batch(
-    batch: Sequence[Reference], target: CatalogueAccess, stored: Mapping[str, str]
+    batch: Sequence[Reference], target: CatalogueAccess, stored: Mapping[str, str], allow_similar: bool
 ) -> IngestionReport:
     report = IngestionReport(0)
     new: list[NewObject] = []
@@ -208,7 +211,7 @@ def _ingest_batch(
         new.append(candidate)
         used[item.object_id] = list(images)
     if new:
-        outcome = target.put(new)
+        outcome = target.put(new, allow_similar=allow_similar)
         report.include(outcome)
         report.problems += [
             Problem(one.object_id, used[one.object_id][0], one.reason, rejected=True)

@@ -52,6 +52,7 @@ class ObjectIntake:
         *,
         index_later: bool,
         by: Author = LOCAL_AUTHOR,
+        allow_similar: bool = False,
         expired: Callable[[], bool] = lambda: False,
     ) -> Future[PutOutcome]:
         """Train and store objects.
@@ -66,6 +67,8 @@ class ObjectIntake:
             Whether to be done when the objects are stored, rather than when they are recognised.
         by : Author
             Who adds them.
+        allow_similar : bool
+            Take pictures that are there under another id, too.
         expired : callable
             Asked before the work begins: whether the deadline of the call has passed.
 
@@ -91,7 +94,7 @@ class ObjectIntake:
                     raise Unavailable("the cloud is stopping")
                 if expired():
                     raise DeadlineExceeded("the caller does not wait any more")
-                outcome, live = self._train_and_store(catalogue, objects, by)
+                outcome, live = self._train_and_store(catalogue, objects, by, allow_similar=allow_similar)
             finally:
                 self._room.release()
             if live is not None and not index_later:
@@ -112,7 +115,7 @@ class ObjectIntake:
         self._pool.shutdown()
 
     def _train_and_store(
-        self, catalogue: str, objects: Sequence[NewObject], by: Author
+        self, catalogue: str, objects: Sequence[NewObject], by: Author, *, allow_similar: bool
     ) -> tuple[PutOutcome, LiveCatalogue | None]:
         first: dict[str, NewObject] = {}
         repeated = [item for item in objects if first.setdefault(item.object_id, item) is not item]
@@ -123,7 +126,7 @@ class ObjectIntake:
         live: LiveCatalogue | None = None
         outcome = PutOutcome()
         if training.trained:
-            outcome, live = self._catalogues.put(catalogue, training.trained, by)
+            outcome, live = self._catalogues.put(catalogue, training.trained, by, allow_similar=allow_similar)
         else:
             try:
                 live = self._catalogues.get(catalogue)
@@ -132,4 +135,6 @@ class ObjectIntake:
                 if not objects:
                     raise
                 # All were rejected: no reason to begin a catalogue.
-        return dataclasses.replace(outcome, rejected=rejected, skipped=training.skipped), live
+        return dataclasses.replace(
+            outcome, rejected=rejected + outcome.rejected, skipped=training.skipped
+        ), live

@@ -148,6 +148,7 @@ class CatalogueService(Service):
             context.catalogue,
             objects,
             index_later=request.index_later,
+            allow_similar=request.allow_similar,
             by=_author(context),
             expired=context.cancelled,
         )

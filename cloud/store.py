@@ -7,8 +7,10 @@ a commit survive a killed process and a power cut alike.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -106,6 +108,10 @@ class LogEntry(NamedTuple):
     object_id: str
 
 
+_Rivals = dict[str, dict[str, int | None]]
+"""By object: what changes among its rivals; None: is none any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """What is known of an object without reading its model."""
@@ -139,7 +145,7 @@ class PutOutcome:
     revision : int
         Of the catalogue after it; 0 if there is none.
     rejected, skipped : tuple of Rejection, tuple of SkippedImage
-        What could not be trained.
+        What could not be trained, or was not to be stored.
     """
 
     added: tuple[str, ...] = ()
@@ -166,6 +172,10 @@ class Changes:
     written: tuple[ObjectModel, ...]
     removed: frozenset[str]
     revision: int
+
+
+class CatalogueChanged(Exception):
+    """Somebody else changed the catalogue meanwhile: look at it again."""
 
 
 class CatalogueStore(DatabaseFile):
@@ -220,16 +230,26 @@ class CatalogueStore(DatabaseFile):
             self._revision_of(catalogue)
             return tuple(StoredObject(*row) for row in self.rows(query, catalogue))
 
-    def put(self, catalogue: str, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR) -> PutOutcome:
+    def put(
+        self,
+        catalogue: str,
+        objects: Sequence[TrainedObject],
+        by: Author = LOCAL_AUTHOR,
+        *,
+        at: int | None = None,
+    ) -> PutOutcome:
         """Add or replace objects in one transaction; create the catalogue if there is none of that name.
 
         An object whose content and training are those stored is left alone: repeating a call changes nothing.
-        When this returns, everything is on disk.
+        Rivals stay mutual: objects that are named as rivals, or no longer, get a new version, too. When this
+        returns, everything is on disk.
 
         Raises
         ------
         InvalidArgument
             If a name cannot be used, or there are as many catalogues as there may be.
+        CatalogueChanged
+            If ``at`` is given, and the catalogue is there, but not at this revision (any more).
         """
         check_catalogue_name(catalogue)
         for item in objects:
@@ -237,9 +257,12 @@ class CatalogueStore(DatabaseFile):
         added: list[str] = []
         replaced: list[str] = []
         unchanged: list[str] = []
+        rivals: _Rivals = defaultdict(dict)
         with self.transaction():
             begun = self._begin(catalogue)
             revision = self._revision_of(catalogue) + 1
+            if at is not None and not begun and revision != at + 1:
+                raise CatalogueChanged
             for item in objects:
                 object_id = item.model.object_id
                 query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
@@ -248,9 +271,12 @@ class CatalogueStore(DatabaseFile):
                     unchanged.append(object_id)
                     continue
                 (replaced if old else added).append(object_id)
+                for rival in {**self._rivals_of(catalogue, object_id), **item.model.rivals}:
+                    rivals[rival][object_id] = item.model.rivals.get(rival)
                 self._write(catalogue, item, revision)
             done = [("began", "")] * begun + [("added", one) for one in added]
             self._log(by, catalogue, revision, [*done, *(("replaced", one) for one in replaced)])
+            self._tell_rivals(catalogue, rivals, revision)
             revision = self._commit_revision(catalogue, revision, changed=bool(added or replaced))
         return PutOutcome(tuple(added), tuple(replaced), tuple(unchanged), revision)
 
@@ -264,9 +290,12 @@ class CatalogueStore(DatabaseFile):
         """
         removed: list[str] = []
         missing: list[str] = []
+        rivals: _Rivals = defaultdict(dict)
         with self.transaction():
             revision = self._revision_of(catalogue) + 1
             for object_id in dict.fromkeys(object_ids):
+                for rival in self._rivals_of(catalogue, object_id):
+                    rivals[rival][object_id] = None
                 query = "DELETE FROM objects WHERE catalogue = ? AND object_id = ? RETURNING version"
                 versions = self.rows(query, catalogue, object_id)
                 (removed if versions else missing).append(object_id)
@@ -274,6 +303,7 @@ class CatalogueStore(DatabaseFile):
                     gone = (catalogue, object_id, revision, version)
                     self._connection.execute("INSERT INTO removed_objects VALUES (?, ?, ?, ?)", gone)
             self._log(by, catalogue, revision, [("removed", one) for one in removed])
+            self._tell_rivals(catalogue, rivals, revision)
             revision = self._commit_revision(catalogue, revision, changed=bool(removed))
         return RemoveOutcome(tuple(removed), tuple(missing), revision)
 
@@ -390,6 +420,33 @@ class CatalogueStore(DatabaseFile):
         self._connection.execute(
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, data)
         )
+
+    def _rivals_of(self, catalogue: str, object_id: str) -> Mapping[str, int]:
+        model = self._model(catalogue, object_id)
+        return {} if model is None else model.rivals
+
+    def _tell_rivals(self, catalogue: str, changes: _Rivals, revision: int) -> None:
+        """Write a new version of the objects whose rivals change by this."""
+        for object_id, changed in changes.items():
+            model = self._model(catalogue, object_id)
+            if model is None:  # removed, too
+                continue
+            rivals = {name: value for name, value in {**model.rivals, **changed}.items() if value is not None}
+            if rivals != model.rivals:
+                model = dataclasses.replace(model, rivals=rivals, version=model.version + 1)
+                self._connection.execute(
+                    "UPDATE objects SET model = ?, version = ?, revision = ? "
+                    "WHERE catalogue = ? AND object_id = ?",
+                    (object_model_to_bytes(model), model.version, revision, catalogue, object_id),
+                )
+
+    def _model(self, catalogue: str, object_id: str) -> ObjectModel | None:
+        """A model; None if it is not there, or damaged: it is then ingested again."""
+        query = "SELECT model FROM objects WHERE catalogue = ? AND object_id = ?"
+        for (data,) in self.rows(query, catalogue, object_id):
+            with contextlib.suppress(CorruptStore):
+                return object_model_from_bytes(data)
+        return None
 
     def _decode(self, object_id: str, data: bytes) -> ObjectModel:
         try:

@@ -22,7 +22,7 @@ MAX_OBJECT_ID_CHARACTERS = 200
 MAX_LABEL_CHARACTERS = 1_000
 MAX_METADATA_CHARACTERS = 16_384
 
-TRAINING_GENERATION = 2
+TRAINING_GENERATION = 3
 """Raise when training gives other models for equal settings: they are then trained again when ingested."""
 
 _CATALOGUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -144,13 +144,13 @@ class ObjectTrainer:
     """
 
     def __init__(self, settings: RecognitionSettings, extractor: FeatureExtractor | None = None) -> None:
-        self._settings = settings
+        self.settings = settings
         self._extractor = extractor or OrbExtractor(settings.fast_threshold)
 
     @property
     def fingerprint(self) -> str:
         """Names the extractor and the settings that decide what a trained model looks like."""
-        settings = self._settings
+        settings = self.settings
         return (
             f"{type(self._extractor).__name__} generation={TRAINING_GENERATION} "
             f"threshold={settings.fast_threshold} features={settings.training_features} "
@@ -184,7 +184,7 @@ class ObjectTrainer:
         problems: list[SkippedImage] = []
         for number, image in enumerate(item.images):
             try:
-                views.append(train_view(item.object_id, image, self._settings, self._extractor))
+                views.append(train_view(item.object_id, image, self.settings, self._extractor))
             except InvalidArgument as error:  # InvalidImage and ImageTooLarge among them
                 problems.append(SkippedImage(item.object_id, number, str(error)))
         return views, problems

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 import cv2
 import faiss
@@ -31,12 +32,21 @@ _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
 """A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
 
+_MOST_ALIKE = 20
+"""Views that are verified of those that resemble one. Of 629 pictures, rivals were among the first 10."""
 _NO_VOTES = np.empty(0, np.int32)
 
 _CLIP_LIMIT = 2.0
 _TILES = (8, 8)
 _SECOND_SIDE_PX, _SECOND_FEATURES = 960, 2000
 """Of the second look, unless the first has more."""
+
+
+class Resemblance(NamedTuple):
+    """How much two pictures have in common: inliers, and their share of the features of one of the two."""
+
+    inliers: int
+    share: float
 
 
 class ObjectRecognizer:
@@ -115,19 +125,23 @@ class ObjectRecognizer:
         match_ms += (time.perf_counter() - started) * 1e3
         return RecognitionResult(None, match_ms, verify_ms)
 
-    def resembling(self, features: Features, most: int = 20) -> dict[str, int]:
-        """All objects that could be mistaken for what the features show: id → inliers of the best view.
+    def resembling(self, model: ObjectModel) -> dict[str, Resemblance]:
+        """Objects that could be mistaken for another one, or it for them.
 
-        The ``most`` objects with the most near descriptors are verified as in a lookup, without their rivals.
+        Views are verified as photos are, each as the photo of the other: now and then only one shows it.
         """
-        found: dict[str, int] = {}
-        for name in self._classifier.most_alike(features, most):
-            model = self.models[name]
-            for view in range(len(model.views)):
-                candidate = Candidate(name, view, 0, _NO_VOTES, _NO_VOTES)
-                verified = self._verifier.verify(features, model, candidate)
-                if verified is not None:
-                    found[name] = max(verified.inliers, found.get(name, 0))
+        found: dict[str, Resemblance] = {}
+        for number, view in enumerate(model.views):
+            photo = view.strongest(self.settings.query_features)
+            for name, other_number in self._classifier.most_alike(photo, _MOST_ALIKE):
+                other = self.models[name]
+                other_photo = other.views[other_number].strongest(self.settings.query_features)
+                for query, shown, shown_view in ((photo, other, other_number), (other_photo, model, number)):
+                    candidate = Candidate(shown.object_id, shown_view, 0, _NO_VOTES, _NO_VOTES)
+                    verified = self._verifier.verify(query, shown, candidate)
+                    if verified is not None:
+                        one = Resemblance(verified.inliers, verified.inliers / len(query))
+                        found[name] = max(one, found.get(name, one))
         return found
 
     def _inliers_to_be_sure(self, model: ObjectModel) -> float:

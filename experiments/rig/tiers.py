@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -300,8 +300,11 @@ def teach_catalogue(
     """
     pin_threads()
     settings = CloudSettings(database=database)
-    with CatalogueStore(database, create=True) as store:
-        catalogue = DatabaseCatalogue(store, CATALOGUE, ObjectTrainer(settings.recognition))
+    trainer = ObjectTrainer(settings.recognition)
+    with (
+        CatalogueStore(database, create=True) as store,
+        closing(DatabaseCatalogue(store, CATALOGUE, trainer)) as catalogue,
+    ):
         report = ingest_folder(museum, catalogue, threads=threads, progress=progress)
     if report.interrupted:
         raise KeyboardInterrupt

@@ -14,7 +14,8 @@ from support.waiting import wait_until
 
 
 def trained(object_id: str, seed: int = 0) -> TrainedObject:
-    return TrainedObject(random_model(object_id, seed), f"hash {seed}", "t")
+    pictures = 1000 * seed + ord(object_id[-1])  # another for each object
+    return TrainedObject(random_model(object_id, pictures), f"hash {seed}", "t")
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_what_cannot_be_stored_begins_no_catalogue(
 ) -> None:
     catalogues.load()
 
-    def full(*_: object) -> None:
+    def full(*_: object, at: int) -> None:
         raise Unavailable("the disk is full")
 
     monkeypatch.setattr(catalogues.store, "put", full)

@@ -230,3 +230,30 @@ def test_the_log_says_who_changed_what_over_the_network_and_in_the_file(
     assert "removed the catalogue" in capsys.readouterr().out
     assert main(["cloud", "catalogues", "remove", "shop", *as_local]) == 0
     assert "removed shop with 1 objects" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("where", ["database", "cloud"])
+def test_a_picture_that_is_there_under_another_id_is_refused_or_allowed(
+    where: str, folder: Path, daemon: CloudDaemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--cloud", daemon.endpoint] if where == "cloud" else ["--database", "cloud.db"]
+    place += ["--catalogue", "museum"]
+    (folder / "references" / "0009.jpg").write_bytes((folder / "references" / "0001.jpg").read_bytes())
+    copy = tmp_path / "copy.jpg"
+    copy.write_bytes(picture_jpeg(1))
+    assert main(["cloud", "ingest", str(folder), *place]) == 0
+    shown = capsys.readouterr()
+    assert "3 added" in shown.out
+    (line,) = [line for line in shown.err.splitlines() if line.startswith("rejected 0009")]
+    assert "'0001'" in line
+    assert "--allow-similar" in line
+    assert main(["cloud", "objects", "add", str(copy), *place]) == 2
+    assert "'0001'" in one_line_error(capsys)
+    assert main(["cloud", "objects", "add", str(copy), "--allow-similar", *place]) == 0
+    assert main(["cloud", "ingest", str(folder), "--allow-similar", *place]) == 0
+    assert "1 added" in capsys.readouterr().out
+    if where == "cloud":
+        with CloudClient(daemon.endpoint) as client:
+            wait_until(
+                lambda: client.shown(photo_jpeg(1)) in {"0001", "0009", "copy"}, what="one of the three"
+            )

@@ -139,7 +139,9 @@ def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) 
             for number in range(1000):
                 name = f"c{client_number}-{number}"
                 try:
-                    client.add({name: [picture_jpeg(number % 7)]}, index_later=bool(number % 3))
+                    client.add(
+                        {name: [picture_jpeg(100 * client_number + number)]}, index_later=bool(number % 3)
+                    )
                 except PeerError:
                     return
                 acknowledged.append(name)

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ingest(folder: Path, store: CatalogueStore, settings: RecognitionSettings = SETTINGS) -> IngestionReport:
-    return ingest_folder(folder, DatabaseCatalogue(store, "museum", ObjectTrainer(settings)), threads=2)
+    with closing(DatabaseCatalogue(store, "museum", ObjectTrainer(settings))) as target:
+        return ingest_folder(folder, target, threads=2)
 
 
 def ids(store: CatalogueStore) -> list[str]:
@@ -140,7 +142,8 @@ class RecordingTarget(DatabaseCatalogue):
     def finish(self) -> None:
         self.finished = True
 
-    def put(self, objects: Sequence[NewObject]) -> PutOutcome:
+    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
+        del allow_similar
         with self.lock:
             self.concurrent += 1
             self.most_concurrent = max(self.most_concurrent, self.concurrent)
@@ -198,8 +201,8 @@ def test_an_interruption_finishes_what_was_begun_and_reports_it(
         if done >= 2:
             raise KeyboardInterrupt
 
-    target = DatabaseCatalogue(store, "museum", ObjectTrainer(SETTINGS))
-    report = ingest_folder(folder, target, threads=1, progress=interrupt)
+    with closing(DatabaseCatalogue(store, "museum", ObjectTrainer(SETTINGS))) as target:
+        report = ingest_folder(folder, target, threads=1, progress=interrupt)
     assert report.interrupted
     assert 2 <= report.done < 5
     assert sorted(report.added) == ids(store)

@@ -31,7 +31,7 @@ class HeldTrainer(ObjectTrainer):
 
 
 def item(object_id: str) -> NewObject:
-    return NewObject(object_id, object_id, (picture_jpeg(1),))
+    return NewObject(object_id, object_id, (picture_jpeg(ord(object_id[-1])),))
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ def test_objects_are_listed_with_what_a_copy_needs_to_know(client: CloudClient) 
 
 
 def test_what_is_listed_vouches_for_what_is_handed_out(client: CloudClient) -> None:
-    client.add({"p2": [picture_jpeg(2), picture_jpeg(3)], "p1": [picture_jpeg(1)], "p3": [picture_jpeg(3)]})
+    client.add({"p2": [picture_jpeg(2), picture_jpeg(3)], "p1": [picture_jpeg(1)], "p3": [picture_jpeg(4)]})
     before = {item.object_id: item.model_digest for item in client.objects().objects}
     client.add({"p1": [picture_jpeg(11)]})
     client.remove("p3")

@@ -127,8 +127,8 @@ class Classifier(ABC):
         """Objects in the index."""
         return len(self._table.object_ids)
 
-    def most_alike(self, features: Features, most: int) -> tuple[str, ...]:
-        """Objects with a near neighbour for most descriptors, whoever else has one, too; at most so many.
+    def most_alike(self, features: Features, most: int) -> tuple[tuple[str, int], ...]:
+        """Views (object id, index) with a near neighbour for most descriptors, whoever else has one, too.
 
         For whoever looks for look-alikes: of several objects with one pattern none passes the ratio test.
         """
@@ -137,11 +137,12 @@ class Classifier(ABC):
             return ()
         distances, rows = self._neighbours(features.descriptors)
         near = (rows >= 0) & (distances <= unrelated_distance_bits(len(table.descriptors)))
-        objects = np.array([index for index, _ in table.views])[table.view_of_row[rows[near]]]
-        pairs = np.unique(np.nonzero(near)[0] * len(self) + objects)  # a descriptor counts once per object
-        counts = np.bincount(pairs % len(self), minlength=len(self))
+        queries, views = np.nonzero(near)[0], table.view_of_row[rows[near]]
+        pairs = np.unique(queries * len(table.views) + views)  # a descriptor counts once per view
+        counts = np.bincount(pairs % len(table.views), minlength=len(table.views))
         ranked = np.argsort(-counts, kind="stable")[:most]
-        return tuple(table.object_ids[index] for index in ranked if counts[index] >= self._rule.min_votes)
+        alike = (table.views[view] for view in ranked if counts[view] >= self._rule.min_votes)
+        return tuple((table.object_ids[index], view) for index, view in alike)
 
     def rounds(self, features: Features) -> Iterator[tuple[Candidate, ...]]:
         """Candidate views, most votes first, each time that they are worth verifying.

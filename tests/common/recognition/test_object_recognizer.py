@@ -294,10 +294,12 @@ def test_one_picture_under_two_ids_is_answered_with_one_of_them_if_they_are_twin
         assert found.confidence == confidence(found.inliers, 0)
 
 
-def test_what_resembles_a_picture_is_found_with_its_inliers(
+def test_what_resembles_an_object_is_found_with_its_inliers(
     portraits: tuple[ObjectModel, ObjectModel],
 ) -> None:
     recognizer = ObjectRecognizer.build([*exhibit_models(4), portraits[1]], SETTINGS)
-    found = recognizer.resembling(portraits[0].views[0])
-    assert found.keys() == {portraits[0].object_id, "other"}
-    assert found[portraits[0].object_id] > 2 * found["other"] >= 20
+    one = portraits[0]
+    found = recognizer.resembling(ObjectModel("new", "", (exhibit_model(9).views[0], one.views[0])))
+    assert found.keys() == {one.object_id, "other"}
+    assert found[one.object_id].inliers > 2 * found["other"].inliers >= 20
+    assert found[one.object_id].share == pytest.approx(found[one.object_id].inliers / len(one.views[0]))

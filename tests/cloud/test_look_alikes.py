@@ -1,0 +1,202 @@
+"""Twins and rivals, from pictures to what the store keeps."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from nearsight.cloud.access import DatabaseCatalogue
+from nearsight.cloud.catalogue import LiveCatalogue
+from nearsight.cloud.look_alikes import compare
+from nearsight.cloud.store import CatalogueStore, PutOutcome
+from nearsight.cloud.training import NewObject, ObjectTrainer, TrainedObject
+from nearsight.common.recognition.codec import object_model_to_bytes
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import TWIN, ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from support.pictures import jpeg, look_alike, photographed, picture
+
+SETTINGS = RecognitionSettings(training_features=500, query_features=500)
+SIDE = 320
+FACE = 0.36
+"""Part of a side that two portraits share: too little for twins."""
+
+
+def images(**pixels: object) -> list[NewObject]:
+    return [NewObject(name, name, (jpeg(np.asarray(one, np.uint8)),)) for name, one in pixels.items()]
+
+
+PORTRAIT = picture(0, side=SIDE)
+OTHER = look_alike(60, of=0, side=SIDE, part=FACE)
+SMALLER = cv2.resize(PORTRAIT, None, fx=0.7, fy=0.7, interpolation=cv2.INTER_AREA)
+ELSE = picture(7, side=SIDE)
+
+
+def trained(*objects: NewObject) -> list[TrainedObject]:
+    return [*ObjectTrainer(SETTINGS).train(objects).trained]
+
+
+def compared(
+    objects: list[NewObject], catalogue: list[NewObject], *, indexed: int = 0, allow_similar: bool = False
+) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
+    """Rivals of the accepted, and reasons; ``indexed`` objects of the catalogue are in its index."""
+    models = {one.model.object_id: one.model for one in trained(*catalogue)}
+    index = ObjectRecognizer.build([*models.values()][:indexed], SETTINGS)
+    accepted, rejected = compare(trained(*objects), models, index, SETTINGS, allow_similar=allow_similar)
+    return (
+        {one.model.object_id: dict(one.model.rivals) for one in accepted},
+        {one.object_id: one.reason for one in rejected},
+    )
+
+
+@pytest.mark.parametrize("indexed", [0, 2])
+def test_a_copy_of_a_picture_is_refused_with_the_other_id(indexed: int) -> None:
+    accepted, rejected = compared(images(copy=SMALLER), images(one=PORTRAIT, other=ELSE), indexed=indexed)
+    assert accepted == {}
+    assert "'one'" in rejected["copy"]
+    assert "--allow-similar" in rejected["copy"]
+
+
+def test_the_first_of_two_copies_in_a_batch_goes_in() -> None:
+    accepted, rejected = compared(images(a=PORTRAIT, b=SMALLER, c=ELSE), [])
+    assert accepted == {"a": {}, "c": {}}
+    assert "'a'" in rejected["b"]
+
+
+def test_allowed_copies_are_twins() -> None:
+    assert compared(images(a=PORTRAIT, b=SMALLER), [], allow_similar=True) == (
+        {"a": {"b": TWIN}, "b": {"a": TWIN}},
+        {},
+    )
+
+
+@pytest.mark.parametrize("indexed", [0, 1])
+def test_a_picture_that_shares_a_part_is_a_rival(indexed: int) -> None:
+    accepted, rejected = compared(images(other=OTHER), images(one=PORTRAIT), indexed=indexed)
+    assert rejected == {}
+    assert accepted["other"]["one"] >= 10
+
+
+def test_an_object_is_not_compared_with_what_it_replaces() -> None:
+    assert compared(images(one=SMALLER), images(one=PORTRAIT), indexed=1) == ({"one": {}}, {})
+
+
+def test_an_outdated_picture_in_the_index_does_not_count() -> None:
+    (old, new) = (trained(*images(one=pixels))[0].model for pixels in (PORTRAIT, ELSE))
+    index = ObjectRecognizer.build([old], SETTINGS)
+    accepted, rejected = compare(
+        trained(*images(copy=SMALLER)), {"one": new}, index, SETTINGS, allow_similar=False
+    )
+    assert len(accepted) == 1
+    assert rejected == []
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CatalogueStore]:
+    with CatalogueStore(tmp_path / "cloud.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def catalogue(store: CatalogueStore) -> Iterator[DatabaseCatalogue]:
+    with closing(DatabaseCatalogue(store, "museum", ObjectTrainer(SETTINGS))) as opened:
+        yield opened
+
+
+def models(store: CatalogueStore) -> dict[str, ObjectModel]:
+    return {model.object_id: model for model in store.changes_since("museum", 0).written}
+
+
+def rivals(store: CatalogueStore) -> dict[str, set[str]]:
+    return {name: set(model.rivals) for name, model in models(store).items()}
+
+
+def put(catalogue: DatabaseCatalogue, **pixels: object) -> PutOutcome:
+    return catalogue.put(images(**pixels))
+
+
+def test_a_stored_object_learns_of_a_rival_that_comes_later(
+    store: CatalogueStore, catalogue: DatabaseCatalogue
+) -> None:
+    put(catalogue, one=PORTRAIT, unlike=ELSE)
+    first = models(store)
+    assert put(catalogue, other=OTHER).added == ("other",)
+    assert rivals(store) == {"one": {"other"}, "other": {"one"}, "unlike": set()}
+    now = models(store)
+    assert now["one"].version == first["one"].version + 1
+    assert now["unlike"].version == first["unlike"].version
+    assert models(store)["one"].rivals["other"] == models(store)["other"].rivals["one"]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_rival_that_goes_is_none_any_more(
+    how: str, store: CatalogueStore, catalogue: DatabaseCatalogue
+) -> None:
+    put(catalogue, one=PORTRAIT, other=OTHER)
+    assert rivals(store) == {"one": {"other"}, "other": {"one"}}
+    if how == "removed":
+        catalogue.remove(["other"])
+    else:
+        put(catalogue, other=ELSE)
+    assert rivals(store)["one"] == set()
+
+
+def test_repeating_a_call_changes_nothing_even_for_twins(
+    store: CatalogueStore, catalogue: DatabaseCatalogue
+) -> None:
+    twins = images(a=PORTRAIT, b=SMALLER)
+    assert catalogue.put(twins, allow_similar=True).added == ("a", "b")
+    again = catalogue.put(twins)
+    assert (again.unchanged, again.rejected, again.revision) == (("a", "b"), (), 1)
+    assert [one.version for one in models(store).values()] == [1, 1]
+
+
+def test_what_another_process_added_is_compared_with(
+    store: CatalogueStore, catalogue: DatabaseCatalogue
+) -> None:
+    put(catalogue, unlike=ELSE)
+    store.put("museum", trained(*images(one=PORTRAIT)))
+    outcome = put(catalogue, copy=SMALLER)
+    assert [one.object_id for one in outcome.rejected] == ["copy"]
+
+
+def test_a_damaged_rival_stops_nobody(store: CatalogueStore, catalogue: DatabaseCatalogue) -> None:
+    put(catalogue, one=PORTRAIT, other=OTHER)
+    with store.transaction() as connection:
+        connection.execute("UPDATE objects SET model = x'00' WHERE object_id = 'other'")
+    assert catalogue.remove(["one"]).removed == ("one",)
+
+
+def test_models_of_times_before_there_were_rivals_are_read_and_compared_with(
+    store: CatalogueStore,
+) -> None:
+    (old,) = trained(*images(one=PORTRAIT))
+    assert b"rivals" not in object_model_to_bytes(old.model)
+    store.put("museum", [replace(old, training="OrbExtractor generation=2")])
+    live = LiveCatalogue("museum", store, SETTINGS)
+    live.load()
+    try:
+        live.put(trained(*images(other=OTHER)))
+    finally:
+        live.stop()
+    assert rivals(store) == {"one": {"other"}, "other": {"one"}}
+
+
+def test_a_cache_answers_as_the_catalogue_does(store: CatalogueStore, catalogue: DatabaseCatalogue) -> None:
+    put(catalogue, one=PORTRAIT, other=OTHER, unlike=ELSE)
+    photo = OrbExtractor().extract(load_image(photographed(OTHER)), SETTINGS.query_features)
+
+    def answer(margin: float, *names: str) -> str | None:
+        settings = SETTINGS.model_copy(update={"rival_margin": margin})
+        found = ObjectRecognizer.build([models(store)[name] for name in names], settings).recognize(photo)
+        return found.found.object_id if found.found else None
+
+    assert answer(2.0, "one", "other", "unlike") == "other"
+    assert answer(0.0, "one", "unlike") == "one"  # what caches invented
+    assert answer(2.0, "one", "unlike") is None
