@@ -208,14 +208,14 @@ class LiveCatalogue:
         stored = self._store.objects(self.name) if content.revision else ()
         known = {(one.object_id, one.content_hash, one.training) for one in stored}
         same = [one for one in objects if (one.model.object_id, one.content_hash, one.training) in known]
-        indexed = self._recognizer.models
+        indexed = self.recognizer.models
         unindexed = sum(indexed.get(name) is not model for name, model in content.models.items())
         if unindexed > max(MOST_UNINDEXED, len(indexed) // 4):
             self.when_current(content.revision).result()
         accepted, rejected = compare(
             [one for one in objects if one not in same],
             content.models,
-            self._recognizer,
+            self.recognizer,
             self._settings,
             allow_similar=allow_similar,
         )
