@@ -66,7 +66,7 @@ def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> Gr
     InvalidImage
         If this is no image, or an incomplete one.
     ImageTooLarge
-        If it has more bytes, or declares more pixels, than ``limits`` allow.
+        If it has more bytes, or declares more pixels, than ``limits`` allow, or is a JPEG of very many scans.
     NotFound
         If there is no readable file at the path.
     """

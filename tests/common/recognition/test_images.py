@@ -13,6 +13,7 @@ from nearsight.common.errors import ImageTooLarge, InvalidImage, NearsightError,
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.settings import ImageLimits
+from nearsight.experiments.bench.attacks import many_scans_jpeg
 from support.pictures import bomb_png, jpeg, picture
 
 WIDE = cv2.resize(picture(1), (301, 200))
@@ -99,6 +100,12 @@ def test_a_jpeg_that_declares_two_sizes_or_endless_scans_is_refused() -> None:
     empty_scan = data[scan : scan + 2 + struct.unpack_from(">H", data, scan + 2)[0]]
     with pytest.raises(InvalidImage, match="scans"):
         load_image(data[:scan] + empty_scan * 101 + data[scan:])
+
+
+def test_a_small_jpeg_of_many_scans_is_refused_before_they_are_decoded() -> None:
+    with pytest.raises(ImageTooLarge, match="86 scans of 7000 x 7000"):
+        load_image(many_scans_jpeg(7000, 7000, scans=86))
+    assert load_image(many_scans_jpeg(4000, 3000, scans=10)).source_size == (4000, 3000)
 
 
 def test_a_flood_of_markers_or_chunks_is_refused() -> None:
