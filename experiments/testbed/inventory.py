@@ -37,6 +37,9 @@ NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
 """Network of the nodes in namespaces, seen only inside of them."""
 MEBIBYTE = 2**20
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%@+\\-]{0,254}")
+DAEMON_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+"""Name of a daemon on its node: such as ``edge-main``, ``link-to-edge-main``. It names files, too."""
 _SEE_DOCS = "see docs/testbed.md"
 _UNKNOWN_KEY = "extra_forbidden"
 _SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "system_packages", "pip"}
@@ -48,7 +51,23 @@ def _checked_name(name: str) -> str:
     return name
 
 
+def _checked_word(word: str) -> str:
+    # What begins with a dash is an option to ssh; other signs mean something to shells in its configuration.
+    if word and not _WORD.fullmatch(word):
+        raise ValueError(f"{word!r} is no host and no user")
+    return word
+
+
+def _checked_daemon(name: str) -> str:
+    if not DAEMON_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a daemon")
+    return name
+
+
 Name = Annotated[str, AfterValidator(_checked_name)]
+Word = Annotated[str, AfterValidator(_checked_word)]
+"""A host or a user, as for the command ssh; may be empty."""
+DaemonName = Annotated[str, AfterValidator(_checked_daemon)]
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -74,11 +93,11 @@ class NodeSpec(_Table):
     """Hosts of this kind: NAME-1, NAME-2, … if there are several."""
     profile: str = ""
     """How much of the machine it gets; empty: all."""
-    address: str = ""
+    address: Word = ""
     """Address for other nodes. Default: 127.0.0.1, one of the network of namespaces, or the SSH host."""
-    host: str = ""
+    host: Word = ""
     """ssh: name or address, as for the command ssh, which also reads its own configuration."""
-    user: str = ""
+    user: Word = ""
     port: int = Field(default=0, ge=0, le=65535)
     key: LocalPath | None = None
     """ssh: file with the private key. Default: what ssh would use."""
@@ -481,7 +500,6 @@ def _check_node(name: str, spec: NodeSpec) -> None:
     if spec.kind == "ssh":
         _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
         _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")
-        _require(not spec.host.startswith("-"), f"nodes.{name}.host: {spec.host!r} is no host")
         return
     given = spec.model_fields_set & _SSH_ALONE
     _require(not given, f"nodes.{name}: {', '.join(sorted(given))} is for nodes of kind 'ssh' alone")

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from nearsight.common.errors import InternalError, SetupError, Unavailable
 from nearsight.experiments.rig import agent
 from nearsight.experiments.rig.tiers import ENVIRONMENT
-from nearsight.experiments.testbed.inventory import Host
+from nearsight.experiments.testbed.inventory import DAEMON_NAME, Host
 from nearsight.experiments.testbed.node_network import namespace_of
 from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S, LocalShell, Shell, SshShell
 from nearsight.experiments.testbed.state import TestbedState
@@ -147,8 +147,13 @@ class Node:
         self.order("say", name=name, line=line)
 
     def states(self) -> dict[str, DaemonState]:
-        """All daemons that were started here and not stopped."""
-        return {name: DaemonState(**state) for name, state in self.order("state").items()}
+        """All daemons that were started here and not stopped.
+
+        A name becomes that of a file on this machine, and the node may say anything: names that no testbed
+        gives are left out.
+        """
+        found = self.order("state").items()
+        return {name: DaemonState(**state) for name, state in found if DAEMON_NAME.fullmatch(name)}
 
     def stop(self, names: Sequence[str] | None = None, grace_s: float = 8.0) -> None:
         """Stop daemons, or all of them; the servers after their clients is up to the caller."""

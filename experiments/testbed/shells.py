@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from nearsight.common.errors import MissingDependency, SetupError, Unavailable
 from nearsight.experiments.testbed.inventory import Host
@@ -90,8 +90,9 @@ class LocalShell(Shell):
 
     def get(self, source: str, target: Path) -> None:
         """Copy a file."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
+        with Path(source).open("rb") as given, _new_file(target) as file:
+            shutil.copyfileobj(given, file)
+        shutil.copymode(source, target)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -115,7 +116,7 @@ class SshShell(Shell):
     def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
         """Run a command there; see `Shell`."""
         name = self._host.name
-        words = [*self._command(), self._target(), shlex.join(command)]
+        words = [*self._command(), "--", self._target(), shlex.join(command)]
         try:
             done = subprocess.run(words, input=given, capture_output=True, timeout=timeout_s, check=False)
         except FileNotFoundError as error:
@@ -139,12 +140,12 @@ class SshShell(Shell):
     def get(self, source: str, target: Path) -> None:
         """Copy a file from there."""
         content = self.run(["cat", source], timeout_s=FILE_TIMEOUT_S)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        with _new_file(target) as file:
+            file.write(content)
 
     def close(self) -> None:
         """End the shared connection."""
-        words = [*self._command(), "-O", "exit", self._target()]
+        words = [*self._command(), "-O", "exit", "--", self._target()]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(words, capture_output=True, timeout=CONNECT_TIMEOUT_S, check=False)
         self._sockets.cleanup()
@@ -179,6 +180,13 @@ class SshShell(Shell):
             f"{self._host.name} cannot be reached: {complaint.rstrip('.') or 'ssh ended'}",
             advice=advice.format(host=by_hand),
         )
+
+
+def _new_file(target: Path) -> BinaryIO:
+    """A file in place of what has its name, to write; never what a link of that name leads to."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    return target.open("xb")
 
 
 def _options(options: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from nearsight.common.errors import CorruptStore, SetupError
 from nearsight.experiments.links.shaper import write_json
-from nearsight.experiments.testbed.inventory import Inventory
+from nearsight.experiments.testbed.inventory import DaemonName, Inventory
 
 STATE_FILE = "testbed.json"
 LOCK_FILE = "lock"
@@ -35,7 +35,7 @@ class Daemon:
 
     host: str
     """Host on which it runs."""
-    name: str
+    name: DaemonName
     """Name on its host: "cloud", "edge-NAME", "link-to-SERVER"."""
     endpoint: str
     """Endpoint for clients on other hosts; of a link, for those on its own host."""

@@ -230,6 +230,15 @@ def _clear(node: Node, folder: Path, purge: bool) -> str:
 
 
 def collect_logs(node: Node, names: Sequence[str], folder: Path) -> None:
-    """Bring the logs of a node here, into the testbed's folder."""
+    """Bring the logs of a node here, into the testbed's folder.
+
+    Raises
+    ------
+    SetupError
+        If the folder for them leads out of the testbed's.
+    """
+    home = folder.resolve() / "nodes" / node.host.name
+    if home.resolve() != home:
+        raise SetupError(f"{home} is a link to elsewhere", advice="remove it, and give the command again")
     for name in names:
-        node.shell.get(node.path(f"{name}.log"), folder / "nodes" / node.host.name / f"{name}.log")
+        node.shell.get(node.path(f"{name}.log"), home / f"{name}.log")

@@ -111,6 +111,14 @@ node = "lab"
         # What SSH nodes need is checked before anything is asked.
         ('host = "lab1"', "", "an SSH node needs a host"),
         ('host = "lab1"', 'host = "-oProxyCommand=x"', "is no host"),
+        ('host = "lab1"', 'host = "lab1; reboot"', r"nodes\.lab\.host: 'lab1; reboot' is no host"),
+        (
+            'host = "lab1"',
+            'host = "lab1"\nuser = "-oProxyCommand=x"',
+            r"nodes\.lab\.user: '-oProxy.* no user",
+        ),
+        ('host = "lab1"', 'host = "lab1"\nuser = "$(reboot)"', "no user"),
+        ('address = "192.0.2.7"', 'address = "--listen"', "is no host"),
         ('host = "lab1"', 'host = "lab1"\ncount = 2', "an SSH node is one host"),
         ('address = "192.0.2.7"', "", "give the address at which 'lab' reaches this machine"),
     ],

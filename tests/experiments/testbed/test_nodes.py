@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from nearsight.common.errors import SetupError
+from nearsight.common.errors import CorruptStore, SetupError
 from nearsight.experiments.testbed.inventory import read_inventory
 from nearsight.experiments.testbed.nodes import Node, Nodes
-from nearsight.experiments.testbed.state import TestbedState
+from nearsight.experiments.testbed.shells import _new_file
+from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState, load_state
+from nearsight.experiments.testbed.testbed import collect_logs
 from support.testbeds import write_inventory
 
 SEVEN = """
@@ -49,3 +54,61 @@ def test_the_error_of_one_node_stays_as_it_is(tmp_path: Path) -> None:
 def test_answers_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
     nodes = nodes_of(tmp_path)
     assert nodes.each(lacks, [nodes["server"], nodes["server"]]) == ["server", "server"]
+
+
+class NodeThatLies:
+    """The shell of a node whose agent gives daemons other names than those that they were started with."""
+
+    names = ("cloud", "../../../outside", "/tmp/outside", "..", "a/b", "Cloud\n", "edge-main")
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = 0.0) -> bytes:
+        state = {"running": False, "pid": 1, "announced": None, "log": "", "cpu_s": 0.0, "memory_bytes": 0}
+        return json.dumps({"answer": dict.fromkeys(self.names, state)}).encode()
+
+    def get(self, source: str, target: Path) -> None:
+        with _new_file(target) as file:
+            file.write(b"the log")
+
+
+def test_a_node_cannot_choose_where_its_logs_go(tmp_path: Path) -> None:
+    folder = tmp_path / "lab" / "lab.testbed"
+    folder.mkdir(parents=True)
+    node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=NodeThatLies())
+    names = list(node.states())
+    assert names == ["cloud", "edge-main"]
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    home = folder / "nodes" / "lab-1"
+    home.mkdir(parents=True)
+    (home / "cloud.log").symlink_to(mine)
+    collect_logs(node, names, folder)
+    assert mine.read_text() == "mine"
+    assert not (home / "cloud.log").is_symlink()
+    assert {path.name for path in home.iterdir()} == {"cloud.log", "edge-main.log"}
+    assert {path.name for path in tmp_path.iterdir()} == {"lab", "lab.toml", "mine"}
+
+
+def test_a_folder_for_logs_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "lab.testbed", tmp_path / "elsewhere"
+    (folder / "nodes").mkdir(parents=True)
+    elsewhere.mkdir()
+    (folder / "nodes" / "lab-1").symlink_to(elsewhere)
+    node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=NodeThatLies())
+    with pytest.raises(SetupError, match="is a link to elsewhere"):
+        collect_logs(node, ["cloud"], folder)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_stored_testbed_is_checked_like_an_inventory(tmp_path: Path) -> None:
+    state = TestbedState(read_inventory(write_inventory(tmp_path, SEVEN)))
+    state.daemons.append(Daemon("server", "cloud", "tcp://127.0.0.1:1"))
+    state.save(tmp_path)
+    assert load_state(tmp_path) is not None
+    stored = tmp_path / STATE_FILE
+    for good, bad in (('"name": "cloud"', '"name": "../../x"'), ('"user": ""', '"user": "-oProxyCommand=x"')):
+        text = stored.read_text()
+        assert good in text
+        stored.write_text(text.replace(good, bad))
+        with pytest.raises(CorruptStore):
+            load_state(tmp_path)
+        stored.write_text(text)

@@ -38,6 +38,13 @@ def shell(sshd: Sshd, **changes: object) -> closing[SshShell]:
 @pytest.mark.system
 @pytest.mark.needs("sshd")
 class TestOverSsh:
+    def test_a_user_is_never_an_option(self, sshd: Sshd, tmp_path: Path) -> None:
+        proof = tmp_path / "proof"
+        user = f"-oProxyCommand=touch {proof};"
+        with shell(sshd, user=user) as lab, pytest.raises(Unavailable):
+            lab.run(["true"])
+        assert not proof.exists()
+
     def test_files_and_words_pass_as_they_are(self, sshd: Sshd, tmp_path: Path) -> None:
         content = bytes(range(256)) * 4096
         (tmp_path / "sent").write_bytes(content)
