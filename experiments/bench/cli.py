@@ -103,29 +103,51 @@ def twin(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption 
     _run([lambda tell: bench_twin(quick, tell)], out, as_json)
 
 
+MuseumsOption = Annotated[
+    Path, typer.Option("--museums", metavar="DIR", help="Where generated museums are kept.")
+]
+MUSEUMS = Path("results/museums")
+
+
 @app.command()
 def robustness(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="ATTACK", help="Only this one; may be repeated.")
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Of each attack.")] = 1,
-    museums: Annotated[
-        Path, typer.Option("--museums", metavar="DIR", help="Where generated museums are kept.")
-    ] = Path("results/museums"),
+    museums: MuseumsOption = MUSEUMS,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Attack daemons: their memory, how long others wait, who is refused. Exit code 1: a target is missed."""
-    from tempfile import TemporaryDirectory
-
     from nearsight.experiments.bench.robustness import bench_robustness, chosen
 
-    scenarios = chosen(only or ())
-    with TemporaryDirectory(prefix="nearsight-robustness-") as folder:
-        logs = out / "logs" if out else Path(folder)
-        run = partial(bench_robustness, scenarios, rounds, museums, logs)
-        finished = _run([run], out, as_json)
-    if not all(row["reached"] for row in finished[0].rows):
+    _run_targets(partial(bench_robustness, chosen(only or ()), rounds, museums), out, as_json)
+
+
+@app.command()
+def soak(
+    minutes: Annotated[float, typer.Option("--minutes", metavar="N", min=0.5, help="How long.")] = 20.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of events and photos.")] = 1,
+    museums: MuseumsOption = MUSEUMS,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Cloud, edge and applications with kills, restarts, changes and bursts. Exit code 1: a law is broken."""
+    from nearsight.experiments.bench.soak import bench_soak
+
+    _run_targets(partial(bench_soak, 60 * minutes, seed, museums), out, as_json)
+
+
+def _run_targets(
+    run: Callable[[Path, Callable[[str], None]], Benchmark], out: Path | None, as_json: bool
+) -> None:
+    """Run what keeps logs, beside the results if these are kept; exit code 1 if it misses a target."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="nearsight-bench-") as folder:
+        (finished,) = _run([partial(run, out / "logs" if out else Path(folder))], out, as_json)
+    if not all(row["reached"] for row in finished.rows):
         raise typer.Exit(1)
 
 

@@ -205,8 +205,8 @@ class _Round:
             group = stack.enter_context(ProcessGroup(self._folder, child_environment()))
             daemon, victim = self._start(group)
             meter = stack.enter_context(_Meter(daemon))
-            honest = stack.enter_context(_child(_ask_honestly, victim)) if scenario.honest else None
-            hostile = stack.enter_context(_child(_attack, scenario.run, victim))
+            honest = stack.enter_context(child(_ask_honestly, victim)) if scenario.honest else None
+            hostile = stack.enter_context(child(_attack, scenario.run, victim))
             asked = _Samples(honest)
             time.sleep(_WARM_S)
             began_s = time.monotonic()
@@ -214,7 +214,7 @@ class _Round:
             quiet_mib, quiet_threads = meter.now_mib(), meter.most_threads
             attacked_s = time.monotonic()
             hostile.send("go")
-            outcome: Outcome = _answer(hostile, scenario.seconds + 120.0)
+            outcome: Outcome = answer_of(hostile, scenario.seconds + 120.0)
             ended_s = time.monotonic()
             quiet = asked.between(began_s, attacked_s)
             well_ms = MOST_SLOWER * max(map(_p95, _kinds(quiet)), default=0.0)
@@ -357,13 +357,14 @@ def _p95(asked: Sequence[Asked]) -> float:
 
 
 @contextmanager
-def _child(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
+def child(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
+    """A process that runs a function with a pipe to here, and has said that it is ready."""
     ours, theirs = _SPAWN.Pipe()
     process = _SPAWN.Process(target=target, args=(theirs, *arguments), daemon=True)
     process.start()
     theirs.close()
     try:
-        _answer(ours, 60.0)
+        answer_of(ours, 60.0)
         yield ours
     finally:
         ours.close()
@@ -373,7 +374,14 @@ def _child(target: Callable[..., None], *arguments: object) -> Iterator[Connecti
             process.join()
 
 
-def _answer(child: Connection, timeout_s: float) -> Any:
+def answer_of(child: Connection, timeout_s: float) -> Any:
+    """The next thing that a child says.
+
+    Raises
+    ------
+    InternalError
+        If it ended, or says nothing in this time.
+    """
     try:
         if child.poll(timeout_s):
             return child.recv()

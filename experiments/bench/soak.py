@@ -1,0 +1,403 @@
+"""`nearsight bench soak`: cloud, edge and applications for many minutes, while much goes wrong around them.
+
+Daemons are killed and restarted, applications are killed, crowds come, and objects leave the catalogue and
+come back. In the second half daemons are left alone, so that their memory and descriptors can be compared.
+The photos are those of a generated museum: what each shows is known.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import statistics
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from nearsight.cloud.access import RemoteCatalogue
+from nearsight.cloud.training import NewObject
+from nearsight.common.errors import NearsightError
+from nearsight.common.rpc.client import Channel
+from nearsight.device.recognition import Recognition
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.bench.robustness import MUSEUM, answer_of, child
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.tiers import CATALOGUE, child_environment, endpoint_of, start_daemon
+from nearsight.experiments.studies.museums import TaughtMuseum
+
+APPLICATIONS, BURST = 3, 40
+"""Processes with the SDK, the last of which is killed now and then; photos at once from each in a burst."""
+FLAT = {"MiB": 32.0, "descriptors": 16.0, "threads": 8.0}
+"""Most growth over the second half that is still called flat."""
+_HARM = 0.4
+"""Share of the time in which daemons are killed and restarted."""
+_EVENTS, _LONGEST_PAUSE_S = 15, 20.0
+"""The pause between two events is a fifteenth of the time, but not longer than this."""
+_TIMEOUT_S, _LATE_S = 5.0, 1.0
+"""Deadline of a photo, and how late a busy machine may be."""
+_PAUSE_S = (0.05, 0.25)
+"""Between two photos of an application."""
+_TOLD_EVERY_S, _LAST_OUTCOMES_S, _STOP_S = 1.0, 10.0, 15.0
+_ERROR = re.compile(r"\[(error|critical)\s*\]|Traceback|Assertion failed")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one application has seen."""
+
+    asked: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    twice: int = 0
+    late: int = 0
+    """Outcomes that came more than `_LATE_S` after the deadline."""
+    open: dict[int, tuple[str | None, float]] = field(default_factory=dict)
+    """By request without an outcome yet: what its photo shows, and its deadline."""
+
+    def asks(self, shown: str | None, now_s: float) -> int:
+        """Count a request; its number."""
+        self.asked += 1
+        self.open[self.asked] = shown, now_s + _TIMEOUT_S
+        return self.asked
+
+    def ends(self, number: int, outcome: Recognition | NearsightError, now_s: float) -> None:
+        """Count an outcome."""
+        if number not in self.open:
+            self.twice += 1
+            return
+        shown, due_s = self.open.pop(number)
+        self.late += now_s > due_s + _LATE_S
+        if isinstance(outcome, NearsightError):
+            self.outcomes[outcome.code.name] += 1
+            return
+        self.outcomes["known" if outcome.known else "unknown"] += 1
+        if outcome.object_id is not None and outcome.object_id != shown:
+            self.wrong.append(f"{shown} was called {outcome.object_id} by the {outcome.answered_by}")
+
+
+def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tell) -> Benchmark:
+    """Run everything for so long; the laws, and whether they held.
+
+    Parameters
+    ----------
+    seconds : float
+        How long.
+    seed : int
+        Of the order of events and photos.
+    museums : Path
+        Where generated museums are kept.
+    folder : Path
+        For logs and databases.
+    tell : callable
+        Called with the current step.
+    """
+    tell("painting and learning a museum")
+    museum = TaughtMuseum(RunOptions(museums=museums), replace(MUSEUM, unknown_photos=8))
+    with ExitStack() as stack:
+        soak = _Soak(museum, seed, folder.resolve(), stack)
+        soak.run(seconds, tell)
+    rows = soak.laws()
+    outcomes = soak.outcomes()
+    figures = {"seconds": seconds, "seed": seed, "events": soak.events, "outcomes": outcomes, "rows": rows}
+    title = f"{seconds:.0f} s: {_told(Counter(name for _, name, _ in soak.events))}; {_told(outcomes)}"
+    columns = {"law": "{law}", "found": "{found}", "verdict": "{verdict}"}
+    return Benchmark("soak", title, columns, rows, figures)
+
+
+class _Soak:
+    """Processes, what happens to them, and what was seen."""
+
+    def __init__(self, museum: TaughtMuseum, seed: int, folder: Path, stack: ExitStack) -> None:
+        self._references = {one.object_id: one for one in museum.dataset.references}
+        self._photos = [(str(one.path), one.object_id) for one in museum.dataset.queries]
+        self._database = museum.database
+        self._folder = folder
+        self._rng = random.Random(seed)
+        self._stack = stack
+        self._group = stack.enter_context(ProcessGroup(folder, child_environment()))
+        self._started: Counter[str] = Counter()
+        self._listen = dict.fromkeys(("cloud", "edge"), "tcp://127.0.0.1:0")
+        self._daemons: dict[str, ManagedProcess] = {}
+        self._applications: dict[str, _Application] = {}
+        self._gone: list[str] = []
+        self._usage: dict[tuple[str, int], list[tuple[float, ...]]] = defaultdict(list)
+        self._half_s = 0.0
+        self._faults: list[str] = []
+        self._tallies: list[Tally] = []
+        self.events: list[tuple[float, str, float]] = []
+
+    def run(self, seconds: float, tell: Tell) -> None:
+        """All of it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for old in (*self._folder.glob("*.db*"), *self._folder.glob("*.log")):
+            old.unlink()
+        (self._folder / "cloud.db").write_bytes(self._database.read_bytes())
+        self._start("cloud")
+        self._start("edge")
+        for number in range(1, APPLICATIONS + 1):
+            self._begin(f"application {number}")
+        began_s = time.monotonic()
+        self._half_s = began_s + seconds / 2
+        with self._metered():
+            self._play(began_s, seconds, tell)
+        self._tallies += [application.end() for application in self._applications.values()]
+        for daemon in self._daemons.values():
+            self._stop(daemon)
+        for log in sorted(self._folder.glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()
+            self._faults += [f"{log.name}: {line.strip()[:200]}" for line in lines if _ERROR.search(line)]
+
+    def laws(self) -> list[dict[str, Any]]:
+        """Each with what was found."""
+        asked, late, twice = (
+            sum(getattr(one, name) for one in self._tallies) for name in ("asked", "late", "twice")
+        )
+        without = sum(len(one.open) for one in self._tallies)
+        wrong = [text for one in self._tallies for text in one.wrong]
+        known, bugs = self.outcomes()["known"], self.outcomes()["INTERNAL"]
+        answers = f"{asked} requests, {without} without, {twice} with two, {late} late"
+        return [
+            _law("every request one outcome", answers, asked > 0 and without == twice == late == 0),
+            _law("no wrong answer", "; ".join([f"{len(wrong)} of {known}", *wrong[:3]]), known and not wrong),
+            _law("no bug", "; ".join(self._faults[:3]) or f"{bugs} INTERNAL", not (self._faults or bugs)),
+            *self._flat(),
+        ]
+
+    def outcomes(self) -> Counter[str]:
+        """Of all requests."""
+        return sum((one.outcomes for one in self._tallies), Counter())
+
+    # ---- what happens
+
+    def _play(self, began_s: float, seconds: float, tell: Tell) -> None:
+        """One event after the other, with a pause between; each kind once before any kind again."""
+        calm: list[tuple[str, Callable[[], None]]] = [
+            ("change catalogue", self._change_catalogue),
+            ("burst", self._burst),
+            ("kill application", self._kill_application),
+        ]
+        harm: list[tuple[str, Callable[[], None]]] = [
+            (f"{verb} {tier}", partial(self._again, tier, kill=verb == "kill"))
+            for verb in ("kill", "restart")
+            for tier in self._listen
+        ]
+        pause_s, end_s = min(_LONGEST_PAUSE_S, seconds / _EVENTS), began_s + seconds
+        waiting: list[tuple[str, Callable[[], None]]] = []
+        while (now_s := time.monotonic()) < end_s - pause_s:
+            if now_s > began_s + _HARM * seconds and harm:
+                harm, waiting = [], []
+            waiting = waiting or [*self._rng.sample(calm, len(calm)), *self._rng.sample(harm, len(harm))]
+            name, event = waiting.pop()
+            tell(f"{now_s - began_s:.0f} of {seconds:.0f} s: {name}")
+            event()
+            self.events.append((round(now_s - began_s, 1), name, round(time.monotonic() - now_s, 2)))
+            self._watch(pause_s)
+        self._watch(end_s - time.monotonic())
+
+    def _again(self, tier: str, *, kill: bool) -> None:
+        """End a daemon, one way or the other, and start it again at the same address."""
+        if kill:
+            self._daemons[tier].send_signal(signal.SIGKILL)
+            self._daemons[tier].stop()
+        else:
+            self._stop(self._daemons[tier])
+        self._start(tier)
+
+    def _change_catalogue(self) -> None:
+        """Take objects out of the running cloud, or put those that are out back in."""
+        with Channel(self._listen["cloud"], client_id="curator") as channel:
+            catalogue = RemoteCatalogue(channel, CATALOGUE)
+            if not self._gone:
+                self._gone = self._rng.sample(sorted(self._references), 6)
+                catalogue.remove(self._gone)
+                return
+            back = [self._references[name] for name in self._gone]
+            views = [tuple(path.read_bytes() for path in one.paths) for one in back]
+            outcome = catalogue.put(
+                [NewObject(one.object_id, one.label, images) for one, images in zip(back, views, strict=True)]
+            )
+            self._faults += [f"{one.object_id} was rejected: {one.reason}" for one in outcome.rejected]
+            catalogue.finish()
+            self._gone = []
+
+    def _burst(self) -> None:
+        for application in self._applications.values():
+            application.send(BURST)
+
+    def _kill_application(self) -> None:
+        name = f"application {APPLICATIONS}"
+        self._tallies.append(self._applications.pop(name).kill())
+        self._begin(name)
+
+    # ---- processes
+
+    def _start(self, tier: str) -> None:
+        self._started[tier] += 1
+        settings: dict[str, object] = {"server.listen": self._listen[tier]}
+        if tier == "cloud":
+            settings["database"] = self._folder / "cloud.db"
+        else:
+            settings |= {"cloud": self._listen["cloud"], "state": self._folder / "edge.db", "poll_s": 2}
+        self._daemons[tier] = start_daemon(self._group, tier, f"{tier}-{self._started[tier]}", settings)
+        self._listen[tier] = endpoint_of(self._daemons[tier])
+
+    def _stop(self, daemon: ManagedProcess) -> None:
+        if code := daemon.stop(_STOP_S):
+            self._faults.append(f"{daemon.name} ended with exit status {code}")
+
+    def _begin(self, name: str) -> None:
+        """Start an application."""
+        self._started[name] += 1
+        tiers, log = tuple(self._listen[tier] for tier in ("edge", "cloud")), self._folder / f"{name}.log"
+        seed = f"{name} {self._started[name]}"
+        stack = self._stack.enter_context(ExitStack())
+        pipe = stack.enter_context(child(_use, tiers, self._photos, seed, log))
+        self._applications[name] = _Application(pipe, stack)
+
+    def _watch(self, seconds: float) -> None:
+        """Let time pass; nobody may end."""
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            for daemon in self._daemons.values():
+                daemon.check_alive()
+            for application in self._applications.values():
+                application.listen()
+            time.sleep(0.1)
+
+    # ---- what they take
+
+    @contextmanager
+    def _metered(self) -> Any:
+        over = threading.Event()
+
+        def meter() -> None:
+            while not over.wait(_TOLD_EVERY_S):
+                pids = [(name, one.pid) for name, one in [*self._daemons.items()]]
+                pids += [(name, one.pid) for name, one in [*self._applications.items()]]
+                for name, pid in pids:
+                    with suppress(psutil.Error):
+                        process = psutil.Process(pid)
+                        mib = process.memory_info().rss / 2**20
+                        usage = (time.monotonic(), mib, process.num_fds(), process.num_threads())
+                        self._usage[name, pid].append(usage)
+
+        thread = threading.Thread(target=meter)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _flat(self) -> list[dict[str, Any]]:
+        """Of each process that lived through the second half: the first third of that against the last."""
+        rows = []
+        end_s = max(used[-1][0] for used in self._usage.values())
+        third_s = (end_s - self._half_s) / 3
+        for (name, _), used in self._usage.items():
+            first = [takes for at_s, *takes in used if 0 < at_s - self._half_s < third_s]
+            last = [takes for at_s, *takes in used if at_s > end_s - third_s]
+            if used[0][0] < self._half_s and first and last:
+                before, after = (
+                    [statistics.median(column) for column in zip(*part, strict=True)]
+                    for part in (first, last)
+                )
+                pairs = list(zip(FLAT.items(), before, after, strict=True))
+                found = ", ".join(f"{a:.0f} → {b:.0f} {unit}" for (unit, _), a, b in pairs)
+                rows.append(_law(f"{name} is flat", found, all(b - a <= most for (_, most), a, b in pairs)))
+        return rows
+
+
+def _law(law: str, found: str, held: object) -> dict[str, Any]:
+    return {"law": law, "found": found, "reached": bool(held), "verdict": "reached" if held else "MISSED"}
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
+
+
+class _Application:
+    """A process with the SDK, from outside."""
+
+    def __init__(self, pipe: Connection, stack: ExitStack) -> None:
+        self._pipe = pipe
+        self._stack = stack
+        self._tally = Tally()
+        self.pid: int = answer_of(pipe, 10.0)
+
+    def send(self, photos: int) -> None:
+        """Ask so many photos at once; 0: end."""
+        self._pipe.send(photos)
+
+    def listen(self) -> None:
+        """Take what it has told since."""
+        while self._pipe.poll():
+            self._tally = self._pipe.recv()
+
+    def end(self) -> Tally:
+        """Let it wait for its last outcomes, and end; all that it has seen."""
+        self.send(0)
+        while (told := answer_of(self._pipe, 60.0)) is not None:
+            self._tally = told
+        self._stack.close()
+        return self._tally
+
+    def kill(self) -> Tally:
+        """SIGKILL; what it had told, without the requests that died with it."""
+        self.listen()
+        psutil.Process(self.pid).kill()
+        self._stack.close()
+        self._tally.open.clear()
+        return self._tally
+
+
+def _use(
+    parent: Connection, tiers: tuple[str, str], photos: Sequence[tuple[str, str | None]], seed: str, log: Path
+) -> None:
+    """An application: one photo after the other, popular ones more often; in a burst, many at once."""
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
+    rng, tally, lock = random.Random(seed), Tally(), threading.Lock()
+    weights = [1 / (1 + rank) for rank in range(len(photos))]
+
+    def ended(number: int, outcome: Recognition | NearsightError) -> None:
+        with lock:
+            tally.ends(number, outcome, time.monotonic())
+
+    def tell() -> None:
+        with lock:
+            parent.send(tally)
+
+    settings = RecognizerSettings(timeout_s=_TIMEOUT_S)
+    with Recognizer(*tiers, CATALOGUE, device_id=seed, settings=settings) as recognizer:
+        parent.send("ready")
+        parent.send(os.getpid())
+        told_s, more = time.monotonic(), 1
+        while more:
+            for path, shown in rng.choices(photos, weights, k=more):
+                with lock:
+                    number = tally.asks(shown, time.monotonic())
+                recognizer.recognize(path, partial(ended, number))
+            more = parent.recv() if parent.poll(rng.uniform(*_PAUSE_S)) else 1
+            if time.monotonic() > told_s + _TOLD_EVERY_S:
+                tell()
+                told_s = time.monotonic()
+        until_s = time.monotonic() + _LAST_OUTCOMES_S
+        while tally.open and time.monotonic() < until_s:
+            time.sleep(0.05)
+        tell()
+    tell()  # with what the end of the recognizer added
+    parent.send(None)

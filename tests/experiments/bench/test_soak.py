@@ -1,0 +1,52 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.errors import Unavailable
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.device.recognition import Recognition
+from nearsight.experiments.bench.soak import Tally
+
+
+def answer(object_id: str | None) -> Recognition:
+    corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+    found = RecognizedObject(object_id, object_id, 1, 0.9, 30, corners) if object_id else None
+    return Recognition(found, "edge", 10.0)
+
+
+def test_a_tally_tells_right_wrong_unknown_and_failed_answers_apart() -> None:
+    tally = Tally()
+    outcomes = [answer("a"), answer("b"), answer(None), Unavailable("nobody is there")]
+    for outcome in outcomes:
+        tally.ends(tally.asks("a", 0.0), outcome, 1.0)
+    assert dict(tally.outcomes) == {"known": 2, "unknown": 1, "UNAVAILABLE": 1}
+    assert tally.wrong == ["a was called b by the edge"]
+    assert (tally.asked, tally.twice, tally.late, tally.open) == (4, 0, 0, {})
+
+
+def test_an_answer_about_a_photo_of_nothing_in_the_catalogue_is_wrong() -> None:
+    tally = Tally()
+    tally.ends(tally.asks(None, 0.0), answer("a"), 1.0)
+    assert tally.wrong == ["None was called a by the edge"]
+
+
+def test_a_tally_counts_second_missing_and_late_outcomes() -> None:
+    tally = Tally()
+    first, _, late = (tally.asks("a", 0.0) for _ in range(3))
+    tally.ends(first, answer("a"), 1.0)
+    tally.ends(first, answer("a"), 1.0)
+    tally.ends(late, answer("a"), 60.0)
+    assert (tally.twice, len(tally.open), tally.late) == (1, 1, 1)
+
+
+@pytest.mark.system
+def test_a_minute_of_kills_restarts_changes_and_bursts_breaks_no_law(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["bench", "soak", "--minutes", "1", "--museums", str(tmp_path), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0, [row for row in found["rows"] if not row["reached"]]
+    assert {name for _, name, _ in found["events"]} >= {"kill edge", "kill cloud"}
+    assert found["outcomes"]["known"] > 0
