@@ -126,7 +126,12 @@ class DatabaseCatalogue:
             objects = self._store.objects(name)
         except NotFound:
             return {}
-        return {item.object_id: item.content_hash for item in objects if item.training == current}
+        damaged = self._store.damaged(name)
+        return {
+            item.object_id: item.content_hash
+            for item in objects
+            if item.training == current and item.object_id not in damaged
+        }
 
     def finish(self) -> None:
         """Nothing to do: what was put is on disk."""

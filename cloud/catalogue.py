@@ -52,11 +52,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """All models of one revision, by id, with their digests; the index of it may still be built."""
+    """All models of one revision, by id, with their digests; the index of it may still be built.
+
+    ``damaged`` says why the models of further ids cannot be read: these are not served until they come again.
+    """
 
     models: Mapping[str, ObjectModel]
     revision: int
     digests: Mapping[str, bytes]
+    damaged: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class IndexState:
         Time that the last index took; 0 before the first.
     problem : str
         Why the last index could not be built; empty if it could.
+    damaged : tuple of str
+        Ids of objects whose models cannot be read.
     """
 
     objects: int
@@ -80,6 +86,7 @@ class IndexState:
     indexed_revision: int
     last_build_ms: float
     problem: str
+    damaged: tuple[str, ...]
 
 
 class LiveCatalogue:
@@ -123,7 +130,7 @@ class LiveCatalogue:
         self._refreshing = threading.Lock()
         self._putting = threading.Lock()
         self._changed = threading.Condition()
-        self._content = Content({}, 0, {})
+        self._content = Content({}, 0, {}, {})
         self.recognizer, self._indexed_revision = build((), settings), 0
         self._tried_revision = 0
         self._problem = ""
@@ -149,6 +156,7 @@ class LiveCatalogue:
                 self._indexed_revision,
                 self._last_build_ms,
                 self._problem,
+                tuple(sorted(self._content.damaged)),
             )
 
     def load(self, progress: Progress = lambda _done, _total: None) -> None:
@@ -158,8 +166,6 @@ class LiveCatalogue:
         ------
         NotFound
             If the store has no such catalogue.
-        CorruptStore
-            If a model is damaged.
         """
         self._apply(self._store.changes_since(self.name, 0, progress))
         self._build_next()
@@ -270,13 +276,16 @@ class LiveCatalogue:
         with self._changed:
             if changes.revision == self._content.revision:
                 return
-            before, gone = self._content, changes.removed
+            before, gone = self._content, changes.removed | changes.damaged.keys()
             self._content = Content(
                 MappingProxyType(_without(before.models, gone) | written),
                 changes.revision,
                 MappingProxyType(_without(before.digests, gone) | digests),
+                MappingProxyType(_without(before.damaged, gone | written.keys()) | dict(changes.damaged)),
             )
             self._changed.notify_all()
+        for object_id, reason in changes.damaged.items():
+            self._log.error("object not served: add it again", object_id=object_id, error=reason)
 
     def _keep_building(self) -> None:
         while not self._stopping:

@@ -59,7 +59,7 @@ class Catalogues:
         """Held while a catalogue begins or goes: what serves is then what the store has."""
         self._by_name: dict[str, LiveCatalogue] = {}
         self._loading = "not begun"
-        self._problem = ""
+        self._problem = store.read_only
         self._seen_version = 0
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="database-watch", daemon=True)
@@ -78,7 +78,7 @@ class Catalogues:
 
     @property
     def problem(self) -> str:
-        """Why changes of other processes could not be taken over; empty if they could."""
+        """Why no changes are taken, or those of other processes were not taken over; empty if all is well."""
         return self._problem
 
     def load(self) -> None:
@@ -232,9 +232,10 @@ class Catalogues:
         while not self._stop.wait(self._poll_interval_s):
             try:
                 self._take_over_changes()
+                self.store.check_writable()
             except NearsightError as error:
                 if str(error) != self._problem:
-                    self._log.error("changes of another process not taken over", error=str(error))
+                    self._log.error("trouble with the database", error=str(error))
                 self._problem = str(error)
             else:
                 self._problem = ""

@@ -74,13 +74,16 @@ def run_cloud(
         typer.Option("--listen", metavar="ENDPOINT", help="Where to serve. Default: tcp://127.0.0.1:7000"),
     ] = None,
     database: DatabaseOption = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Begin an empty database if there is no such file.")
+    ] = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
     announce: AnnounceOption = None,
 ) -> None:
     """Run the daemon, unless a command follows."""
     if ctx.invoked_subcommand is not None:
-        if any(given is not None for given in (listen, database, config, assignments, announce)):
+        if create or any(given is not None for given in (listen, database, config, assignments, announce)):
             raise InvalidArgument(
                 f"options before {ctx.invoked_subcommand!r} are for the daemon",
                 advice=f"put them behind it: nearsight cloud {ctx.invoked_subcommand} --database …",
@@ -89,7 +92,7 @@ def run_cloud(
     from nearsight.cloud.daemon import CloudDaemon
     from nearsight.common.operation.daemon import run_daemon
 
-    settings = _load(config, assignments, database, listen)
+    settings = _load(config, assignments, database, listen, create=create)
     run_daemon("cloud", settings, lambda metrics: CloudDaemon(settings, metrics), announce=announce)
 
 
@@ -292,13 +295,22 @@ def remove_objects(
 
 
 def _load(
-    config: Path | None, assignments: list[str] | None, database: Path | None, listen: str | None = None
+    config: Path | None,
+    assignments: list[str] | None,
+    database: Path | None,
+    listen: str | None = None,
+    *,
+    create: bool = False,
 ) -> CloudSettings:
     """The settings of the daemon: what is trained here must be what the daemon would train."""
     from nearsight.cloud.settings import CloudSettings
     from nearsight.common.config.base import load_settings
 
-    named = {"database": str(database) if database else None, "server.listen": listen}
+    named = {
+        "database": str(database) if database else None,
+        "server.listen": listen,
+        "create": create or None,
+    }
     return load_settings(CloudSettings, "cloud", config, flag_overrides(assignments, named)).settings
 
 

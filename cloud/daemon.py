@@ -27,6 +27,9 @@ from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.server import RpcServer
 
+MAX_NAMED = 10
+"""Damaged objects that the status names."""
+
 
 class CloudDaemon:
     """Serves the catalogues of one database file.
@@ -78,7 +81,14 @@ class CloudDaemon:
                 "security.secret_key_file is set, security.allowed_clients is not",
                 advice="name the folder with the public keys of the clients that may connect",
             )
-        self._store = CatalogueStore(settings.database, max_catalogues=settings.max_catalogues)
+        self._store = CatalogueStore(
+            settings.database,
+            create=settings.create,
+            or_read_only=True,
+            max_catalogues=settings.max_catalogues,
+        )
+        if self._store.read_only:
+            self._log.warning("the database is read-only: no changes are taken", why=self._store.read_only)
         self._catalogues = Catalogues(
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=self._clock
         )
@@ -147,6 +157,10 @@ class CloudDaemon:
 
 def _describe(state: IndexState, backend: str) -> str:
     text = f"{state.objects} objects, revision {state.revision}, index {backend}"
+    if state.damaged:
+        more = len(state.damaged) - MAX_NAMED
+        named = ", ".join(state.damaged[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        text = f"{len(state.damaged)} DAMAGED, add them again: {named}; {text}"
     if state.problem:
         return f"{text} of revision {state.indexed_revision}: {state.problem}"
     if state.indexed_revision < state.revision:
@@ -161,10 +175,12 @@ def _metrics_of(catalogues: Catalogues) -> Iterable[GaugeMetricFamily]:
         ("objects", "Objects in the catalogue."),
         ("revision", "Revision of the catalogue."),
         ("indexed_revision", "Revision that answers."),
+        ("damaged", "Objects whose models cannot be read."),
     ):
         gauge = GaugeMetricFamily(f"nearsight_cloud_{name}", text, labels=["catalogue"])
         for catalogue, state in states.items():
-            gauge.add_metric([catalogue], getattr(state, name))
+            value = getattr(state, name)
+            gauge.add_metric([catalogue], len(value) if name == "damaged" else value)
         yield gauge
     built = GaugeMetricFamily(
         "nearsight_cloud_index_build_seconds", "Time that the index took.", labels=["catalogue"]

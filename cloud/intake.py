@@ -79,9 +79,10 @@ class ObjectIntake:
         InvalidArgument
             If the catalogue's name cannot be used.
         Unavailable
-            If the daemon is loading or stopping.
+            If the daemon is loading or stopping, or the database takes no changes.
         """
         self._catalogues.check_name(catalogue)
+        self._catalogues.store.check_writable()
         if not self._room.acquire(blocking=False):
             raise Overloaded(
                 f"{self._max_pending} calls that add objects are in work",

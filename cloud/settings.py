@@ -32,7 +32,9 @@ class CloudSettings(DaemonSettings):
     server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7000", workers=_cores())
     """Where edges and devices are served; one worker per core."""
     database: UserPath = Path("cloud.db")
-    """SQLite file with all catalogues; created if it does not exist."""
+    """SQLite file with all catalogues."""
+    create: bool = False
+    """Begin an empty database if there is no such file."""
     max_catalogues: int = Field(default=MAX_CATALOGUES, ge=1, le=10_000)
     """So many catalogues there may be; each has a thread and an index of its own."""
     poll_interval_s: float = Field(default=1.0, gt=0, le=3600)

@@ -7,13 +7,12 @@ a commit survive a killed process and a power cut alike.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nearsight.cloud.training import (
     Rejection,
@@ -24,7 +23,8 @@ from nearsight.cloud.training import (
 )
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
-from nearsight.common.operation.database import DatabaseFile, DatabaseFormat
+from nearsight.common.operation.database import DatabaseFile
+from nearsight.common.operation.database_files import DatabaseFormat
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
 
@@ -76,8 +76,9 @@ FORMAT = DatabaseFormat(
     application_id=0x4E53_4344,  # "NSCD"
     versions=(_VERSION_1, _VERSION_2),
     example="cloud.db",
-    begin_advice="check the path, or ingest a folder of images first",
-    recover_advice="nothing was changed: restore a backup, or move it away and ingest again",
+    begin_advice="check the path; `nearsight cloud ingest FOLDER --catalogue NAME` begins one, "
+    "and so does `nearsight cloud --create`, an empty one",
+    recover_advice="nothing was changed: `nearsight cloud restore BACKUP`, or move it away and ingest again",
 )
 
 
@@ -167,11 +168,24 @@ class RemoveOutcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """What happened to a catalogue after a revision: models written and ids removed."""
+    """What happened to a catalogue after a revision.
+
+    Attributes
+    ----------
+    written : tuple of ObjectModel
+        Models that were written.
+    removed : frozenset of str
+        Ids that were removed.
+    revision : int
+        After all this.
+    damaged : mapping of str to str
+        Why models that were written cannot be read, by id.
+    """
 
     written: tuple[ObjectModel, ...]
     removed: frozenset[str]
     revision: int
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
 
 class CatalogueChanged(Exception):
@@ -187,6 +201,8 @@ class CatalogueStore(DatabaseFile):
         The database file.
     create : bool
         Create the file if it does not exist.
+    or_read_only : bool
+        Open a file that cannot be written now to be read.
     max_catalogues : int
         How many there may be; more in the file already are kept.
     clock : Clock
@@ -203,10 +219,11 @@ class CatalogueStore(DatabaseFile):
         path: Path,
         *,
         create: bool = True,
+        or_read_only: bool = False,
         max_catalogues: int = MAX_CATALOGUES,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(path, FORMAT, create=create)
+        super().__init__(path, FORMAT, create=create, or_read_only=or_read_only)
         self.max_catalogues = max_catalogues
         self._clock = clock
 
@@ -240,9 +257,9 @@ class CatalogueStore(DatabaseFile):
     ) -> PutOutcome:
         """Add or replace objects in one transaction; create the catalogue if there is none of that name.
 
-        An object whose content and training are those stored is left alone: repeating a call changes nothing.
-        Rivals stay mutual: objects that are named as rivals, or no longer, get a new version, too. When this
-        returns, everything is on disk.
+        An object whose content and training are those stored is left alone, unless its model is damaged:
+        repeating a call changes nothing. Rivals stay mutual: objects that are named as rivals, or no longer,
+        get a new version, too. When this returns, everything is on disk.
 
         Raises
         ------
@@ -265,9 +282,11 @@ class CatalogueStore(DatabaseFile):
                 raise CatalogueChanged
             for item in objects:
                 object_id = item.model.object_id
-                query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
+                query = f"""SELECT content_hash, training, {_MODEL} FROM objects
+                            WHERE catalogue = ? AND object_id = ?"""
                 old = self.rows(query, catalogue, object_id)
-                if old == [(item.content_hash, item.training)]:
+                same = [row[:2] for row in old] == [(item.content_hash, item.training)]
+                if same and isinstance(_model_in(old[0][2:]), ObjectModel):
                     unchanged.append(object_id)
                     continue
                 (replaced if old else added).append(object_id)
@@ -357,21 +376,30 @@ class CatalogueStore(DatabaseFile):
         ------
         NotFound
             If there is no such catalogue.
-        CorruptStore
-            If a model does not match its checksum.
         """
         condition = "FROM objects WHERE catalogue = ? AND revision > ?"
         with self.transaction("DEFERRED"):
             latest = self._revision_of(catalogue)
             ((total,),) = self.rows(f"SELECT count(*) {condition}", catalogue, revision)
-            written = []
-            rows = self._connection.execute(f"SELECT object_id, model {condition}", (catalogue, revision))
-            for object_id, data in rows:
-                written.append(self._decode(object_id, data))
-                progress(len(written), total)
+            written: list[ObjectModel] = []
+            damaged: dict[str, str] = {}
+            rows = self._connection.execute(f"SELECT {_MODEL} {condition}", (catalogue, revision))
+            for done, row in enumerate(rows, 1):
+                model = _model_in(row)
+                if isinstance(model, ObjectModel):
+                    written.append(model)
+                else:
+                    damaged[row[0]] = model
+                progress(done, total)
             query = "SELECT object_id FROM removed_objects WHERE catalogue = ? AND revision > ?"
             removed = self.rows(query, catalogue, revision)
-            return Changes(tuple(written), frozenset(row[0] for row in removed), latest)
+            return Changes(tuple(written), frozenset(row[0] for row in removed), latest, damaged)
+
+    def damaged(self, catalogue: str) -> frozenset[str]:
+        """Ids of a catalogue whose models cannot be read; reads all of them."""
+        with self.reading() as connection:
+            rows = connection.execute(f"SELECT {_MODEL} FROM objects WHERE catalogue = ?", (catalogue,))
+            return frozenset(row[0] for row in rows if not isinstance(_model_in(row), ObjectModel))
 
     def data_version(self) -> int:
         """A number that changes when another connection, in this or any process, has committed."""
@@ -442,18 +470,27 @@ class CatalogueStore(DatabaseFile):
 
     def _model(self, catalogue: str, object_id: str) -> ObjectModel | None:
         """A model; None if it is not there, or damaged: it is then ingested again."""
-        query = "SELECT model FROM objects WHERE catalogue = ? AND object_id = ?"
-        for (data,) in self.rows(query, catalogue, object_id):
-            with contextlib.suppress(CorruptStore):
-                return object_model_from_bytes(data)
+        query = f"SELECT {_MODEL} FROM objects WHERE catalogue = ? AND object_id = ?"
+        for row in self.rows(query, catalogue, object_id):
+            if isinstance(model := _model_in(row), ObjectModel):
+                return model
         return None
 
-    def _decode(self, object_id: str, data: bytes) -> ObjectModel:
-        try:
-            return object_model_from_bytes(data)
-        except CorruptStore as error:
-            reason = f"the model of object {object_id!r} is damaged: {error.message}"
-            raise self.corrupt(reason) from error
+
+_MODEL = "object_id, label, version, views, model"
+
+
+def _model_in(row: tuple[Any, ...]) -> ObjectModel | str:
+    """The model in the columns `_MODEL` of a row, or why it is damaged."""
+    *said, data = row
+    if not isinstance(data, bytes):
+        return "no model is stored"
+    try:
+        model = object_model_from_bytes(data)
+    except CorruptStore as error:
+        return error.message
+    fits = said == [model.object_id, model.label, model.version, len(model.views)]
+    return model if fits else "its row and its model do not belong together"
 
 
 def check_room(catalogues: int, most: int) -> None:

@@ -22,6 +22,7 @@ The tree says whose fault an error is; code that handles errors asks for a branc
         ├── MissingDependency          an optional library is not installed
         ├── AddressInUse               the port is taken
         └── CorruptStore               a database or profile cannot be read; it is never overwritten
+            └── ForeignStore             it is not damaged, but another application's or a newer version's
 
 Errors carry ``advice``, the next step for a person, apart from the message. Commands print both on one line.
 """
@@ -176,6 +177,10 @@ class AddressInUse(SetupError):
 
 class CorruptStore(SetupError):
     """A database or profile cannot be read; it is left as it is."""
+
+
+class ForeignStore(CorruptStore):
+    """The file is no database of ours, or one of a newer version."""
 
 
 _BY_CODE: dict[StatusCode, type[NearsightError]] = {

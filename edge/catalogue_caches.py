@@ -15,7 +15,7 @@ from dataclasses import replace
 from nearsight.common.background.futures import pending
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing, listing_of
-from nearsight.common.errors import NearsightError, NotFound, Overloaded
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import revisions_of, when_done
@@ -117,9 +117,7 @@ class CatalogueCaches:
         try:
             if isinstance(listing, NearsightError):
                 raise listing
-            cache = CatalogueCache(catalogue, listing, self._settings, self.services)
-            store = self.services.store
-            cache.start(store.load(catalogue) if store is not None else None)
+            cache = self._begin(catalogue, listing)
         except NearsightError as error:
             self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))
             with self._lock:
@@ -139,6 +137,19 @@ class CatalogueCaches:
         self._log.info("cache created", catalogue=catalogue, revision=cache.revision)
         for waiting in admitted:
             waiting.set_result(cache)
+
+    def _begin(self, catalogue: str, listing: Listing) -> CatalogueCache:
+        """A new cache, with what an earlier run learnt."""
+        store = self.services.store
+        cache = CatalogueCache(catalogue, listing, self._settings, self.services)
+        try:
+            cache.start(store.load(catalogue) if store is not None else None)
+        except CorruptStore as error:
+            self._log.error("a cache begins without what was learnt", catalogue=catalogue, error=str(error))
+            cache.close()
+            cache = CatalogueCache(catalogue, listing, self._settings, self.services)
+            cache.start()
+        return cache
 
     def _drop_if_gone(self, catalogue: str) -> None:
         """Drop the cache of a catalogue that is not listed, if the cloud says that there is none."""

@@ -62,7 +62,8 @@ class EdgeDaemon:
         profile = _load_profile(settings)
         SnapshotHolder(settings.recognition)  # a wrong backend fails here, before anything runs
         client_security = settings.security.towards(settings.cloud_public_key, setting="cloud_public_key")
-        self._store = StateStore(settings.state, clock) if settings.state is not None else None
+        state = settings.state
+        self._store = StateStore.open_or_begin_anew(state, clock) if state is not None else None
         self._cloud = CloudClient(
             *(
                 Channel(settings.cloud, client_id=settings.client_id, security=client_security, clock=clock)
@@ -151,8 +152,10 @@ class EdgeDaemon:
             ("load", self._load.why()),
             ("sent to the cloud", self._sent()),
         ]
-        if self._settings.state is not None:
-            facts.append(("state", f"{self._settings.state}, {self._caches.journal_problem or 'written'}"))
+        if self._store is not None:
+            written = f"{self._store.path}, {self._caches.journal_problem or 'written'}"
+            begun = f"; begun anew, a damaged one is {self._store.damaged}" if self._store.damaged else ""
+            facts.append(("state", written + begun))
         for cache in self._caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in facts_of(cache).items()]
         return facts

@@ -3,6 +3,9 @@
 Every few seconds the background thread writes what changed. A commit is with the operating system then: a
 killed daemon loses the last seconds, a power cut perhaps some more, and neither damages the file.
 
+A file that is damaged is set aside under another name, and a new one begun: an edge can learn again
+(decision 035).
+
 Ages count the edge's time in operation. No clock of the machine is asked: it may be wrong, and be set right
 in between. And what was popular last evening is the best guess for this morning, however long the night.
 """
@@ -18,9 +21,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import CorruptStore
+from nearsight.common.errors import CorruptStore, ForeignStore
+from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
-from nearsight.common.operation.database import DatabaseFile, DatabaseFormat
+from nearsight.common.operation.database import DatabaseFile
+from nearsight.common.operation.database_files import DatabaseFormat, set_aside
 from nearsight.edge.profiler import Measured
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 
@@ -54,7 +59,7 @@ FORMAT = DatabaseFormat(
     versions=(_VERSION_1,),
     example="edge.db",
     begin_advice="check the path",
-    recover_advice="nothing was changed: move it away to begin anew, or restore a backup",
+    recover_advice="it is set aside, and a new one begun",
     busy_timeout_s=2.0,
     exclusive=True,
     durable=False,
@@ -110,16 +115,23 @@ class StateStore(DatabaseFile):
     Raises
     ------
     CorruptStore
-        If the file is damaged, none of an edge, or of a newer version. It is not modified.
+        If the file is damaged; `ForeignStore` if it is none of an edge, or of a newer version. It is not
+        modified.
     Overloaded
         If another edge uses it.
     ConfigurationError
         If it cannot be opened or created there.
+
+    Attributes
+    ----------
+    damaged : Path, optional
+        Where the file is now that was found damaged in its place; None if none was.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__(path, FORMAT, create=True)
         self._clock = clock
+        self.damaged: Path | None = None
         try:
             with self.transaction():
                 self._refuse_nonsense()
@@ -130,6 +142,26 @@ class StateStore(DatabaseFile):
             self.close()
             raise
         self._began_s = clock.monotonic() - (row[0] if row is not None else 0.0)
+
+    @classmethod
+    def open_or_begin_anew(cls, path: Path, clock: Clock) -> StateStore:
+        """Open the file; one that is damaged is set aside, and a new one begun.
+
+        Raises
+        ------
+        ForeignStore, Overloaded, ConfigurationError
+            As the constructor.
+        """
+        try:
+            return cls(path, clock)
+        except ForeignStore:
+            raise
+        except CorruptStore as error:
+            damaged = set_aside(path, "damaged")
+            get_logger("state").error("begins anew", error=str(error), damaged=str(damaged))
+        store = cls(path, clock)
+        store.damaged = damaged
+        return store
 
     def catalogues(self) -> tuple[str, ...]:
         """Catalogues about which something is known."""

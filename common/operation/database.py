@@ -1,72 +1,36 @@
-"""Database files of daemons: opened with care, their errors told in our words.
+"""A database file that is in use: transactions from several threads, and only where they would last.
 
-A file that is damaged, belongs to another application or to a newer version is refused and left as it is: it
-is examined through a read-only connection before anything could be written. A file of an older version is
-copied beside itself, then upgraded in place.
+Before each change it is checked that the file is still there and can be written: what is acknowledged must be
+found by the next start (decision 035).
 """
 
 from __future__ import annotations
 
-import itertools
-import os
 import sqlite3
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from nearsight.common.errors import (
     ConfigurationError,
     CorruptStore,
-    NotFound,
-    Overloaded,
+    InvalidArgument,
+    NearsightError,
     Unavailable,
 )
-from nearsight.common.logging import get_logger
-
-_SWITCH_RETRY_S = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseFormat:
-    """How a database of this project is recognised, and how it is set up.
-
-    Attributes
-    ----------
-    application_id : int
-        In the header of the file.
-    versions : tuple of str
-        SQL that leads from each version of the tables to the next, the first one from nothing. Each statement
-        ends with ";" and a line break. What was released is never edited: a change is a further version.
-    example : str
-        A good name for such a file.
-    begin_advice, recover_advice : str
-        What to do if there is no file, and if it is damaged.
-    busy_timeout_s : float
-        How long to wait for another process that is writing.
-    exclusive : bool
-        One process at a time; the second is refused.
-    durable : bool
-        Whether a commit survives a power cut, too; it survives a killed process in any case.
-    """
-
-    application_id: int
-    versions: tuple[str, ...]
-    example: str
-    begin_advice: str
-    recover_advice: str
-    busy_timeout_s: float = 15.0
-    exclusive: bool = False
-    durable: bool = True
-
-    @property
-    def version(self) -> int:
-        """Of the tables, as ``PRAGMA user_version`` keeps it."""
-        return len(self.versions)
+from nearsight.common.operation.database_files import (
+    DatabaseFormat,
+    corrupt,
+    free_name,
+    open_database,
+    open_read_only,
+    open_to_write,
+    translated_errors,
+    version_of,
+    write_copy,
+)
 
 
 class DatabaseFile:
@@ -80,6 +44,9 @@ class DatabaseFile:
         What it must be.
     create : bool
         Begin one if there is no file.
+    or_read_only : bool
+        A file that cannot be written now, as the disk is full or read-only, is opened to be read. The first
+        transaction after the disk has room again can write.
 
     Raises
     ------
@@ -87,17 +54,31 @@ class DatabaseFile:
         As `open_database`.
     """
 
-    def __init__(self, path: Path, form: DatabaseFormat, *, create: bool) -> None:
+    def __init__(self, path: Path, form: DatabaseFormat, *, create: bool, or_read_only: bool = False) -> None:
         self.path = path
         self.form = form
         self._lock = threading.RLock()
-        self._connection = open_database(path, form, create=create)
+        self._read_only = ""
+        self._copy_of_deleted: Path | None = None
+        try:
+            self._connection = open_database(path, form, create=create)
+        except (ConfigurationError, Unavailable) as error:
+            reading = open_read_only(path, form) if or_read_only else None
+            if reading is None:
+                raise
+            self._connection, self._read_only = reading, str(error)
+        self._identity = _identity(path)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @property
+    def read_only(self) -> str:
+        """Why the file can only be read now; empty if it can be written."""
+        return self._read_only
 
     def close(self) -> None:
         """Close the file; harmless if repeated."""
@@ -106,8 +87,17 @@ class DatabaseFile:
 
     @contextmanager
     def transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """All or nothing, also when interrupted in the middle."""
-        with self.reading() as connection:
+        """All or nothing, also when interrupted in the middle.
+
+        Raises
+        ------
+        Unavailable
+            If it is to write and `check_writable` refuses.
+        """
+        with self._lock, translated_errors(self.path, self.form):
+            if kind != "DEFERRED":
+                self.check_writable()
+            connection = self._connection
             connection.execute(f"BEGIN {kind}")
             try:
                 yield connection
@@ -127,224 +117,70 @@ class DatabaseFile:
         with self.reading() as connection:
             return connection.execute(query, values).fetchall()
 
+    def check_writable(self) -> None:
+        """Raise unless a change that is committed now would be found by the next start.
+
+        Raises
+        ------
+        Unavailable
+            If the file was deleted, replaced or upgraded, or cannot be written. What a deleted file held is
+            in a copy beside it then.
+        """
+        with self._lock, translated_errors(self.path, self.form):
+            if _identity(self.path) != self._identity:
+                raise self._deleted()
+            if self._read_only:
+                self._become_writable()
+            if (version := version_of(self._connection)) != self.form.version:
+                raise Unavailable(
+                    f"{self.path} has been upgraded to schema version {version}",
+                    advice="restart this process with the nearsight that did it",
+                )
+
+    def _become_writable(self) -> None:
+        try:
+            connection = open_to_write(self.path, self.form)
+        except NearsightError as error:
+            self._read_only = str(error)
+            raise Unavailable(f"no changes are taken: {error.message}", advice=error.advice) from error
+        self._connection.close()
+        self._connection, self._read_only = connection, ""
+
+    def _deleted(self) -> Unavailable:
+        """The error for a file that is gone. Its content is still open here: it is saved once, beside it."""
+        what = "replaced by another file" if self.path.exists() else "deleted"
+        try:
+            if self._copy_of_deleted is None:
+                copy = free_name(self.path, "rescued")
+                write_copy(self._connection, copy, self.form)
+                self._copy_of_deleted = copy
+            advice = f"what it held is in {self._copy_of_deleted}: put the right file in place, then restart"
+        except NearsightError as error:
+            advice = f"what it held could not be saved: {error}"
+        return Unavailable(f"{self.path} was {what} while it is in use: no changes are taken", advice=advice)
+
+    def backup(self, target: Path) -> None:
+        """Copy everything that is committed to a new file, also while others write; see `write_copy`.
+
+        Raises
+        ------
+        InvalidArgument
+            If there is such a file already.
+        """
+        if target.exists():
+            raise InvalidArgument(f"{target} exists: a backup never overwrites", advice="name another file")
+        with self._lock:
+            write_copy(self._connection, target, self.form)
+
     def corrupt(self, reason: str) -> CorruptStore:
         """The error for content that cannot be."""
         return corrupt(self.path, self.form, reason)
 
 
-def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.Connection:
-    """Open a database of ours, or begin one.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    form : DatabaseFormat
-        What it must be.
-    create : bool
-        Begin one if there is no file.
-
-    Returns
-    -------
-    sqlite3.Connection
-        In autocommit mode, usable from any thread, with write-ahead logging.
-
-    Raises
-    ------
-    CorruptStore
-        If the file is damaged, no database of this application, or of a newer version. It is not modified.
-    NotFound
-        If there is no such file and ``create`` is false.
-    ConfigurationError
-        If the file cannot be opened or created there.
-    """
-    _check_place(path, form, create=create)
-    with translated_errors(path, form):
-        # A file of 0 bytes holds no data: SQLite creates it before its first commit.
-        if path.exists() and path.stat().st_size > 0:
-            _examine(path, form)
-        connection = _connect(path, form)
-        try:
-            _set_up(connection, form)
-        except BaseException:
-            connection.close()
-            raise
-    return connection
-
-
-def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
-    if form.exclusive:
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if form.durable else 'NORMAL'}")
-    connection.execute("PRAGMA foreign_keys = ON")
-    # The schema is committed before write-ahead logging starts: the header in the main file is then
-    # complete, whatever happens to the log.
-    connection.execute("BEGIN IMMEDIATE")
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file this is, whatever its name; None if there is none."""
     try:
-        version = _version_of(connection)
-        if version < form.version:
-            connection.execute(f"PRAGMA application_id = {form.application_id}")
-            connection.execute(f"PRAGMA user_version = {form.version}")
-            for script in form.versions[version:]:
-                for statement in script.split(";\n"):
-                    connection.execute(statement)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.rollback()
-        raise
-    _begin_write_ahead_log(connection, time.monotonic() + form.busy_timeout_s)
-
-
-def _begin_write_ahead_log(connection: sqlite3.Connection, deadline: float) -> None:
-    # SQLite does not wait where two connections switch at the same moment: each would wait for the other.
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
-                raise
-            time.sleep(_SWITCH_RETRY_S)
-        else:
-            return
-
-
-def _check_place(path: Path, form: DatabaseFormat, *, create: bool) -> None:
-    if path.is_dir():
-        raise ConfigurationError(
-            f"{path} is a folder", advice=f"name a database file, such as {form.example}"
-        )
-    if path.exists():
-        return
-    if not create:
-        raise NotFound(f"there is no database {path}", advice=form.begin_advice)
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"there is no folder {path.parent}", advice=f"mkdir -p {path.parent}")
-
-
-def _connect(path: Path, form: DatabaseFormat, mode: str = "rwc") -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=form.busy_timeout_s,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-
-
-def _examine(path: Path, form: DatabaseFormat) -> None:
-    """Raise unless the file is a sound database of ours; what is not ours is only read."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}: {error.strerror}", advice="check its permissions"
-        ) from error
-    other = "nothing was changed: name another file"
-    if not header.startswith(b"SQLite format 3\0"):
-        raise corrupt(path, form, "it is not a database", advice=other)
-    if int.from_bytes(header[68:72], "big") != form.application_id:
-        raise corrupt(path, form, "it belongs to another application", advice=other)
-    if path.with_name(path.name + "-journal").exists():
-        # SQLite undoes the set-up that was cut off: a rollback journal exists only during that.
-        with closing(_connect(path, form, mode="rw")) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    with closing(_connect(path, form, mode="ro")) as connection:
-        connection.execute("BEGIN")  # what is copied is what was examined
-        _examine_content(path, form, connection)
-        if 0 < (version := _version_of(connection)) < form.version:
-            copy = free_name(path, f"v{version}")
-            write_copy(connection, copy, form)
-            get_logger("database").info(
-                "upgrading", database=str(path), of=version, to=form.version, copy=str(copy)
-            )
-
-
-def _version_of(connection: sqlite3.Connection) -> int:
-    """Version of the tables; 0 if there are none yet."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
-def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Connection) -> None:
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    if not pages:
-        return
-    if (version := _version_of(connection)) > form.version:
-        raise corrupt(
-            path,
-            form,
-            f"it has schema version {version}, this nearsight reads versions up to {form.version}",
-            advice="nothing was changed: `pip install --upgrade nearsight`, or name another file",
-        )
-    (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    if problem != "ok":
-        raise corrupt(path, form, " ".join(problem.split()))
-    if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
-        raise corrupt(path, form, f"a row of {orphan[0]} belongs to nothing")
-
-
-def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -> None:
-    """Copy a database, also while others write to it: the target appears complete and checked, or not at all.
-
-    The copy is one file, without a write-ahead log.
-
-    Raises
-    ------
-    CorruptStore
-        If the copy is not sound; the source is then damaged.
-    NearsightError
-        If the target cannot be written.
-    """
-    with translated_errors(target, form), tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        aside = Path(folder) / target.name
-        with closing(sqlite3.connect(aside)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            _examine_content(target, form, copy)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        aside.replace(target)
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a change of names survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def free_name(path: Path, ending: str) -> Path:
-    """A name beside a file that is not taken: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
-    names = (path.with_name(f"{path.name}.{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
-    return next(name for name in names if not name.exists())
-
-
-def corrupt(path: Path, form: DatabaseFormat, reason: str, advice: str = "") -> CorruptStore:
-    """The error for a file that cannot be used; ``advice`` if it is not simply damaged."""
-    return CorruptStore(f"cannot use the database {path}: {reason}", advice=advice or form.recover_advice)
-
-
-@contextmanager
-def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
-    """Turn SQLite's errors into ours; what only a bug can cause passes through."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        # The low byte is the primary code.
-        match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
-            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                raise corrupt(path, form, str(error)) from error
-            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                text, advice = f"{path} is being written by another process", "try again when it is done"
-                raise Overloaded(text, advice=advice) from error
-            case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
-                text, advice = f"cannot write {path}: {error}", "check the disk and its free space"
-                raise Unavailable(text, advice=advice) from error
-            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-                text, advice = f"cannot open {path}: {error}", "check the path and its permissions"
-                raise ConfigurationError(text, advice=advice) from error
-        raise
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

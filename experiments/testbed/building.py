@@ -151,7 +151,7 @@ class Builder:
             settings["security.secret_key_file"] = node.path(f"keys/{name}.key_secret")
             settings["security.allowed_clients"] = node.path(f"keys/allowed-{name}")
         if tier == "cloud":
-            settings["database"] = node.path("cloud.db")
+            settings |= {"database": node.path("cloud.db"), "create": True}
         settings |= spec.settings
         settings |= {key: node.put(path, f"files/{name}-{path.name}") for key, path in spec.files.items()}
         node.start(

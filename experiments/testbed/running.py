@@ -214,7 +214,8 @@ def cut_catalogue(source: Path, target: Path, *, catalogue: str, keep: set[str],
     ConfigurationError
         If there are fewer, or ``keep`` has more.
     """
-    shutil.copy(source, target)
+    with CatalogueStore(source, create=False, or_read_only=True) as store:
+        store.backup(target)
     with CatalogueStore(target, create=False) as store:
         known = sorted(one.object_id for one in store.objects(catalogue))
         if classes > len(known):

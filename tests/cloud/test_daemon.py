@@ -1,13 +1,18 @@
+import resource
+import shutil
+import subprocess
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.store import CatalogueStore
-from nearsight.common.errors import AddressInUse, CorruptStore, PeerError, Unavailable
+from nearsight.common.errors import AddressInUse, CorruptStore, NotFound, PeerError, Unavailable
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
@@ -52,17 +57,157 @@ def test_a_damaged_database_stops_the_start_and_is_not_touched(database: Path) -
     assert database.read_bytes() == b"something else entirely\n" * 300
 
 
-def test_a_damaged_model_stops_the_start_and_frees_the_port(database: Path) -> None:
-    fill(database, 1)
+def damage_models(database: Path, *object_ids: str) -> None:
+    """Turn a byte around within each of these models."""
     with CatalogueStore(database) as store:
-        descriptors = store.changes_since("museum", 0).written[0].views[0].descriptors.tobytes()
-    data = database.read_bytes()
-    position = data.index(descriptors[:100]) + 50
-    database.write_bytes(data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :])
-    threads = threading.active_count()
-    with pytest.raises(CorruptStore, match="p1"):
-        CloudDaemon(cloud_settings(database)).start()
-    wait_until(lambda: threading.active_count() <= threads, what="the end of all threads")
+        written = {model.object_id: model for model in store.changes_since("museum", 0).written}
+    for object_id in object_ids:
+        data = database.read_bytes()
+        position = data.index(written[object_id].views[0].descriptors.tobytes()[:100]) + 50
+        database.write_bytes(data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :])
+
+
+def detail(client: CloudClient, name: str) -> str:
+    """A fact of `nearsight status`; empty if it is not told."""
+    return {one.name: one.value for one in client.check().details}.get(name, "")
+
+
+def test_a_damaged_model_is_left_out_named_and_repaired_by_adding_it_again(database: Path) -> None:
+    fill(database, 1, 2, 3)
+    damage_models(database, "p1")
+    metrics = DaemonMetrics("cloud")
+    with (
+        capture_logs() as logs,
+        running_cloud(database, metrics) as daemon,
+        CloudClient(daemon.endpoint) as client,
+    ):
+        assert [client.shown(photo_jpeg(seed)) for seed in (1, 2, 3)] == [None, "p2", "p3"]
+        assert [item.object_id for item in client.objects().objects] == ["p2", "p3"]
+        assert detail(client, "catalogue museum").startswith("1 DAMAGED, add them again: p1; 2 objects")
+        label = {"catalogue": "museum"}
+        assert metrics.registry.get_sample_value("nearsight_cloud_damaged", label) == 1
+        assert list(client.add({f"p{seed}": [picture_jpeg(seed)] for seed in (1, 2)}).replaced) == ["p1"]
+        assert client.shown(photo_jpeg(1)) == "p1"
+        assert "DAMAGED" not in detail(client, "catalogue museum")
+    assert [line["object_id"] for line in logs if line["log_level"] == "error"] == ["p1"]
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        assert [client.shown(photo_jpeg(seed)) for seed in (1, 2, 3)] == ["p1", "p2", "p3"]
+
+
+def test_a_damaged_model_that_is_removed_is_no_trouble_any_more(database: Path) -> None:
+    fill(database, 1, 2)
+    damage_models(database, "p1")
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        assert list(client.remove("p1").removed) == ["p1"]
+        assert "DAMAGED" not in detail(client, "catalogue museum")
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+def test_a_database_that_goes_while_it_serves_takes_nothing_acknowledged_with_it(
+    database: Path, tmp_path: Path, what: str
+) -> None:
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        client.add({"p1": [picture_jpeg(1)]})
+        if what == "deleted":
+            for file in tmp_path.glob("cloud.db*"):
+                file.unlink()
+        else:
+            CatalogueStore(tmp_path / "other.db").close()
+            (tmp_path / "other.db").replace(database)
+        with pytest.raises(Unavailable, match=f"was {what}") as caught:
+            client.add({"p2": [picture_jpeg(2)]})
+        assert "cloud.db.rescued" in caught.value.advice
+        with pytest.raises(Unavailable, match=f"was {what}"):
+            client.remove("p1")
+        wait_until(lambda: f"was {what}" in detail(client, "database problem"), what="the status")
+        assert client.shown(photo_jpeg(1)) == "p1"
+    assert len([*tmp_path.glob("cloud.db.rescued*")]) == 1
+    with running_cloud(tmp_path / "cloud.db.rescued") as daemon, CloudClient(daemon.endpoint) as client:
+        assert client.shown(photo_jpeg(1)) == "p1"
+
+
+def test_a_missing_database_is_no_empty_one(database: Path) -> None:
+    with pytest.raises(NotFound) as caught:
+        CloudDaemon(cloud_settings(database, create=False)).start()
+    assert "nearsight cloud --create" in caught.value.advice
+    assert not database.exists()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow beyond 8 kB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_cloud_starts_on_a_full_disk_and_takes_changes_when_there_is_room(database: Path) -> None:
+    fill(database, 1)
+    with ExitStack() as stack:
+        with capture_logs() as logs, full_disk():
+            daemon = stack.enter_context(running_cloud(database))
+            client = stack.enter_context(CloudClient(daemon.endpoint))
+            assert client.check().ready
+            assert client.shown(photo_jpeg(1)) == "p1"
+            assert "disk" in detail(client, "database problem")
+            with pytest.raises(Unavailable, match="no changes are taken") as caught:
+                client.add({"p2": [picture_jpeg(2)]})
+            assert "free space" in caught.value.advice
+        wait_until(lambda: not detail(client, "database problem"), what="room")
+        client.add({"p2": [picture_jpeg(2)]})
+    assert any("read-only" in line["event"] for line in logs)
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
+        assert [client.shown(photo_jpeg(seed)) for seed in (1, 2)] == ["p1", "p2"]
+
+
+@pytest.mark.system
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("disk", ["read-only", "full"])
+def test_a_cloud_process_serves_from_a_disk_that_cannot_be_written(
+    database: Path, tmp_path: Path, disk: str
+) -> None:
+    fill(database, 1)
+    place = tmp_path / "disk"
+    place.mkdir()
+    with small_disk(place):
+        shutil.copy(database, place)
+        if disk == "full":
+            fill_up(place)
+        else:
+            subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        flags = ["--database", str(place / "cloud.db"), "--set", "metrics_listen="]
+        flags += ["--set", "recognition.training_features=300", "--set", "recognition.query_features=300"]
+        with daemon_process(tmp_path, "cloud", *flags) as cloud, CloudClient(cloud.endpoint) as client:
+            assert client.shown(photo_jpeg(1)) == "p1"
+            with pytest.raises(Unavailable, match="no changes are taken"):
+                client.add({"p2": [picture_jpeg(2)]})
+            if disk == "full":
+                (place / "filled").unlink()
+            else:
+                subprocess.run(["mount", "-o", "remount,rw", place], check=True)
+            wait_until(lambda: not detail(client, "database problem"), what="room")
+            client.add({"p2": [picture_jpeg(2)]})
+            assert client.shown(photo_jpeg(2)) == "p2"
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    """A disk of 1 MB."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill_up(place: Path) -> None:
+    """Write until nothing goes any more."""
+    with (place / "filled").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
 
 
 def test_a_taken_port_is_refused_and_nothing_stays_open(database: Path, tmp_path: Path) -> None:
@@ -127,7 +272,8 @@ def test_metrics_show_the_catalogues(database: Path) -> None:
 
 def cloud_process(database: Path) -> AbstractContextManager[DaemonProcess]:
     """A real `nearsight cloud`."""
-    return daemon_process(database.parent, "cloud", "--database", str(database), "--set", "metrics_listen=")
+    flags = ["--database", str(database), "--create", "--set", "metrics_listen="]
+    return daemon_process(database.parent, "cloud", *flags)
 
 
 def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) -> None:

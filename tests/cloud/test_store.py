@@ -196,9 +196,9 @@ def test_an_error_in_mid_transaction_rolls_everything_back(
 
 
 def damage_a_model(path: Path) -> None:
-    """Flip one byte within a stored model: SQLite's own check cannot see it."""
+    """Flip one byte within the first of two models: SQLite's own check cannot see it."""
     with CatalogueStore(path) as store:
-        store.put("museum", [trained("a", 1)])
+        store.put("museum", [trained("a", 1), trained("b", 2)])
     data = path.read_bytes()
     position = data.index(random_model("a", 1).views[0].descriptors.tobytes()) + 7
     path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
@@ -256,12 +256,35 @@ def test_a_row_that_belongs_to_nothing_is_damage(path: Path) -> None:
     assert is_refused_untouched(path)
 
 
-def test_a_damaged_model_is_refused_by_its_checksum_and_not_touched(path: Path) -> None:
+def test_a_damaged_model_is_named_and_the_others_are_read(path: Path) -> None:
     damage_a_model(path)
     before = path.read_bytes()
-    with CatalogueStore(path) as store, pytest.raises(CorruptStore, match="'a'"):
-        store.changes_since("museum", 0)
+    with CatalogueStore(path) as store:
+        changes = store.changes_since("museum", 0)
+        assert "checksum" in changes.damaged["a"]
+        assert store.damaged("museum") == {"a"}
+    assert ([model.object_id for model in changes.written], changes.revision) == (["b"], 1)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "column", ["label = 'another'", "version = 7", "views = 2", "model = 'text'", "model = zeroblob(20)"]
+)
+def test_a_row_that_does_not_fit_its_model_is_damaged(path: Path, column: str) -> None:
+    with CatalogueStore(path) as store:
+        store.put("museum", [trained("a", 1), trained("b", 2)])
+        store.rows(f"UPDATE objects SET {column} WHERE object_id = 'a'")
+        assert set(store.changes_since("museum", 0).damaged) == {"a"}
+
+
+def test_putting_a_damaged_object_again_repairs_it(path: Path) -> None:
+    damage_a_model(path)
+    with CatalogueStore(path) as store:
+        outcome = store.put("museum", [trained("a", 1), trained("b", 2)])
+        assert (outcome.replaced, outcome.unchanged) == (("a",), ("b",))
+        changes = store.changes_since("museum", 0)
+        assert not changes.damaged
+        assert sorted(model.object_id for model in changes.written) == ["a", "b"]
 
 
 def test_a_damaged_file_whose_writer_was_killed_keeps_its_log_too(path: Path) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import CorruptStore, Overloaded
+from nearsight.common.errors import ForeignStore, Overloaded
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.edge import state_store
 from nearsight.edge.profiler import Measured
@@ -19,7 +20,10 @@ from nearsight.edge.request_distribution import (
     StoredCount,
 )
 from nearsight.edge.state_store import Changes, StateStore
+from nearsight.protos.health_pb2 import HealthRequest
 from support.caching import profile_of_table_3_2
+from support.edge import ScriptedCloud, photo, serving, warm
+from support.waiting import wait_until
 
 MEASURED = Measured(
     miss_ms=120.0, correction=1.5, image_share=0.5, extraction_ms=9.0, profile=profile_of_table_3_2()
@@ -139,24 +143,56 @@ def test_a_second_edge_on_the_same_file_is_refused(path: Path, monkeypatch: pyte
     StateStore(path, ManualClock()).close()
 
 
+def damaged(path: Path, damage: Callable[[bytes], bytes]) -> bytes:
+    """A file of state, damaged; its bytes."""
+    with StateStore(path, ManualClock()) as store:
+        store.write(changes({f"object {number}": 3.0 for number in range(2000)}))
+    path.write_bytes(damage(path.read_bytes()))
+    return path.read_bytes()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda _: b"this is no database" * 100,
-        lambda data: data[:100] + bytes(len(data) - 100),
         lambda data: data[:68] + b"abcd" + data[72:],
-        lambda data: data[: len(data) // 2],
+        lambda data: data[:60] + (99).to_bytes(4, "big") + data[64:],
     ],
-    ids=["another file", "zeros", "another application", "cut off"],
+    ids=["another file", "another application", "a newer version"],
 )
-def test_a_damaged_file_is_refused_and_left_as_it_is(path: Path, damage: Callable[[bytes], bytes]) -> None:
-    with StateStore(path, ManualClock()) as store:
-        store.write(changes({str(number): 3.0 for number in range(2000)}))
-    path.write_bytes(damage(path.read_bytes()))
-    before = path.read_bytes()
-    with pytest.raises(CorruptStore, match=r"edge\.db"):
-        StateStore(path, ManualClock())
+def test_a_file_of_others_is_refused_and_left_as_it_is(path: Path, damage: Callable[[bytes], bytes]) -> None:
+    before = damaged(path, damage)
+    with pytest.raises(ForeignStore, match=r"edge\.db"):
+        StateStore.open_or_begin_anew(path, ManualClock())
     assert path.read_bytes() == before
+    assert not list(path.parent.glob("*.damaged*"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:100] + bytes(len(data) - 100),
+        lambda data: bytes(len(data)),
+        lambda data: data[: len(data) // 2],
+        lambda data: data.replace(b"object_id TEXT", b"object_\xff\xfe TEXT"),
+        lambda data: data.replace(b"operated_s REAL", b"operated_z REAL"),
+        lambda data: data.replace(b"CREATE TABLE popularity", b"CREATE TABLE \xffopularity"),
+    ],
+    ids=["zeros after the header", "zeros", "cut off", "text that is none", "a column lost", "a table lost"],
+)
+def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
+    path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    before = damaged(path, damage)
+    with capture_logs() as logs, StateStore.open_or_begin_anew(path, ManualClock()) as store:
+        assert store.catalogues() == ()
+        store.write(changes({"a": 3.0}))
+        aside = store.damaged
+    assert aside == path.with_name("edge.db.damaged")
+    assert aside.read_bytes() == before
+    assert [(line["event"], line["damaged"]) for line in logs] == [("begins anew", str(aside))]
+    with StateStore.open_or_begin_anew(path, ManualClock()) as store:
+        assert (store.catalogues(), store.damaged) == (("museum",), None)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +204,47 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(path: Path, damage: Callabl
         "UPDATE measured SET content = '{}'",
     ],
 )
-def test_nonsense_in_a_sound_file_is_refused(path: Path, statement: str) -> None:
+def test_a_sound_file_that_makes_no_sense_is_set_aside(path: Path, statement: str) -> None:
     with StateStore(path, ManualClock()) as store:
         store.write(changes({"a": 3.0}, TransitionCount(("a",), "b", 2.0)))
     connection = sqlite3.connect(path)
     connection.execute(statement)
     connection.commit()
     connection.close()
-    with pytest.raises(CorruptStore, match="museum"):
-        StateStore(path, ManualClock())
+    with StateStore.open_or_begin_anew(path, ManualClock()) as store:
+        assert store.damaged == path.with_name("edge.db.damaged")
+
+
+def test_text_that_is_none_costs_one_object_not_the_file(path: Path) -> None:
+    damaged(path, lambda data: data.replace(b"object 999", b"object 99\xff"))
+    with StateStore.open_or_begin_anew(path, ManualClock()) as store:
+        assert store.damaged is None
+        known = {one.object_id for one in store.load("museum").popularity}
+    assert len(known) == 2000
+    assert "object 998" in known
+    assert "object 999" not in known
+
+
+def test_a_damaged_file_does_not_stop_an_edge_and_its_status_says_so(
+    path: Path, cloud: ScriptedCloud
+) -> None:
+    path.write_bytes(bytes(8192))
+    with serving(cloud, state=path) as (edge, device):
+        warm(edge, device, [0])
+        details = {
+            one.name: one.value
+            for one in device.health.check(HealthRequest(), timeout_s=10.0).message.details
+        }
+        assert "begun anew" in details["state"]
+        assert "edge.db.damaged" in details["state"]
+
+
+def test_a_deleted_file_is_noticed_and_what_it_held_is_saved(path: Path, cloud: ScriptedCloud) -> None:
+    with serving(cloud, state=path, state_every_s=0.01) as (edge, device):
+        warm(edge, device, [0])
+        wait_until(lambda: b"museum" in path.with_name("edge.db-wal").read_bytes(), what="a first write")
+        path.unlink()
+        device.ask(photo(0))
+        wait_until(lambda: "was deleted" in edge.caches.journal_problem, what="the problem")
+    with StateStore(path.with_name("edge.db.rescued"), ManualClock()) as store:
+        assert store.catalogues() == ("museum",)

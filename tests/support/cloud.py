@@ -9,6 +9,7 @@ from typing import Any
 
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.settings import CloudSettings, IntakeSettings
+from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -27,6 +28,7 @@ def cloud_settings(database: Path, **changes: Any) -> CloudSettings:
     values: dict[str, Any] = {
         "server": ServerSettings(listen="tcp://127.0.0.1:0", workers=2),
         "database": database,
+        "create": True,
         "poll_interval_s": 0.02,
         "recognition": SMALL_RECOGNITION,
         "intake": IntakeSettings(threads=2),
@@ -35,9 +37,11 @@ def cloud_settings(database: Path, **changes: Any) -> CloudSettings:
 
 
 @contextmanager
-def running_cloud(database: Path, **changes: Any) -> Iterator[CloudDaemon]:
+def running_cloud(
+    database: Path, metrics: DaemonMetrics | None = None, **changes: Any
+) -> Iterator[CloudDaemon]:
     """A daemon that serves and is stopped at the end."""
-    daemon = CloudDaemon(cloud_settings(database, **changes))
+    daemon = CloudDaemon(cloud_settings(database, **changes), metrics)
     daemon.start()
     try:
         yield daemon

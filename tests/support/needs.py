@@ -12,6 +12,8 @@ import importlib.util
 import os
 import shutil
 import socket
+import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from nearsight.experiments.links.namespaces import why_not
 from nearsight.experiments.rig.agent import cgroup_version
 
 # A test with one of these is a system test, too.
-SYSTEM_NEEDS = frozenset({"cgroups", "namespaces", "sshd", "tap"})
+SYSTEM_NEEDS = frozenset({"cgroups", "mounts", "namespaces", "sshd", "tap"})
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -39,6 +41,14 @@ def _missing_namespaces() -> str:
         return "ip is not installed: run `apt-get install iproute2`"
     reason = why_not()
     return f"no network namespaces ({reason}): run `sudo make test-system`" if reason else ""
+
+
+def _missing_mounts() -> str:
+    with tempfile.TemporaryDirectory() as place:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False)
+        if mounted.returncode == 0:
+            subprocess.run(["umount", place], check=False)
+    return "" if mounted.returncode == 0 else "this user may not mount: run `sudo make test-system`"
 
 
 def _missing_sshd() -> str:
@@ -68,6 +78,7 @@ _MISSING: dict[str, Callable[[], str]] = {
     "cgroups": _missing_cgroups,
     "falconn": _missing_falconn,
     "ipv6": _missing_ipv6,
+    "mounts": _missing_mounts,
     "namespaces": _missing_namespaces,
     "sshd": _missing_sshd,
     "tap": _missing_tap,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nearsight.common.errors import CorruptStore, Overloaded
-from nearsight.common.operation.database import DatabaseFormat, open_database
+from nearsight.common.operation.database_files import DatabaseFormat, open_database
 
 FORMAT = DatabaseFormat(
     application_id=1,

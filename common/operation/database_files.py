@@ -1,0 +1,361 @@
+"""Database files on disk: recognised, examined, upgraded and copied, their errors told in our words.
+
+A file that is damaged, belongs to another application or to a newer version is refused and left as it is: it
+is examined through a read-only connection before anything could be written. A file of an older version is
+copied beside itself, then upgraded in place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearsight.common.errors import (
+    ConfigurationError,
+    CorruptStore,
+    ForeignStore,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
+from nearsight.common.logging import get_logger
+
+_SWITCH_RETRY_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFormat:
+    """How a database of this project is recognised, and how it is set up.
+
+    Attributes
+    ----------
+    application_id : int
+        In the header of the file.
+    versions : tuple of str
+        SQL that leads from each version of the tables to the next, the first one from nothing. Each statement
+        ends with ";" and a line break. What was released is never edited: a change is a further version.
+    example : str
+        A good name for such a file.
+    begin_advice, recover_advice : str
+        What to do if there is no file, and if it is damaged.
+    busy_timeout_s : float
+        How long to wait for another process that is writing.
+    exclusive : bool
+        One process at a time; the second is refused.
+    durable : bool
+        Whether a commit survives a power cut, too; it survives a killed process in any case.
+    """
+
+    application_id: int
+    versions: tuple[str, ...]
+    example: str
+    begin_advice: str
+    recover_advice: str
+    busy_timeout_s: float = 15.0
+    exclusive: bool = False
+    durable: bool = True
+
+    @property
+    def version(self) -> int:
+        """Of the tables, as ``PRAGMA user_version`` keeps it."""
+        return len(self.versions)
+
+
+def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.Connection:
+    """Open a database of ours, or begin one.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    form : DatabaseFormat
+        What it must be.
+    create : bool
+        Begin one if there is no file.
+
+    Returns
+    -------
+    sqlite3.Connection
+        In autocommit mode, usable from any thread, with write-ahead logging.
+
+    Raises
+    ------
+    CorruptStore
+        If the file is damaged; `ForeignStore` if it is no database of this application or of a newer version.
+        It is not modified.
+    NotFound
+        If there is no such file and ``create`` is false.
+    ConfigurationError
+        If the file cannot be opened or created there.
+    """
+    _check_place(path, form, create=create)
+    with translated_errors(path, form):
+        # A file of 0 bytes holds no data: SQLite creates it before its first commit.
+        if path.exists() and path.stat().st_size > 0:
+            _examine(path, form)
+    return open_to_write(path, form)
+
+
+def open_to_write(path: Path, form: DatabaseFormat) -> sqlite3.Connection:
+    """Open a database that is known to be sound, upgrade it, or begin one; see `open_database`."""
+    with translated_errors(path, form):
+        connection = _connect(path, form)
+        try:
+            _set_up(connection, form)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def open_read_only(path: Path, form: DatabaseFormat) -> sqlite3.Connection | None:
+    """A file that cannot be written, to be read; None if that is impossible, too.
+
+    SQLite reads the write-ahead log through an index beside it. Where that cannot be made, the file alone
+    is read, if there is no log or an empty one.
+    """
+    log = path.with_name(path.name + "-wal")
+    logged = log.exists() and log.stat().st_size > 0
+    for mode in ("ro", "ro&immutable=1"):
+        if not path.is_file() or (logged and "immutable" in mode):
+            return None
+        connection = _connect(path, form, mode)
+        try:
+            with translated_errors(path, form):
+                _examine_content(path, form, connection)
+                if version_of(connection) == form.version:
+                    return connection
+        except (ConfigurationError, Unavailable):
+            pass
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+    return None
+
+
+def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
+    if form.exclusive:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if form.durable else 'NORMAL'}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    # The schema is committed before write-ahead logging starts: the header in the main file is then
+    # complete, whatever happens to the log.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = version_of(connection)
+        if version < form.version:
+            connection.execute(f"PRAGMA application_id = {form.application_id}")
+            connection.execute(f"PRAGMA user_version = {form.version}")
+            for script in form.versions[version:]:
+                for statement in script.split(";\n"):
+                    connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+    _begin_write_ahead_log(connection, time.monotonic() + form.busy_timeout_s)
+
+
+def _begin_write_ahead_log(connection: sqlite3.Connection, deadline: float) -> None:
+    # SQLite does not wait where two connections switch at the same moment: each would wait for the other.
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_SWITCH_RETRY_S)
+        else:
+            return
+
+
+def _check_place(path: Path, form: DatabaseFormat, *, create: bool) -> None:
+    if path.is_dir():
+        raise ConfigurationError(
+            f"{path} is a folder", advice=f"name a database file, such as {form.example}"
+        )
+    if path.exists():
+        return
+    if not create:
+        raise NotFound(f"there is no database {path}", advice=form.begin_advice)
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {path.parent}", advice=f"mkdir -p {path.parent}")
+
+
+def _connect(path: Path, form: DatabaseFormat, mode: str = "rwc") -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=form.busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    # Damaged text is for its reader to judge, row by row: it must not end the query.
+    connection.text_factory = lambda text: str(text, "utf-8", "replace")
+    return connection
+
+
+def _examine(path: Path, form: DatabaseFormat) -> None:
+    """Raise unless the file is a sound database of ours; what is not ours is only read."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}", advice="check its permissions"
+        ) from error
+    other = "nothing was changed: name another file"
+    if not header.strip(b"\0"):
+        raise corrupt(path, form, "it begins with zeros")  # as a file system leaves files after a power cut
+    if not header.startswith(b"SQLite format 3\0"):
+        raise _foreign(path, "it is not a database", other)
+    if int.from_bytes(header[68:72], "big") != form.application_id:
+        raise _foreign(path, "it belongs to another application", other)
+    if path.with_name(path.name + "-journal").exists():
+        # SQLite undoes the set-up that was cut off: a rollback journal exists only during that.
+        with closing(_connect(path, form, mode="rw")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    with closing(_connect(path, form, mode="ro")) as connection:
+        connection.execute("BEGIN")  # what is copied is what was examined
+        _examine_content(path, form, connection)
+        if 0 < (version := version_of(connection)) < form.version:
+            copy = free_name(path, f"v{version}")
+            write_copy(connection, copy, form)
+            get_logger("database").info(
+                "upgrading", database=str(path), of=version, to=form.version, copy=str(copy)
+            )
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Version of the tables; 0 if there are none yet."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Connection) -> None:
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    if not pages:
+        return
+    if (version := version_of(connection)) > form.version:
+        raise _foreign(
+            path,
+            f"it has schema version {version}, this nearsight reads versions up to {form.version}",
+            "nothing was changed: `pip install --upgrade nearsight`, or name another file",
+        )
+    (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if problem != "ok":
+        raise corrupt(path, form, " ".join(problem.split()))
+    if lost := sorted(_columns_of(form, version) - _columns_in(connection)):
+        raise corrupt(path, form, f"table {lost[0][0]} has no column {lost[0][1]}")
+    if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
+        raise corrupt(path, form, f"a row of {orphan[0]} belongs to nothing")
+
+
+def _columns_of(form: DatabaseFormat, version: int) -> frozenset[tuple[str, str]]:
+    """Table and name of each column that a database of this version has."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for script in form.versions[:version]:
+            connection.executescript(script)
+        return _columns_in(connection)
+
+
+def _columns_in(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
+    query = "SELECT one.name, each.name FROM sqlite_schema AS one, pragma_table_info(one.name) AS each"
+    return frozenset(connection.execute(query))
+
+
+def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -> None:
+    """Copy a database, also while others write to it: the target appears complete and checked, or not at all.
+
+    The copy is one file, without a write-ahead log.
+
+    Raises
+    ------
+    CorruptStore
+        If the copy is not sound; the source is then damaged.
+    NearsightError
+        If the target cannot be written.
+    """
+    try:
+        with translated_errors(target, form), tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            aside = Path(folder) / target.name
+            with closing(sqlite3.connect(aside)) as copy:
+                source.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+                _examine_content(target, form, copy)
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())
+            aside.replace(target)
+            _sync_folder(target.parent)
+    except OSError as error:
+        text, advice = (
+            f"cannot write {target}: {error.strerror}",
+            "check the path, its rights and the free space",
+        )
+        raise ConfigurationError(text, advice=advice) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a change of names survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def free_name(path: Path, ending: str) -> Path:
+    """A name beside a file that is not taken: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
+    names = (path.with_name(f"{path.name}.{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
+
+
+def set_aside(path: Path, ending: str) -> Path:
+    """Give a database that nobody uses another name, with its log; returns the name."""
+    aside = free_name(path, ending)
+    for part in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + part).rename(aside.with_name(aside.name + part))
+    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    return aside
+
+
+def corrupt(path: Path, form: DatabaseFormat, reason: str) -> CorruptStore:
+    """The error for a file that is damaged."""
+    return CorruptStore(f"cannot use the database {path}: {reason}", advice=form.recover_advice)
+
+
+def _foreign(path: Path, reason: str, advice: str) -> ForeignStore:
+    return ForeignStore(f"cannot use the database {path}: {reason}", advice=advice)
+
+
+@contextmanager
+def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
+    """Turn SQLite's errors into ours; what only a bug can cause passes through."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        # The low byte is the primary code.
+        match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                raise corrupt(path, form, str(error)) from error
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                text, advice = f"{path} is being written by another process", "try again when it is done"
+                raise Overloaded(text, advice=advice) from error
+            case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
+                text, advice = f"cannot write {path}: {error}", "check the disk and its free space"
+                raise Unavailable(text, advice=advice) from error
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+                text, advice = f"cannot open {path}: {error}", "check the path and its permissions"
+                raise ConfigurationError(text, advice=advice) from error
+        raise
+    except UnicodeDecodeError as error:  # SQLite quotes what it found in its message
+        raise corrupt(path, form, "it holds text that is none") from error
