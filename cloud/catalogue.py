@@ -212,7 +212,8 @@ class LiveCatalogue:
     ) -> tuple[list[TrainedObject], list[Rejection]]:
         content = self._content
         stored = self._store.objects(self.name) if content.revision else ()
-        known = {(one.object_id, one.content_hash, one.training) for one in stored}
+        sound = (one for one in stored if one.object_id not in content.damaged)
+        known = {(one.object_id, one.content_hash, one.training) for one in sound}
         same = [one for one in objects if (one.model.object_id, one.content_hash, one.training) in known]
         indexed = self.recognizer.models
         unindexed = sum(indexed.get(name) is not model for name, model in content.models.items())
