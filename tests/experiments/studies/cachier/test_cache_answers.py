@@ -1,0 +1,70 @@
+"""What caches answer and the whole catalogue would not: the numbers, and a small run."""
+
+import json
+
+import pytest
+
+from nearsight.experiments.framework.experiment import StoredRow
+from nearsight.experiments.studies.cachier.cache_answers import (
+    CATALOGUE,
+    RIVALS,
+    TEACHING,
+    WITH,
+    WITHOUT,
+    Figure,
+)
+
+
+def row(kind: str, photo: str = "", expected: str = "", ignored: str = "", respected: str = "") -> StoredRow:
+    return {
+        "kind": kind,
+        "size": "5",
+        "photo": photo,
+        "origin": "generated",
+        "expected": expected,
+        "ignored": ignored,
+        "respected": respected,
+        "inliers": "20",
+        "confidence": "0.63",
+        "rivals": "0",
+        "ms": "2.0",
+        "compare_ms": "40.0",
+    }
+
+
+ROWS = [
+    *(row(TEACHING, expected=name) for name in "abc"),
+    row(CATALOGUE, "photo of a", "a", "a", "a"),
+    row(CATALOGUE, "photo of b", "b", "", ""),
+    row(CATALOGUE, "other photo", "", "c", "c"),
+    row(WITH, "photo of a", "a", "a", "a"),
+    row(WITH, "photo of b", "b", "b", ""),
+    row(WITHOUT, "photo of a", "a", "c", ""),
+    row(WITHOUT, "photo of b", "b", "c", "c"),
+    row(WITHOUT, "other photo", "", "c", "c"),  # wrong, but the catalogue says so, too
+    row(RIVALS, "photo of a", "a", "b", ""),
+]
+
+
+def test_only_what_the_catalogue_would_not_answer_counts_as_wrong() -> None:
+    found = Figure().metrics(ROWS)
+    assert found["wrong_of_catalogue"] == 1
+    alone = found["all"]
+    assert (alone["pairs"], alone["wrong_ignored"], alone["wrong_respected"]) == (5, 2, 1)
+    assert (alone["recall_ignored"], alone["recall_respected"], alone["passed_on"]) == (1.0, 0.5, 2)
+    assert (found["rivals"]["wrong_ignored"], found["rivals"]["wrong_respected"]) == (1, 0)
+    assert found["confidence"]["generated"]["0.6"] == {"answers": 3, "right": 1}
+    law, price = Figure().targets(found)
+    assert (law.value, law.reached) == (pytest.approx(1 / 5), False)
+    assert (price.value, price.reached) == (pytest.approx(0.5), False)
+
+
+def test_a_small_run_teaches_asks_and_draws(smoke_runs) -> None:
+    folder = smoke_runs.folder("cache-answers")
+    found = json.loads((folder / "summary.json").read_text())["metrics"]
+    assert set(found["sizes"]) == {"1", "5"}
+    assert found["objects"] == 12
+    assert found["all"]["pairs"] == 2 * (2 * 24 + 2)
+    assert found["all"]["recall_respected"] > 0.8
+    assert found["teaching"]["compare_ms"] > 0
+    assert (folder / "cache-answers.png").is_file()
