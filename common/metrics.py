@@ -8,10 +8,13 @@ The metrics of calls are here, as every daemon serves calls. A tier adds its own
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Callable, Iterable
-from threading import Thread
+from contextlib import suppress
+from socketserver import ThreadingMixIn
+from threading import Lock, Thread
 from typing import Any
-from wsgiref.simple_server import WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,7 +24,7 @@ from prometheus_client import (
     Info,
     PlatformCollector,
     ProcessCollector,
-    start_http_server,
+    make_wsgi_app,
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -44,7 +47,7 @@ class DaemonMetrics:
     def __init__(self, daemon: str) -> None:
         self.daemon = daemon
         self.registry = CollectorRegistry()
-        self._http: tuple[WSGIServer, Thread] | None = None
+        self._http: _HttpServer | None = None
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         Info("nearsight", "Which daemon this is.", registry=self.registry).info(
@@ -120,25 +123,77 @@ class DaemonMetrics:
             return ""
         host, port = parse_listen(listen)
         try:
-            self._http = start_http_server(port, addr=host, registry=self.registry)
+            server_class = _HttpServerV6 if ":" in host else _HttpServer
+            self._http = make_server(host, port, make_wsgi_app(self.registry), server_class, _HttpHandler)
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
             raise AddressInUse(
                 f"metrics address {listen} {reason}",
                 advice="set metrics_listen to a free port, or to nothing to go without",
             ) from error
-        bound = self._http[0].server_port
+        self._http.start()
+        bound = self._http.server_port
         return f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
 
     def stop_http(self) -> None:
         """Close the HTTP endpoint, if there is one."""
-        if self._http is None:
-            return
-        server, thread = self._http
-        self._http = None
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        if self._http is not None:
+            self._http.stop()
+            self._http = None
+
+
+class _HttpHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *_: Any) -> None:  # noqa: A002  # the name is the base's
+        """Say nothing of requests."""
+
+
+class _HttpServer(ThreadingMixIn, WSGIServer):
+    """Serves metrics to few at a time: where one more comes, the connection that is open longest is cut."""
+
+    daemon_threads = True
+    max_connections = 16
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._open: dict[int, socket.socket] = {}
+        self._lock = Lock()
+        self._accepting = Thread(target=self.serve_forever, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        self._accepting.start()
+
+    def stop(self) -> None:
+        self.shutdown()
+        self._accepting.join()
+        with self._lock:
+            for request in self._open.values():
+                _cut(request)
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._open) >= self.max_connections:
+                oldest = next(iter(self._open))
+                _cut(self._open.pop(oldest))
+            self._open[id(request)] = request
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(id(request), None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke is no news."""
+
+
+class _HttpServerV6(_HttpServer):
+    address_family = socket.AF_INET6
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):  # it ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Readings(Collector):

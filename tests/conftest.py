@@ -17,6 +17,7 @@ import zmq
 from hypothesis import HealthCheck, settings
 
 from nearsight.common.logging import configure_logging
+from nearsight.common.rpc.sockets import process_context
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # What libraries start once per process at its first use; the test that is the first does not leak it.
     multiprocessing.resource_tracker.ensure_running()
     zmq.Frame(b"x", copy=False, copy_threshold=0)
+    process_context().socket(zmq.PAIR).close()
     if config.getoption("capture") != "no":
         structlog.PrintLogger = _LoggerOfTests  # type: ignore[misc]
 

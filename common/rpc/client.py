@@ -1,9 +1,9 @@
 """The calling side: a channel to one server, shared by all threads of a process.
 
-The calling thread sends; one thread per channel receives, watches the connection and keeps the times. A
-caller that waits for its answer receives it itself where nobody else does, which saves two hand-overs between
-threads per call. What to do about calls and connection is decided by `PendingCalls`, apart from sockets and
-threads.
+The calling thread sends; one thread receives, watches the connections and keeps the times: a channel's own,
+or that of a group of channels to many servers. A caller that waits for its answer receives it itself where
+nobody else does, which saves two hand-overs between threads per call. What to do about calls and connection
+is decided by `PendingCalls`, apart from sockets and threads.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from nearsight.common.rpc.pending_calls import Action, Connect, PendingCalls, Se
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import python_name
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import Change, ConnectionEvent, Transport
+from nearsight.common.rpc.transport import Change, ConnectionEvent, Link, Transport
 
-__all__ = ["Channel", "ChannelSettings", "Hop", "Reply", "Stub"]
+__all__ = ["Channel", "ChannelGroup", "ChannelSettings", "Hop", "Reply", "Stub"]
 
 _Ended = tuple[Outgoing, Response | NearsightError]
 _LONGEST_SLEEP_S = 60.0
+_ENDING_S = 1.0
+"""How long the socket is watched after a connection was ended, as ZeroMQ needs it to close the connection."""
 
 
 class Channel:
     """Calls to one server. Thread-safe.
 
     It connects with the first call, and again after the connection was lost, by itself. Done-callbacks of
-    the futures run on the channel's own thread: they must be short and must not wait for another call.
+    the futures run on the thread of its group: they must be short and must not wait for another call.
 
     Parameters
     ----------
@@ -55,8 +57,8 @@ class Channel:
         Keys; needed where the server has some.
     clock : Clock
         Time of deadlines.
-    transport : Transport or None
-        Carries the frames; by default to ``endpoint``. Tests give one without sockets.
+    group : ChannelGroup or None
+        Whose socket and thread it uses; by default its own.
     rng : random.Random or None
         Jitter of retries; by default seeded by the system.
 
@@ -74,26 +76,20 @@ class Channel:
         settings: ChannelSettings | None = None,
         security: ClientSecurity | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        transport: Transport | None = None,
+        group: ChannelGroup | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._client_id = client_id
         self._settings = settings or ChannelSettings()
         self._clock = clock
-        self._log = get_logger("rpc.channel")
-        self._transport = transport or Transport(endpoint, self._settings, security)
-        self._lock = threading.Lock()
+        self._link = Link(endpoint, self._settings, security)
         self._pending: PendingCalls[Outgoing] = PendingCalls(endpoint, self._settings, rng or random.Random())
         self._last_id = 0
         self._trace_prefix = os.urandom(6).hex()
         self._closed = False
-        self._closed_by_own_thread = False
-        self._wakes_at_s = -math.inf
-        self._thread_receives = False
-        self._caller_receives = False
-        self._thread = threading.Thread(target=self._loop, name="rpc-channel", daemon=True)
-        self._thread.start()
+        self._group = group or ChannelGroup(clock=clock)
+        self._owns_group = group is None
 
     def call(
         self, method: MethodDescriptor, request: Message, *, timeout_s: float, **names: Unpack[CallNames]
@@ -133,27 +129,18 @@ class Channel:
         RuntimeError
             If a done-callback of this channel waits for a call on it, which would never end.
         """
-        if threading.current_thread() is self._thread:
+        if self._group.is_current_thread():
             raise RuntimeError("a done-callback of a channel must not wait for a call on it")
         waiter: Waiter[Reply] = Waiter()
         if self._begin(method, request, names, timeout_s, waiter, waits=True):
-            self._receive_until(waiter, self._clock.monotonic() + clamp_s(timeout_s))
+            self._group.receive_until(waiter, self._clock.monotonic() + clamp_s(timeout_s))
         return waiter.wait()
 
     def close(self) -> None:
         """End all calls with `Unavailable` and the connection; safe to call twice."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed_by_own_thread = threading.current_thread() is self._thread
-            self._closed = True
-            ended = self._perform(self._pending.close(Unavailable("the channel is closed")), 0.0)
-        self._transport.wake()
-        self._transport.wake_caller()
-        _hand_out(ended)
-        if not self._closed_by_own_thread:
-            self._thread.join()
-            self._transport.close()
+        self._group.end(self)
+        if self._owns_group:
+            self._group.close()
 
     def __enter__(self) -> Channel:
         return self
@@ -182,46 +169,66 @@ class Channel:
         header = call.header
         header.client_id = header.client_id or self._client_id
         header.newest_wins = self._settings.newest_wins
-        receives = False
-        with self._lock:
+        with self._group.lock:
             self._last_id += 1
             call.request_id = header.request_id = self._last_id
             header.trace_id = header.trace_id or f"{self._trace_prefix}-{self._last_id:x}"
-            if self._closed:
-                ended: list[_Ended] = [(call, Unavailable("the channel is closed"))]
-            else:
-                ended = self._perform(self._pending.submit(call, now_s), now_s)
-                receives = waits and not ended and self._claim_receiving()
-                self._alert_thread(receives)
+            ended, receives = self._group.submit(self, call, now_s, waits=waits)
         _hand_out(ended)
         return receives
 
-    def _claim_receiving(self) -> bool:
-        """Whether the calling thread is to receive: nobody does, and there is a connection."""
-        if self._thread_receives or self._caller_receives or not self._pending.up:
-            return False
-        self._caller_receives = self._transport.caller_can_wait()
-        return self._caller_receives
 
-    def _alert_thread(self, caller_receives: bool) -> None:
-        """Wake the channel's thread if it has to receive, or to keep an earlier time than it knows of."""
-        due_s = self._pending.next_due_s()
-        nobody = not (self._thread_receives or self._caller_receives)
-        missed = not caller_receives and self._transport.has_arrivals()
-        if nobody or missed or (due_s is not None and due_s < self._wakes_at_s):
-            self._transport.wake()
-        if missed and self._caller_receives:
-            self._transport.wake_caller()
+class ChannelGroup:
+    """The socket and the thread that channels share. Thread-safe.
 
-    def _receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
-        """Receive, in a caller, until its answer is there or the channel's thread must take over."""
+    Parameters
+    ----------
+    clock : Clock
+        Time of deadlines, of all its channels.
+    transport : Transport or None
+        Carries the frames. Tests give one without sockets.
+    """
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, transport: Transport | None = None) -> None:
+        self._clock = clock
+        self._log = get_logger("rpc.channel")
+        self._transport = transport or Transport()
+        self.lock = threading.Lock()
+        self._channels: dict[Link, Channel] = {}  # those that were used and are not closed
+        self._busy: dict[Link, Channel] = {}  # of these those with calls, or with times to keep
+        self._closed = False
+        self._closed_by_own_thread = False
+        self._wakes_at_s = self._ending_until_s = -math.inf
+        self._thread_receives = False
+        self._caller_receives = False
+        self._thread = threading.Thread(target=self._loop, name="rpc-channels", daemon=True)
+        self._thread.start()
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller is a done-callback of one of the channels."""
+        return threading.current_thread() is self._thread
+
+    def submit(
+        self, channel: Channel, call: Outgoing, now_s: float, *, waits: bool
+    ) -> tuple[list[_Ended], bool]:
+        """Begin a call, under the lock: what has ended at once, and whether the caller is to receive."""
+        if self._closed or channel._closed:
+            return [(call, Unavailable("the channel is closed"))], False
+        self._channels[channel._link] = self._busy[channel._link] = channel
+        ended = self._perform(channel, channel._pending.submit(call, now_s), now_s)
+        receives = waits and not ended and self._claim_receiving(channel)
+        self._alert_thread(channel, receives)
+        return ended, receives
+
+    def receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
+        """Receive, in a caller, until its answer is there or the group's thread must take over."""
         undisturbed = True
-        with self._lock:
+        with self.lock:
             # Needed: a socket signals an arrival only after it was last seen empty.
             arrived = self._transport.has_arrivals()
         while undisturbed:
             if arrived:
-                with self._lock:
+                with self.lock:
                     answers = self._receive_answers()
                 _hand_out(answers)
             if waiter.done():
@@ -229,55 +236,121 @@ class Channel:
             left_s = max(0.0, deadline_s - self._clock.monotonic())
             undisturbed = self._transport.wait_in_caller(left_s) and self._clock.monotonic() < deadline_s
             arrived = True
-        with self._lock:
+        with self.lock:
             self._caller_receives = False
-            if len(self._pending) and not self._closed:
+            if self._unanswered() and not self._closed:
                 self._transport.wake()
 
-    def _perform(self, actions: Sequence[Action[Outgoing]], now_s: float) -> list[_Ended]:
+    def end(self, channel: Channel) -> None:
+        """End the calls and the connection of one channel."""
+        with self.lock:
+            if channel._closed:
+                return
+            channel._closed = True
+            ended = self._perform(channel, channel._pending.close(Unavailable("the channel is closed")), 0.0)
+            self._disconnect(channel, self._clock.monotonic())
+            self._channels.pop(channel._link, None)
+            self._busy.pop(channel._link, None)
+        _hand_out(ended)
+
+    def close(self) -> None:
+        """End the thread and the socket; the channels are to be closed before. Safe to call twice."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed_by_own_thread = self.is_current_thread()
+            self._closed = True
+        self._transport.wake()
+        self._transport.wake_caller()
+        if not self._closed_by_own_thread:
+            self._thread.join()
+            self._transport.close()
+
+    def _unanswered(self) -> int:
+        return sum([len(channel._pending) for channel in self._busy.values()])
+
+    def _claim_receiving(self, channel: Channel) -> bool:
+        """Whether the calling thread is to receive: nobody does, and there is a connection."""
+        if self._thread_receives or self._caller_receives or not channel._pending.up:
+            return False
+        self._caller_receives = self._transport.caller_can_wait()
+        return self._caller_receives
+
+    def _alert_thread(self, channel: Channel, caller_receives: bool) -> None:
+        """Wake the thread if it has to receive, or to keep an earlier time than it knows of."""
+        due_s = channel._pending.next_due_s()
+        nobody = not (self._thread_receives or self._caller_receives)
+        missed = not caller_receives and self._transport.has_arrivals()
+        if nobody or missed or (due_s is not None and due_s < self._wakes_at_s):
+            self._transport.wake()
+        if missed and self._caller_receives:
+            self._transport.wake_caller()
+
+    def _perform(self, channel: Channel, actions: Sequence[Action[Outgoing]], now_s: float) -> list[_Ended]:
         """Do what was decided, under the lock; failures are for the caller to hand out without it."""
         ended: list[_Ended] = []
         for action in actions:
             if isinstance(action, Send):
                 call = action.call
-                if not self._transport.send(call.frames(call.deadline_s - now_s)):
-                    self._pending.not_sent(call, now_s)
+                if not self._transport.send(channel._link, call.frames(call.deadline_s - now_s)):
+                    channel._pending.not_sent(call, now_s)
             elif isinstance(action, Connect):
-                self._transport.connect()
+                self._transport.connect(channel._link)
                 self._transport.wake()
             else:
                 ended.append((action.call, action.error))
         return ended
 
+    def _disconnect(self, channel: Channel, now_s: float) -> None:
+        self._transport.disconnect(channel._link)
+        self._ending_until_s = now_s + _ENDING_S
+        self._transport.wake()
+        if self._caller_receives and self._transport.has_arrivals():
+            self._transport.wake_caller()
+
     def _loop(self) -> None:
-        """Receive, watch and keep the times until the channel is closed."""
+        """Receive, watch and keep the times until the group is closed."""
         while not self._closed:
             try:
                 self._wait()
                 self._step()
             except Exception:  # noqa: BLE001  # whatever goes wrong here, no caller may wait for ever
-                self._log.exception("the channel failed", endpoint=self.endpoint)
-                with self._lock:
-                    self._transport.disconnect()
-                    ended = self._perform(self._pending.close(InternalError("the channel failed")), 0.0)
+                self._log.exception("the channels failed", endpoints=[link.endpoint for link in self._busy])
+                with self.lock:
+                    ended: list[_Ended] = []
+                    for channel in self._busy.values():
+                        self._disconnect(channel, self._clock.monotonic())
+                        failed = channel._pending.close(InternalError("the channel failed"))
+                        ended += self._perform(channel, failed, 0.0)
                 _hand_out(ended)
         if self._closed_by_own_thread:
             self._transport.close()
 
     def _wait(self) -> None:
         now_s = self._clock.monotonic()
-        with self._lock:
-            due_s = self._pending.next_due_s()
-            self._wakes_at_s = due_s = now_s + _LONGEST_SLEEP_S if due_s is None else due_s
-            self._thread_receives = receives = len(self._pending) > 0 and not self._caller_receives
+        with self.lock:
+            self._wakes_at_s = now_s + _LONGEST_SLEEP_S
+            for link, channel in list(self._busy.items()):
+                due_s = channel._pending.next_due_s()
+                if due_s is not None:
+                    self._wakes_at_s = min(self._wakes_at_s, due_s)
+                elif not len(channel._pending):
+                    del self._busy[link]
+            ending = now_s < self._ending_until_s
+            if ending:
+                self._wakes_at_s = min(self._wakes_at_s, self._ending_until_s)
+            wait_s = max(0.0, self._wakes_at_s - now_s)
+            wanted = self._unanswered() > 0
+            self._thread_receives = wanted and not self._caller_receives
+            watches = (wanted or ending) and not self._caller_receives
             # A socket signals an arrival only after it was seen empty: look before the wait, as sending and
             # connecting leave it unseen.
-            arrived = receives and self._transport.has_arrivals()
+            arrived = watches and self._transport.has_arrivals() and wanted
         if not arrived:
-            self._transport.wait(max(0.0, due_s - now_s), arrivals=receives)
+            self._transport.wait(wait_s, arrivals=watches)
 
     def _step(self) -> None:
-        with self._lock:
+        with self.lock:
             if self._closed:
                 return
             self._wakes_at_s = -math.inf
@@ -286,46 +359,49 @@ class Channel:
             answers = self._receive_answers()
             now_s = self._clock.monotonic()
             ended: list[_Ended] = []
-            for change in changes:
-                ended += self._on_change(change, now_s)
-            ended += self._perform(self._pending.tick(now_s), now_s)
-            if self._caller_receives and (changes or answers or ended):
+            for link, event in changes:
+                ended += self._on_change(self._channels[link], event, now_s)
+            for channel in self._busy.values():
+                ended += self._perform(channel, channel._pending.tick(now_s), now_s)
+            # What was done to the socket here may have consumed the signal for which the caller waits.
+            if self._caller_receives and (changes or answers or ended or self._transport.has_arrivals()):
                 self._transport.wake_caller()
         _hand_out(answers + ended)
 
-    def _on_change(self, event: ConnectionEvent, now_s: float) -> list[_Ended]:
+    def _on_change(self, channel: Channel, event: ConnectionEvent, now_s: float) -> list[_Ended]:
+        pending = channel._pending
         if event.change is Change.UP or event.error is None:
-            return self._perform(self._pending.connected(now_s), now_s)
-        self._transport.disconnect()
+            return self._perform(channel, pending.connected(now_s), now_s)
+        self._disconnect(channel, now_s)
         decide = {
-            Change.REFUSED: self._pending.refused,
-            Change.REJECTED: self._pending.rejected,
-            Change.LOST: self._pending.lost,
+            Change.REFUSED: pending.refused,
+            Change.REJECTED: pending.rejected,
+            Change.LOST: pending.lost,
         }[event.change]
         self._log.debug(
-            "connection", endpoint=self.endpoint, change=event.change.name, reason=event.error.message
+            "connection", endpoint=channel.endpoint, change=event.change.name, reason=event.error.message
         )
-        return self._perform(decide(event.error, now_s), now_s)
+        return self._perform(channel, decide(event.error, now_s), now_s)
 
     def _receive_answers(self) -> list[_Ended]:
         """Receive until nothing is left, or nobody waits for more; the calls that were answered."""
         answers: list[_Ended] = []
-        while wanted := len(self._pending):
+        while wanted := self._unanswered():
             messages = self._transport.receive(wanted)
-            for frames in messages:
+            for link, frames in messages:
                 result: Response | NearsightError
                 try:
                     result = decode_response(frames)
                     request_id = result.request_id
                 except InvalidMessage as error:
                     request_id = salvage_request_id(frames)
-                    result = InternalError(f"{self.endpoint} sent what cannot be read: {error.message}")
-                call = self._pending.answered(request_id)
+                    result = InternalError(f"{link.endpoint} sent what cannot be read: {error.message}")
+                call = self._channels[link]._pending.answered(request_id)
                 if call is not None:
                     answers.append((call, result))
                 else:
                     self._log.debug(
-                        "nobody waits for an answer", endpoint=self.endpoint, request_id=request_id
+                        "nobody waits for an answer", endpoint=link.endpoint, request_id=request_id
                     )
             if len(messages) < wanted:
                 break

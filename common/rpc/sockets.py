@@ -13,17 +13,20 @@ import re
 import threading
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import zmq
 from zmq import zmq_poll
 
-from nearsight.common.errors import ConfigurationError
+from nearsight.common.errors import ConfigurationError, Unavailable
 from nearsight.common.rpc.envelope import Buffer
 
 COPY_BELOW_BYTES = 65536
 """Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
 
+_DESCRIPTORS_OF_A_SOCKET = 16
+"""With its monitor and, the first time, the context and its threads."""
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
 _POLLIN = int(zmq.POLLIN)
 _DESCRIPTOR = int(zmq.SRCFD)
@@ -64,6 +67,31 @@ def is_local(endpoint: str) -> bool:
         return ipaddress.ip_address(match["host"].strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def out_of_descriptors() -> Unavailable:
+    """The error where this process has no descriptor left."""
+    return Unavailable(
+        "this process may open no more files and connections",
+        advice="raise its limit, e.g. with `ulimit -n`",
+    )
+
+
+def process_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """The context that all clients of this process share: one thread carries their bytes.
+
+    Raises
+    ------
+    zmq.ZMQError
+        With ``EMFILE`` if the process has too few descriptors left, where ZeroMQ would end it.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            for _ in range(_DESCRIPTORS_OF_A_SOCKET):
+                stack.enter_context(Path(os.devnull).open("rb"))
+        except OSError as error:
+            raise zmq.ZMQError(error.errno) from error
+    return zmq.Context.instance()
 
 
 class Received(NamedTuple):
@@ -123,10 +151,19 @@ def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -
 
 
 class Waker:
-    """Interrupts a thread that waits in ``poll``: a pipe whose descriptor becomes readable with `wake`."""
+    """Interrupts a thread that waits in ``poll``: a pipe whose descriptor becomes readable with `wake`.
+
+    Raises
+    ------
+    Unavailable
+        If this process may open no more files.
+    """
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise out_of_descriptors() from error
         # As with a file: a server that was built but never started gives its descriptors back as well.
         self._give_back = weakref.finalize(self, _close_all, self._read, self._write)
         # A process that ends gives all back itself; its threads may still wait.

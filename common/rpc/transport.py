@@ -1,11 +1,14 @@
-"""Carries the frames of a channel over ZeroMQ: connections one after the other, and the wait for them.
+"""Carries the frames of channels over ZeroMQ: one socket for all their connections, and the wait for it.
 
-A socket serves a single connection and is then thrown away. What is still on its way when a connection
-ends can so never be taken for an answer on the next one, and nothing is sent to a server that is not there.
+A ROUTER socket connects to every server, so that a connection takes one descriptor and no thread. Each
+attempt to connect has a name of its own: what is still on its way when a connection ends can so never be
+taken for an answer on the next one, and nothing is sent to a server that is not there.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import select
 import socket
 from collections.abc import Sequence
@@ -26,6 +29,8 @@ from nearsight.common.rpc.sockets import (
     check_endpoint,
     has_message,
     is_tcp_v6,
+    out_of_descriptors,
+    process_context,
     receive_message,
     send_message,
 )
@@ -39,6 +44,8 @@ _EVENTS = (
     | zmq.EVENT_DISCONNECTED
 )
 _NEVER_MS = 600_000
+_SPELLINGS = 256
+_PATH_SPELLINGS = 4  # the path of a socket is short
 _GREETING_TIMEOUT_S = 0.3
 _SIGNATURE = b"\xff" + 8 * b"\x00" + b"\x7f"
 _MAJOR_VERSION = b"\x03"
@@ -63,10 +70,8 @@ class ConnectionEvent:
     error: NearsightError | None = None
 
 
-class Transport:
-    """Carries frames to one server: a DEALER socket that connects once, and its monitor.
-
-    All but waits and wakes is called under the channel's lock.
+class Link:
+    """What a transport knows of one channel's connection.
 
     Parameters
     ----------
@@ -75,7 +80,7 @@ class Transport:
     settings : ChannelSettings
         Limits and heartbeats.
     security : ClientSecurity or None
-        Keys for CURVE.
+        Keys for CURVE. The links of one transport all have keys, or none has.
 
     Raises
     ------
@@ -83,52 +88,80 @@ class Transport:
         If the endpoint is no address or a key cannot be read.
     """
 
+    __slots__ = ("address", "endpoint", "name", "own_keys", "proven", "server_key", "settings", "up")
+
     def __init__(self, endpoint: str, settings: ChannelSettings, security: ClientSecurity | None) -> None:
-        self._endpoint = check_endpoint(endpoint)
-        self._settings = settings
-        self._own_keys = read_secret_key(security.secret_key_file) if security else None
-        self._server_key = read_public_key(security.server_public_key) if security else ""
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.endpoint = check_endpoint(endpoint)
+        self.settings = settings
+        self.own_keys = read_secret_key(security.secret_key_file) if security else None
+        self.server_key = read_public_key(security.server_public_key) if security else ""
+        self.name = b""
+        """Of the current attempt, as the socket knows it; empty without one."""
+        self.address = ""
+        """The endpoint as it was spelled in the current attempt."""
+        self.up = False
+        self.proven = False  # one connection with these keys succeeded, so that the keys are right
+
+
+class Transport:
+    """Carries frames to servers: a ROUTER socket that connects to each once per attempt, and its monitor.
+
+    All but waits and wakes is called under the lock of the channels' group.
+
+    Parameters
+    ----------
+    ask_why : bool
+        Ask a server that ends a handshake for its reason; others wait meanwhile.
+    """
+
+    def __init__(self, *, ask_why: bool = True) -> None:
+        self._ask_why = ask_why
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
-        self._up = False
-        self._proven = False  # one connection with these keys succeeded, so that the keys are right
+        self._by_name: dict[bytes, Link] = {}
+        self._by_address: dict[str, Link] = {}
+        self._attempts = 0
+        self._failed: list[tuple[Link, ConnectionEvent]] = []
         self._waker = Waker()
         self._caller_waker = Waker()
         self._all = self._changes_only = _poller_on(self._waker)
-        self._caller_poller: select.poll | None = None
+        self._caller_poller = _poller_on(self._caller_waker)
 
-    def connect(self) -> None:
+    def connect(self, link: Link) -> None:
         """Begin one attempt to connect, in place of the connection that there was."""
-        self.disconnect()
-        self._socket = dealer = self._context.socket(zmq.DEALER)
-        self._configure(dealer)
-        self._monitor = dealer.get_monitor_socket(_EVENTS)
-        dealer.connect(self._endpoint)
-        # Both edge-triggered: look for messages and changes after each wake-up.
-        arrivals, changes = (int(one.getsockopt(zmq.FD)) for one in (dealer, self._monitor))
-        self._all = _poller_on(self._waker, arrivals, changes)
-        self._changes_only = _poller_on(self._waker, changes)
-        self._caller_poller = _poller_on(self._caller_waker, arrivals)
+        self.disconnect(link)
+        try:
+            router = self._socket or self._open()
+            address = self._free_spelling(link.endpoint)
+            _configure(router, link)
+            name = b"%x" % self._attempts
+            router.setsockopt(zmq.CONNECT_ROUTING_ID, name)
+            router.connect(address)
+        except zmq.ZMQError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+            self._failed.append((link, ConnectionEvent(Change.REFUSED, out_of_descriptors())))
+            return
+        link.name, link.address = name, address
+        self._by_name[name] = self._by_address[address] = link
 
-    def disconnect(self) -> None:
+    def disconnect(self, link: Link) -> None:
         """Drop the connection, if any; what was not sent is lost."""
-        self._all = self._changes_only = _poller_on(self._waker)
-        self._caller_poller = None
-        self._up = False
-        if self._socket is not None and self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close()
-            self._socket.close(linger=0)
-        self._socket = self._monitor = None
+        if link.name and self._socket is not None:
+            self._socket.disconnect(link.address)
+            del self._by_name[link.name]
+            self._by_address.pop(link.address, None)
+        link.name, link.up = b"", False
 
-    def send(self, frames: Sequence[Buffer]) -> bool:
+    def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
         """Send a message; False if there is no room or no connection now."""
-        if self._socket is None:
+        if self._socket is None or not link.name:
             return False
         try:
-            send_message(self._socket, frames)
-        except zmq.Again:
+            send_message(self._socket, [link.name, *frames])
+        except zmq.ZMQError as error:
+            if error.errno not in {errno.EAGAIN, errno.EHOSTUNREACH}:
+                raise
             return False
         return True
 
@@ -136,25 +169,37 @@ class Transport:
         """Whether a message waits that no wait will report, because sending consumed its signal."""
         return self._socket is not None and has_message(self._socket)
 
-    def receive(self, limit: int) -> list[list[Buffer]]:
+    def receive(self, limit: int) -> list[tuple[Link, list[Buffer]]]:
         """The messages that have arrived, about ``limit`` at most; fewer than that means all."""
-        messages: list[list[Buffer]] = []
+        messages: list[tuple[Link, list[Buffer]]] = []
         while self._socket is not None and len(messages) < limit:
             received = receive_message(self._socket)
             if received is None:
                 break
-            messages.append(received.frames)
+            link = self._by_name.get(bytes(received.frames[0]))
+            if link is not None:
+                messages.append((link, received.frames[1:]))
         return messages
 
-    def changes(self) -> list[ConnectionEvent]:
-        """What happened to the connection, up to the change that ended it."""
-        found: list[ConnectionEvent] = []
+    def changes(self) -> list[tuple[Link, ConnectionEvent]]:
+        """What happened to the connections; of each up to the change that ended it."""
+        found, self._failed = self._failed, []
         while self._monitor is not None and has_message(self._monitor):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            found.append(self._interpret(int(event["event"]), int(event["value"])))
-            if found[-1].change is not Change.UP:
-                break
-            self._up = self._proven = True
+            link = self._by_address.get(bytes(event["endpoint"]).decode())
+            if link is None:  # of an attempt that was given up
+                continue
+            kind, value = int(event["event"]), int(event["value"])
+            if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                link.up = link.proven = True
+                found.append((link, ConnectionEvent(Change.UP)))
+                continue
+            del self._by_address[link.address]
+            if link.up:
+                error = Unavailable(f"{link.endpoint} went away in mid-request")
+                found.append((link, ConnectionEvent(Change.LOST, error)))
+            else:
+                found.append((link, _refused_by(link, kind, value, ask_why=self._ask_why)))
         return found
 
     def wait(self, timeout_s: float, *, arrivals: bool) -> None:
@@ -169,19 +214,14 @@ class Transport:
         self._waker.wake()
 
     def caller_can_wait(self) -> bool:
-        """Whether a caller may wait for arrivals on the connection that there is."""
-        return self._caller_poller is not None
+        """Whether a caller may wait for arrivals."""
+        return self._socket is not None
 
     def wait_in_caller(self, timeout_s: float) -> bool:
-        """Wait for arrivals, in one caller; False if `wake_caller` interrupts or the connection is gone."""
-        poller = self._caller_poller
-        if poller is None:
-            return False
-        for fileno, event in poller.poll(timeout_s * 1000.0 + 0.5):
+        """Wait for arrivals, in one caller; False if `wake_caller` interrupts."""
+        for fileno, _ in self._caller_poller.poll(timeout_s * 1000.0 + 0.5):
             if fileno == self._caller_waker.fileno():
                 self._caller_waker.clear()
-                return False
-            if event & select.POLLNVAL:
                 return False
         return True
 
@@ -191,75 +231,123 @@ class Transport:
 
     def close(self) -> None:
         """Give everything back."""
-        self.disconnect()
-        self._context.term()
+        if self._socket is not None and self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close()
+            self._socket.close(linger=0)
+        self._socket = self._monitor = None
         self._waker.close()
         self._caller_waker.close()
 
-    def _configure(self, dealer: zmq.Socket[bytes]) -> None:
-        dealer.linger = 0
-        dealer.ipv6 = is_tcp_v6(self._endpoint)
-        dealer.immediate = True  # without a connection there is no room: we queue, not ZeroMQ
-        dealer.reconnect_ivl = _NEVER_MS
-        dealer.maxmsgsize = self._settings.max_message_bytes
-        dealer.setsockopt(zmq.HANDSHAKE_IVL, int(self._settings.connect_timeout_s * 1000))
-        if self._settings.heartbeat_s > 0:
-            heartbeat_ms = int(self._settings.heartbeat_s * 1000)
-            dealer.heartbeat_ivl = heartbeat_ms
-            dealer.heartbeat_timeout = dealer.heartbeat_ttl = 3 * heartbeat_ms
-        if self._own_keys is not None:
-            dealer.curve_serverkey = self._server_key.encode()
-            dealer.curve_publickey = self._own_keys.public.encode()
-            dealer.curve_secretkey = self._own_keys.secret.encode()
+    def _free_spelling(self, endpoint: str) -> str:
+        for _ in range(_SPELLINGS):
+            self._attempts += 1
+            address = _spelled(endpoint, self._attempts)
+            if address not in self._by_address:
+                return address
+        raise RuntimeError(f"more than {_SPELLINGS} connections to {endpoint}")
 
-    def _interpret(self, event: int, value: int) -> ConnectionEvent:
-        endpoint = self._endpoint
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            return ConnectionEvent(Change.UP)
-        if self._up:
-            return ConnectionEvent(Change.LOST, Unavailable(f"{endpoint} went away in mid-request"))
-        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            key = self._own_keys.public if self._own_keys else ""
-            advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"
-            error = Unauthenticated(f"{endpoint} does not allow the key {key}", advice=advice)
-            return ConnectionEvent(Change.REJECTED, error)
-        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-                return self._other_mechanism()
-            return _refused(f"what listens at {endpoint} is no nearsight daemon", "is the address right?")
-        if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            return self._handshake_ended()
-        return _refused(f"nobody answers at {endpoint}", "is the daemon running, and is the address right?")
+    def _open(self) -> zmq.Socket[bytes]:
+        """Open the socket and its monitor, with the first attempt."""
+        router = process_context().socket(zmq.ROUTER)
+        try:
+            router.linger = 0
+            router.router_mandatory = True
+            router.reconnect_ivl = _NEVER_MS
+            self._monitor = router.get_monitor_socket(_EVENTS)
+        except zmq.ZMQError:
+            router.close()
+            raise
+        self._socket = router
+        # Both edge-triggered: look for messages and changes after each wake-up.
+        arrivals, changes = (int(one.getsockopt(zmq.FD)) for one in (router, self._monitor))
+        self._all = _poller_on(self._waker, arrivals, changes)
+        self._changes_only = _poller_on(self._waker, changes)
+        self._caller_poller = _poller_on(self._caller_waker, arrivals)
+        return router
 
-    def _handshake_ended(self) -> ConnectionEvent:
-        """The server closed the connection during the handshake: find out why."""
-        if not self._proven:
-            mechanism = mechanism_of(self._endpoint, _GREETING_TIMEOUT_S)
-            if mechanism is not None and mechanism != ("NULL" if self._own_keys is None else "CURVE"):
-                return self._other_mechanism()
-            if mechanism is not None and self._own_keys is not None:
-                error = Unauthenticated(
-                    f"{self._endpoint} closed the connection in the handshake: "
-                    f"it does not own the public key {self._server_key}",
-                    advice="copy that server's NAME.key file again",
-                )
-                return ConnectionEvent(Change.REJECTED, error)
-        return _refused(
-            f"{self._endpoint} closed the connection in the handshake", "is the daemon behind it running?"
-        )
 
-    def _other_mechanism(self) -> ConnectionEvent:
-        if self._own_keys is None:
-            error = Unauthenticated(
-                f"{self._endpoint} lets in only clients with a key",
-                advice="make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
-            )
-        else:
-            error = Unauthenticated(
-                f"{self._endpoint} does not use keys, so that nobody knows who it is",
-                advice="start that daemon with its keys, or connect without one",
-            )
+def _configure(router: zmq.Socket[bytes], link: Link) -> None:
+    """Set what holds for the connections that are begun from now on."""
+    settings = link.settings
+    router.ipv6 = is_tcp_v6(link.endpoint)
+    router.maxmsgsize = settings.max_message_bytes
+    router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
+    heartbeat_ms = int(settings.heartbeat_s * 1000)
+    router.heartbeat_ivl = heartbeat_ms
+    router.heartbeat_timeout = router.heartbeat_ttl = 3 * heartbeat_ms
+    if link.own_keys is not None:
+        router.curve_serverkey = link.server_key.encode()
+        router.curve_publickey = link.own_keys.public.encode()
+        router.curve_secretkey = link.own_keys.secret.encode()
+
+
+def _spelled(endpoint: str, attempt: int) -> str:
+    """The same address in other letters: by them ZeroMQ's events tell one attempt to connect from another."""
+    scheme, _, rest = endpoint.partition("://")
+    if scheme == "tcp":
+        host, _, port = rest.rpartition(":")
+        return f"tcp://{host}:{'0' * (attempt % _SPELLINGS)}{port}"
+    extra = ("/" if rest.startswith("/") else "./") * (attempt % _PATH_SPELLINGS)
+    return f"{scheme}://{extra}{rest}"
+
+
+def _refused_by(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionEvent:
+    """An attempt to connect failed: say why."""
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        key = link.own_keys.public if link.own_keys else ""
+        advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"
+        error = Unauthenticated(f"{link.endpoint} does not allow the key {key}", advice=advice)
         return ConnectionEvent(Change.REJECTED, error)
+    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            return _other_mechanism(link)
+        return _refused(f"what listens at {link.endpoint} is no nearsight daemon", "is the address right?")
+    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        return _handshake_ended(link, ask_why=ask_why)
+    if not _has_descriptors():
+        return ConnectionEvent(Change.REFUSED, out_of_descriptors())
+    return _refused(f"nobody answers at {link.endpoint}", "is the daemon running, and is the address right?")
+
+
+def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
+    """The server closed the connection during the handshake: find out why."""
+    if ask_why and not link.proven:
+        mechanism = mechanism_of(link.endpoint, _GREETING_TIMEOUT_S)
+        if mechanism is not None and mechanism != ("NULL" if link.own_keys is None else "CURVE"):
+            return _other_mechanism(link)
+        if mechanism is not None and link.own_keys is not None:
+            error = Unauthenticated(
+                f"{link.endpoint} closed the connection in the handshake: "
+                f"it does not own the public key {link.server_key}",
+                advice="copy that server's NAME.key file again",
+            )
+            return ConnectionEvent(Change.REJECTED, error)
+    return _refused(
+        f"{link.endpoint} closed the connection in the handshake", "is the daemon behind it running?"
+    )
+
+
+def _other_mechanism(link: Link) -> ConnectionEvent:
+    if link.own_keys is None:
+        error = Unauthenticated(
+            f"{link.endpoint} lets in only clients with a key",
+            advice="make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
+        )
+    else:
+        error = Unauthenticated(
+            f"{link.endpoint} does not use keys, so that nobody knows who it is",
+            advice="start that daemon with its keys, or connect without one",
+        )
+    return ConnectionEvent(Change.REJECTED, error)
+
+
+def _has_descriptors() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _refused(message: str, advice: str) -> ConnectionEvent:
@@ -267,7 +355,6 @@ def _refused(message: str, advice: str) -> ConnectionEvent:
 
 
 def _poller_on(waker: Waker, *filenos: int) -> select.poll:
-    # Made anew for each connection: another thread may still poll the last one.
     poller = select.poll()
     for fileno in (waker.fileno(), *filenos):
         poller.register(fileno, select.POLLIN)

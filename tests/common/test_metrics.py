@@ -1,11 +1,15 @@
 """Metrics of a daemon, as Prometheus sees them."""
 
+import socket
+import threading
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
 
 from nearsight.common.errors import AddressInUse, ConfigurationError, StatusCode
 from nearsight.common.metrics import DaemonMetrics
+from support.waiting import wait_until
 
 
 def scrape(address: str) -> list[str]:
@@ -48,6 +52,21 @@ def test_a_port_in_use_is_named_with_the_next_step() -> None:
             second.start_http(address)
     finally:
         first.stop_http()
+
+
+def test_connections_that_ask_nothing_neither_pile_up_nor_lock_others_out() -> None:
+    metrics = DaemonMetrics("edge")
+    address = metrics.start_http("127.0.0.1:0")
+    host, _, port = address.rpartition(":")
+    threads = threading.active_count()
+    try:
+        with ExitStack() as stack:
+            idle = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(100)]
+            assert any(line.startswith("nearsight_info{") for line in scrape(address))
+            assert idle[0].recv(1) == b"", "the one that is open longest is cut"
+            wait_until(lambda: threading.active_count() - threads <= 16, what="few threads")
+    finally:
+        metrics.stop_http()
 
 
 def test_an_address_of_another_machine_is_refused() -> None:

@@ -9,41 +9,45 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import Unavailable
-from nearsight.common.rpc.client import Channel
+from nearsight.common.rpc.client import Channel, ChannelGroup
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import Change, ConnectionEvent, Transport
+from nearsight.common.rpc.transport import Change, ConnectionEvent, Link, Transport
 
 INPROC = "inproc://in-process"
 
 
 class InProcessTransport(Transport):
-    """The transport to a server of this process, which is started, with any address."""
+    """The transport of one channel to a server of this process, which is started, with any address."""
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
         self._woken = threading.Event()
         self._lock = threading.Lock()
+        self._link: Link | None = None
         self._arrived: list[list[Buffer]] = []
         self._changes: list[ConnectionEvent] = []
         self._epoch = 0
         self._connected = False
 
-    def connect(self) -> None:
+    def connect(self, link: Link) -> None:
+        self._link = link
         self._epoch += 1
         self._connected = self._server.serving
         error = None if self._connected else Unavailable("the server is not serving")
         with self._lock:
             self._changes.append(ConnectionEvent(Change.REFUSED if error else Change.UP, error))
 
-    def disconnect(self) -> None:
+    def disconnect(self, link: Link) -> None:
         with self._lock:
             self._epoch += 1
             self._connected = False
+            self._changes = []
 
     def interrupt(self) -> None:
         """Lose the connection in mid-request, as a broken network would."""
@@ -53,7 +57,7 @@ class InProcessTransport(Transport):
             )
         self.wake()
 
-    def send(self, frames: Sequence[Buffer]) -> bool:
+    def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
         if not self._connected:
             return False
         epoch = self._epoch
@@ -67,15 +71,20 @@ class InProcessTransport(Transport):
         self._server.submit(list(frames), reply, peer=(id(self), epoch))
         return True
 
-    def receive(self, limit: int) -> list[list[Buffer]]:
+    def receive(self, limit: int) -> list[tuple[Link, list[Buffer]]]:
         with self._lock:
             arrived, self._arrived = self._arrived, []
-        return arrived
+        return [(self.link, frames) for frames in arrived]
 
-    def changes(self) -> list[ConnectionEvent]:
+    def changes(self) -> list[tuple[Link, ConnectionEvent]]:
         with self._lock:
             changes, self._changes = self._changes, []
-        return changes
+        return [(self.link, change) for change in changes]
+
+    @property
+    def link(self) -> Link:
+        assert self._link is not None
+        return self._link
 
     def has_arrivals(self) -> bool:
         return False  # each arrival wakes
@@ -94,7 +103,15 @@ class InProcessTransport(Transport):
         self._woken.set()
 
     def close(self) -> None:
-        self.disconnect()
+        pass
+
+
+def channel_over(transport: InProcessTransport, *, client_id: str = "test", **others: Any) -> Channel:
+    """A channel that uses this transport, and closes it."""
+    group = ChannelGroup(clock=others.get("clock", SYSTEM_CLOCK), transport=transport)
+    channel = Channel(INPROC, client_id=client_id, group=group, **others)
+    channel._owns_group = True
+    return channel
 
 
 def in_process_channel(
@@ -106,11 +123,5 @@ def in_process_channel(
     rng: random.Random | None = None,
 ) -> Channel:
     """A channel to a server of this process."""
-    return Channel(
-        INPROC,
-        client_id=client_id,
-        settings=settings,
-        clock=clock,
-        transport=InProcessTransport(server),
-        rng=rng,
-    )
+    transport = InProcessTransport(server)
+    return channel_over(transport, client_id=client_id, settings=settings, clock=clock, rng=rng)

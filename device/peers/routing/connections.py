@@ -1,4 +1,4 @@
-"""Connections to peers: one channel to each, keys checked, bytes counted.
+"""Connections to peers: one channel to each over one socket, keys checked, bytes counted.
 
 With keys, a peer is the node that proves to own the key from which its id follows; without, the node that
 answers at the address. Presence is watched elsewhere, so connections have no heartbeats, and a call to a peer
@@ -21,9 +21,10 @@ from nearsight.common.background.futures import failed
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Unauthenticated, Unavailable
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.client import Channel, ChannelSettings, Reply
+from nearsight.common.rpc.client import Channel, ChannelGroup, ChannelSettings, Reply
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.rpc.transport import Transport
 from nearsight.device.peers.presence.discovery import Discovery
 from nearsight.device.peers.presence.identity import Identity, NodeId, shown
 from nearsight.device.peers.settings import PeerSettings
@@ -104,6 +105,8 @@ class PeerConnections:
             max_attempts=1,
             max_message_bytes=max_message_bytes(settings),
         )
+        # However many peers: one thread, and one descriptor for each connection.
+        self._group = ChannelGroup(clock=clock, transport=Transport(ask_why=False))
         self._lock = threading.Lock()
         self._links: dict[NodeId, PeerConnection] = {}
         self._spare: dict[tuple[NodeId, str], Channel] = {}
@@ -160,6 +163,7 @@ class PeerConnections:
             settings=self._channel_settings,
             security=security,
             clock=self._clock,
+            group=self._group,
         )
 
     def probe(
@@ -258,6 +262,7 @@ class PeerConnections:
             self._spare.clear()
         for channel in channels:
             channel.close()
+        self._group.close()
 
     def _drop(self, node: NodeId) -> PeerConnection:
         link = self._links.pop(node)

@@ -1,6 +1,10 @@
+import os
+import resource
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +17,11 @@ from nearsight.common.errors import (
     NearsightError,
     Unavailable,
 )
-from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.rpc.client import Channel, ChannelGroup, Reply, Stub
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import ConnectionEvent
+from nearsight.common.rpc.transport import ConnectionEvent, Link
 from nearsight.protos import echo_pb2, rpc_pb2
-from support.inprocess import INPROC, InProcessTransport
+from support.inprocess import InProcessTransport, channel_over
 from support.rpc import ECHO, Gate, ScriptedEcho, echo_stub, serving, text
 from support.waiting import wait_until
 
@@ -173,9 +177,7 @@ def test_a_channel_to_no_address_is_refused_at_once(endpoint: str) -> None:
 
 def faulty(server: Any, **settings: Any) -> tuple[Channel, InProcessTransport]:
     transport = InProcessTransport(server)
-    return Channel(
-        INPROC, client_id="test", transport=transport, settings=ChannelSettings(**settings)
-    ), transport
+    return channel_over(transport, settings=ChannelSettings(**settings)), transport
 
 
 def test_an_idempotent_call_survives_a_connection_that_breaks_in_mid_request() -> None:
@@ -214,7 +216,7 @@ class Garbler(InProcessTransport):
     damage: Any = staticmethod(lambda frames: frames)
 
     def receive(self, limit: int) -> list[Any]:
-        return [self.damage(frames) for frames in super().receive(limit)]
+        return [(link, self.damage(frames)) for link, frames in super().receive(limit)]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_a_response_that_cannot_be_read_fails_its_call_at_once(damage: Any) -> N
     with serving(ScriptedEcho()) as server:
         transport = Garbler(server)
         transport.damage = damage
-        with Channel(INPROC, client_id="test", transport=transport) as channel, pytest.raises(InternalError):
+        with channel_over(transport) as channel, pytest.raises(InternalError):
             Stub(channel, ECHO).echo(text(), timeout_s=20)
 
 
@@ -238,7 +240,7 @@ def test_an_answer_to_nobody_is_ignored() -> None:
     with serving(ScriptedEcho()) as server:
         transport = Garbler(server)
         transport.damage = lambda _: [rpc_pb2.ResponseHeader(protocol=1, request_id=555).SerializeToString()]
-        with Channel(INPROC, client_id="test", transport=transport) as channel:
+        with channel_over(transport) as channel:
             with pytest.raises(DeadlineExceeded):
                 Stub(channel, ECHO).echo(text(), timeout_s=0.1)
             transport.damage = lambda frames: frames
@@ -249,7 +251,7 @@ def test_a_bug_in_the_transport_fails_the_calls_and_not_the_thread() -> None:
     class Broken(InProcessTransport):
         broken = True
 
-        def changes(self) -> list[ConnectionEvent]:
+        def changes(self) -> list[tuple[Link, ConnectionEvent]]:
             if self.broken:
                 self.broken = False
                 raise RuntimeError("bug")
@@ -257,7 +259,7 @@ def test_a_bug_in_the_transport_fails_the_calls_and_not_the_thread() -> None:
 
     with serving(ScriptedEcho()) as server:
         transport = Broken(server)
-        with Channel(INPROC, client_id="test", transport=transport) as channel:
+        with channel_over(transport) as channel:
             with pytest.raises(NearsightError):
                 Stub(channel, ECHO).echo(text(), timeout_s=30)
             assert Stub(channel, ECHO).echo(text("x"), timeout_s=10).message.text == "x"
@@ -279,22 +281,22 @@ class EdgeTriggered(InProcessTransport):
         self._seen_empty = False
         self._attached = False
 
-    def connect(self) -> None:
+    def connect(self, link: Link) -> None:
         self._attached = False
-        super().connect()
+        super().connect(link)
 
     def receive(self, limit: int) -> list[Any]:
         with self._lock:
             taken, self._arrived = self._arrived[:limit], self._arrived[limit:]
         self._seen_empty = len(taken) < limit
-        return taken
+        return [(self.link, frames) for frames in taken]
 
     def has_arrivals(self) -> bool:
         with self._lock:
             self._seen_empty = not self._arrived
             return bool(self._arrived)
 
-    def send(self, frames: Any) -> bool:
+    def send(self, link: Link, frames: Any) -> bool:
         if not self._connected:
             return False
         if not self._attached:  # only now the socket learns of its new connection, never seen empty
@@ -318,7 +320,7 @@ class EdgeTriggered(InProcessTransport):
 def test_no_answer_is_overlooked_by_a_transport_that_signals_edges_only() -> None:
     with serving(ScriptedEcho(), workers=2) as server:
         transport = EdgeTriggered(server)
-        with Channel(INPROC, client_id="test", transport=transport) as channel, ThreadPoolExecutor(3) as pool:
+        with channel_over(transport) as channel, ThreadPoolExecutor(3) as pool:
             echo = Stub(channel, ECHO).echo
             # Alone: no other call looks for its answer by the way.
             assert echo.future(text("first"), timeout_s=60).result(30).message.text == "first"
@@ -327,3 +329,51 @@ def test_no_answer_is_overlooked_by_a_transport_that_signals_edges_only() -> Non
                 waiting = [pool.submit(echo, text(str(number)), timeout_s=60) for number in range(3)]
                 assert [future.result(30).message.text for future in futures] == ["0", "1"]
                 assert [future.result(30).message.text for future in waiting] == ["0", "1", "2"]
+
+
+def test_a_channel_of_a_group_takes_one_descriptor_and_no_thread() -> None:
+    with serving(ScriptedEcho(), listen="tcp://127.0.0.1:0") as server, closing(ChannelGroup()) as group:
+        descriptors, tasks = _descriptors(), _tasks()
+        channels = [Channel(server.endpoint, client_id=str(number), group=group) for number in range(128)]
+        with ExitStack() as stack:
+            calls = [
+                Stub(stack.enter_context(channel), ECHO).echo.future(text(str(number)), timeout_s=60)
+                for number, channel in enumerate(channels)
+            ]
+            answers = [call.result(60).message.text for call in calls]
+            assert answers == [str(number) for number in range(128)]
+            # Both ends are here: as in a device that has 128 peers, each of which has it as a peer.
+            assert len(_descriptors() - descriptors) <= 300
+            assert len(_tasks() - tasks) <= 4
+
+
+def test_a_process_without_descriptors_gets_an_error_and_goes_on_with_what_it_has() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with serving(ScriptedEcho(), listen="tcp://127.0.0.1:0") as server, closing(ChannelGroup()) as group:
+        first, second = (Channel(server.endpoint, client_id="test", group=group) for _ in range(2))
+        with first, second:
+            assert Stub(first, ECHO).echo(text("before"), timeout_s=60).message.text == "before"
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(_descriptors()) + 1, limits[1]))
+            try:
+                files = []
+                with suppress(OSError):
+                    while True:  # the free numbers in between
+                        files.append(os.open(os.devnull, os.O_RDONLY))
+                with pytest.raises(Unavailable, match="may open no more files"):
+                    Stub(second, ECHO).echo(text("refused"), timeout_s=60)
+                with pytest.raises(Unavailable, match="may open no more files"):
+                    Channel(server.endpoint, client_id="test")
+                assert Stub(first, ECHO).echo(text("there"), timeout_s=60).message.text == "there"
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                for file in files:
+                    os.close(file)
+            assert Stub(second, ECHO).echo(text("again"), timeout_s=60).message.text == "again"
+
+
+def _descriptors() -> set[int]:
+    return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+
+
+def _tasks() -> set[Path]:
+    return set(Path("/proc/self/task").iterdir())

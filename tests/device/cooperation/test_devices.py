@@ -12,9 +12,12 @@ import pytest
 from nearsight import Recognizer
 from nearsight.device.cooperation.protocol import model_key, next_key, popularity_key
 from nearsight.device.peers.store import shared_store
+from nearsight.device.peers.store.replica_calls import AdaptiveTimeout
 from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.sharing_devices import Scene, account, holds, name
 from support.waiting import wait_until
+
+FOR_EVER_S = 600.0
 
 
 def all_look(devices: Sequence[Recognizer], number: int) -> None:
@@ -32,9 +35,11 @@ def all_look(devices: Sequence[Recognizer], number: int) -> None:
 def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_store, "CLAIM_LEASE_S", 600.0)  # no machine is too busy to fetch within it
+    # No machine is too busy to fetch within a lease, or to answer before another is asked.
+    monkeypatch.setattr(shared_store, "CLAIM_LEASE_S", FOR_EVER_S)
+    monkeypatch.setattr(AdaptiveTimeout, "LEAST_S", FOR_EVER_S)
     scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.5, name(2): 0.3})
-    devices = [scene.device() for _ in range(10)]
+    devices = [scene.device(hedge_s=FOR_EVER_S, read_timeout_s=FOR_EVER_S) for _ in range(10)]
     scene.meet()
     all_look(devices, 0)
     for device in devices:
