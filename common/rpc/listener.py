@@ -12,7 +12,7 @@ import errno
 import os
 import socket as sockets
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.allow_list import AllowList, Caller
+from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
@@ -78,7 +78,7 @@ class Listener:
         self._log = get_logger("rpc.listener")
         self._closed = False
         self._allowed = allowed
-        self._clients: Mapping[str, Caller] = allowed.clients if allowed else {}
+        self._removals = allowed.removals if allowed else 0
         self._connections: dict[int, _Connection] = {}
         keys = read_secret_key(security.secret_key_file) if security else None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -158,10 +158,11 @@ class Listener:
         """
         if self._allowed is None:
             return
-        before, clients = self._clients, self._allowed.clients
-        self._clients = clients
-        if before.keys() <= clients.keys():
+        # A key may have been added and taken out since; what was in the list then and now would not tell.
+        removals, clients = self._allowed.removals, self._allowed.clients
+        if removals == self._removals:
             return
+        self._removals = removals
         with self._lock:
             connections, self._connections = self._connections, {}
             for descriptor, connection in connections.items():

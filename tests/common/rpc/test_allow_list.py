@@ -123,6 +123,16 @@ def test_the_connections_of_a_forbidden_key_are_cut_while_nothing_is_called(
         assert not tablet.is_cut()
 
 
+def test_a_key_that_came_and_went_between_two_looks_at_the_folder_is_cut(keys: Keys, raw: Any) -> None:
+    with serving(ScriptedEcho(), listen=TCP, security=keys.server) as server:
+        server._background.stop(10.0)
+        keys.add("tablet")
+        tablet = raw("tablet", server.endpoint)
+        forbid_client("tablet", keys.allowed)
+        server._watch_keys()
+        wait_until(tablet.is_cut, what="the cut")
+
+
 def test_a_call_that_waits_is_not_executed_when_its_key_is_forbidden_meanwhile(keys: Keys) -> None:
     keys.add("tablet")
     gate = Gate()
