@@ -318,17 +318,21 @@ class _Meter:
 
 
 class _Samples:
-    """What honest clients have told so far."""
+    """What honest clients tell, taken as it comes: a full pipe would hold them up."""
 
     def __init__(self, honest: Connection | None) -> None:
-        self._honest = honest
         self._all: list[Asked] = []
+        if honest is not None:
+            threading.Thread(target=self._take, args=(honest,), daemon=True).start()
+
+    def _take(self, honest: Connection) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                self._all.append(honest.recv())
 
     def between(self, start_s: float, end_s: float) -> list[Asked]:
         """Photos that were begun in this time and have ended."""
-        while self._honest is not None and self._honest.poll():
-            self._all.append(self._honest.recv())
-        return [one for one in self._all if start_s <= one.begun_s < end_s]
+        return [one for one in list(self._all) if start_s <= one.begun_s < end_s]
 
     def recovery_s(self, ended_s: float, well_ms: float) -> float:
         """Wait until all is well; from the end of the attack to the beginning of that time."""
@@ -353,7 +357,7 @@ def _p95(asked: Sequence[Asked]) -> float:
     return float(np.percentile([one.ms for one in asked], 95)) if asked else 0.0
 
 
-# ---- children: each gets a pipe, says "ready", and ends when it is closed
+# ---- children: each gets a pipe, says "ready", and ends when it is told None
 
 
 @contextmanager
@@ -367,11 +371,13 @@ def child(target: Callable[..., None], *arguments: object) -> Iterator[Connectio
         answer_of(ours, 60.0)
         yield ours
     finally:
-        ours.close()
+        with suppress(OSError):  # it has ended
+            ours.send(None)
         process.join(2 * _TIMEOUT_S)
         if process.is_alive():
             process.kill()
             process.join()
+        ours.close()
 
 
 def answer_of(child: Connection, timeout_s: float) -> Any:
@@ -396,8 +402,7 @@ def _attack(parent: Connection, attack: Attack, victim: Victim) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
     parent.send("ready")
-    with suppress(EOFError):
-        parent.recv()
+    if parent.recv() is not None:
         parent.send(attack(victim))
 
 
@@ -437,6 +442,5 @@ def _ask_honestly(parent: Connection, victim: Victim) -> None:
     parent.send("ready")
     for number in range(CLIENTS):
         threading.Thread(target=steady if number < STEADY else newcomers, args=(number,)).start()
-    with suppress(EOFError, OSError):
-        parent.recv()  # until the parent closes its end
+    parent.recv()
     over.set()
