@@ -67,7 +67,7 @@ class RequestHeader(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., service: _Optional[str] = ..., method: _Optional[str] = ..., time_left_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., catalogue: _Optional[str] = ..., trace_id: _Optional[str] = ..., newest_wins: _Optional[bool] = ..., message: _Optional[bytes] = ...) -> None: ...
 
 class ResponseHeader(_message.Message):
-    __slots__ = ("protocol", "request_id", "status", "error", "advice", "hops", "message")
+    __slots__ = ("protocol", "request_id", "status", "error", "advice", "hops", "message", "retry_after_ms")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class ResponseHeader(_message.Message):
     ADVICE_FIELD_NUMBER: _ClassVar[int]
     HOPS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     request_id: int
     status: Status
@@ -82,7 +83,8 @@ class ResponseHeader(_message.Message):
     advice: str
     hops: _containers.RepeatedCompositeFieldContainer[Hop]
     message: bytes
-    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., error: _Optional[str] = ..., advice: _Optional[str] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., message: _Optional[bytes] = ...) -> None: ...
+    retry_after_ms: int
+    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., error: _Optional[str] = ..., advice: _Optional[str] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., message: _Optional[bytes] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class Hop(_message.Message):
     __slots__ = ("tier", "queue_ms", "compute_ms", "next_tier_ms", "received_bytes", "sent_bytes")

@@ -48,10 +48,11 @@ _NOBODY = Sender()
 
 
 class Refused(NamedTuple, Generic[T]):
-    """A request that will not be served, and what to answer."""
+    """A request that will not be served, what to answer, and for how long a further one would fare alike."""
 
     item: T
     error: NearsightError
+    retry_after_s: float = 0.0
 
 
 class _Waiting(NamedTuple, Generic[T]):
@@ -118,7 +119,7 @@ class AdmissionQueue(Generic[T]):
         if self._size > self._settings.queue_limit + idle:
             limit = self._settings.queue_limit
             error = Overloaded(f"the queue is full: {limit} requests wait", advice="try again later")
-            self._unfit.append(Refused(self._drop_last(sender), error))
+            self._unfit.append(self._turned_away(self._drop_last(sender), error, limit))
             if len(self._unfit) > limit:
                 refused += self._unfit
                 self._unfit = []
@@ -148,7 +149,7 @@ class AdmissionQueue(Generic[T]):
             if error is None:
                 self._append(waiting)
             else:
-                refused.append(Refused(waiting.item, error))
+                refused.append(self._turned_away(waiting.item, error, self._size + len(refused)))
         return refused
 
     def _append(self, waiting: _Waiting[T]) -> None:
@@ -214,9 +215,21 @@ class AdmissionQueue(Generic[T]):
             return DeadlineExceeded("the time was over before a worker was free")
         if waiting.since_s + limit_s <= now_s:
             return Overloaded(f"waited for {limit_s:g} s without a free worker", advice="try again later")
-        starts_s = now_s + ahead * self._service_s / self._workers * _CAUTION
+        starts_s = now_s + self._wait_s(ahead)
         if starts_s < min(waiting.deadline_s, waiting.since_s + limit_s):
             return None
         text = f"too busy: {ahead} requests are before this one, which would wait for longer than "
         patience_s = min(limit_s, waiting.deadline_s - waiting.since_s)
         return Overloaded(f"{text}{patience_s:.3g} s", advice="try again later")
+
+    def _wait_s(self, ahead: int) -> float:
+        return ahead * self._service_s / self._workers * _CAUTION
+
+    def _turned_away(self, item: T, error: NearsightError, ahead: int) -> Refused[T]:
+        """A refused request that had so many before it.
+
+        The next would be let in when as many were served as were too many; half of the longest wait at most,
+        so that the queue is never empty meanwhile.
+        """
+        limit_s = self._settings.queue_timeout_s
+        return Refused(item, error, min(max(0.0, self._wait_s(ahead) - limit_s), limit_s / 2))

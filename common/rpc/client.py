@@ -169,6 +169,7 @@ class Channel:
         header = call.header
         header.client_id = header.client_id or self._client_id
         header.newest_wins = self._settings.newest_wins
+        call.kind = (header.service, header.method, header.client_id)
         with self._group.lock:
             self._last_id += 1
             call.request_id = header.request_id = self._last_id
@@ -396,9 +397,12 @@ class ChannelGroup:
                 except InvalidMessage as error:
                     request_id = salvage_request_id(frames)
                     result = InternalError(f"{link.endpoint} sent what cannot be read: {error.message}")
-                call = self._channels[link]._pending.answered(request_id)
+                pending = self._channels[link]._pending
+                call = pending.answered(request_id)
                 if call is not None:
                     answers.append((call, result))
+                    if isinstance(result, Response) and result.retry_after_s:
+                        pending.told_busy(call, result.retry_after_s, self._clock.monotonic())
                 else:
                     self._log.debug(
                         "nobody waits for an answer", endpoint=link.endpoint, request_id=request_id

@@ -99,6 +99,7 @@ class Response(NamedTuple):
     message: bytes
     blobs: tuple[memoryview, ...]
     size_bytes: int
+    retry_after_s: float
 
 
 def size_of(frames: Sequence[Buffer]) -> int:
@@ -131,12 +132,14 @@ def encode_response(
     message: bytes = b"",
     blobs: Sequence[Buffer] = (),
     error: NearsightError | None = None,
+    retry_after_s: float = 0.0,
 ) -> list[Buffer]:
     """The frames of a response; one with an error has no message."""
     header = rpc_pb2.ResponseHeader(protocol=PROTOCOL, request_id=request_id, message=message)
     if error is not None:
         header.status = error.code  # type: ignore[assignment]  # same numbers, as a test holds
         header.error, header.advice = error.message[:LONGEST_TEXT], error.advice[:LONGEST_TEXT]
+        header.retry_after_ms = round(retry_after_s * 1000)
     for hop in hops:
         header.hops.add(
             tier=hop.tier,
@@ -200,6 +203,7 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
         header.message,
         blobs,
         size_of(frames),
+        header.retry_after_ms / 1000.0,
     )
 
 

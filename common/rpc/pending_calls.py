@@ -13,6 +13,8 @@ Rules:
   attempts, the retry budget and the deadline allow.
 - A refused key fails all waiting calls at once: no later attempt would fare better. The next call tries
   again, as the key may be allowed by then.
+- A server that is too busy says for how long. Calls of that method by that client are not sent meanwhile, but
+  fail: a photo is not carried over the network to be refused.
 - Whatever happens, a call ends at its deadline.
 """
 
@@ -21,11 +23,18 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded, Unavailable
 from nearsight.common.rpc.settings import ChannelSettings
+
+_PAUSE_S = 0.07
+"""After which a call that is not sent to a busy server fails: as long as the server would have taken."""
+_LONGEST_BUSY_S = 5.0
+_MOST_BUSY = 4096
+"""Methods and clients of which it is remembered that the server refuses them."""
 
 
 class PendingCall:
@@ -41,7 +50,7 @@ class PendingCall:
         Whether it may be sent again.
     """
 
-    __slots__ = ("attempts", "deadline_s", "idempotent", "not_before_s", "request_id")
+    __slots__ = ("attempts", "deadline_s", "idempotent", "kind", "not_before_s", "refusal", "request_id")
 
     def __init__(self, request_id: int, deadline_s: float, idempotent: bool) -> None:
         self.request_id = request_id
@@ -49,6 +58,10 @@ class PendingCall:
         self.idempotent = idempotent
         self.attempts = 0
         self.not_before_s = -math.inf  # clocks may start anywhere
+        self.kind: Hashable = None
+        """Method and client: what a server refuses together."""
+        self.refusal: NearsightError | None = None
+        """Why it is not sent."""
 
 
 C = TypeVar("C", bound=PendingCall)
@@ -107,6 +120,7 @@ class PendingCalls(Generic[C]):
         self._down_since_s: float | None = None
         self._failures = 0  # connections and attempts in a row that brought no answer
         self._refusal: NearsightError | None = None
+        self._busy_until_s: dict[Hashable, float] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -117,6 +131,12 @@ class PendingCalls(Generic[C]):
             return [Fail(call, Overloaded(f"{len(self._calls)} calls to {self._endpoint} are unanswered"))]
         self._retry_tokens = min(self._settings.retry_burst, self._retry_tokens + self._settings.retry_ratio)
         self._calls[call.request_id] = call
+        busy_until_s = self._busy_until_s.get(call.kind, now_s)
+        if now_s < busy_until_s:
+            # Not at once: who calls again and again must not keep this machine busy.
+            call.deadline_s = min(call.deadline_s, now_s + _PAUSE_S)
+            advice = f"try again in {busy_until_s - now_s:.1f} s"
+            call.refusal = Overloaded(f"{self._endpoint} is too busy", advice=advice)
         # Deadlines of answered calls stay until they pass: cheaper than removing them, and the thread that
         # keeps the times need not be woken for each new call. They are removed when there are many.
         if len(self._deadlines) > 1024 + 4 * len(self._calls):
@@ -124,6 +144,8 @@ class PendingCalls(Generic[C]):
             heapq.heapify(self._deadlines)
         else:
             heapq.heappush(self._deadlines, (call.deadline_s, call.request_id))
+        if call.refusal is not None:
+            return []
         if self.up:
             call.attempts += 1
             return [Send(call)]
@@ -160,8 +182,11 @@ class PendingCalls(Generic[C]):
         if self._failures:  # at once only after a connection that was of use
             self._put_off_connecting(now_s)
         self._failures = max(self._failures, 1)
+        self._busy_until_s.clear()
         actions: list[Action[C]] = []
         for call in [call for call in self._calls.values() if call.request_id not in self._unsent]:
+            if call.refusal is not None:
+                continue
             if self._may_retry(call, now_s):
                 self._unsent[call.request_id] = call
             else:
@@ -180,6 +205,12 @@ class PendingCalls(Generic[C]):
         self._failures = 0
         self._unsent.pop(request_id, None)
         return self._calls.pop(request_id, None)
+
+    def told_busy(self, call: C, for_s: float, now_s: float) -> None:
+        """The server refused a call, and would refuse another one for so long."""
+        if len(self._busy_until_s) >= _MOST_BUSY:
+            self._busy_until_s.clear()
+        self._busy_until_s[call.kind] = now_s + min(for_s, _LONGEST_BUSY_S)
 
     def tick(self, now_s: float) -> list[Action[C]]:
         """Time has passed."""
@@ -262,6 +293,8 @@ class PendingCalls(Generic[C]):
         return Fail(call, error)
 
     def _too_late(self, call: C) -> NearsightError:
+        if call.refusal is not None:
+            return call.refusal
         if call.request_id in self._unsent:
             return DeadlineExceeded(f"no connection to {self._endpoint} within the time given")
         return DeadlineExceeded(f"no answer from {self._endpoint} within the time given")

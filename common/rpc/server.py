@@ -401,7 +401,7 @@ class RpcServer:
         else:
             self._answer(call, StatusCode.OK, frames, hop)
 
-    def _fail(self, call: ServedCall, error: BaseException) -> None:
+    def _fail(self, call: ServedCall, error: BaseException, retry_after_s: float = 0.0) -> None:
         """Answer with an error."""
         told = told_to_peer(error, call.context.trace_id)
         if told.code is StatusCode.INTERNAL:
@@ -413,7 +413,8 @@ class RpcServer:
                 exc_info=error,
             )
         hop = call.hop(self._tier, self._clock.monotonic())
-        frames = encode_response(call.request.request_id, [*call.context.hops, hop], error=told)
+        hops = [*call.context.hops, hop]
+        frames = encode_response(call.request.request_id, hops, error=told, retry_after_s=retry_after_s)
         self._answer(call, told.code, frames, hop)
 
     def _answer(self, call: ServedCall, code: StatusCode, frames: Sequence[Buffer], hop: Hop) -> None:

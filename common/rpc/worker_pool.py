@@ -85,7 +85,8 @@ class WorkerPool:
     run : callable
         Serves a call.
     refuse : callable
-        Answers a call that will not be served, in any thread.
+        Answers a call that will not be served, in any thread; takes the error and the seconds for which a
+        further one would fare alike.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class WorkerPool:
         settings: ServerSettings,
         clock: Clock,
         run: Callable[[ServedCall], None],
-        refuse: Callable[[ServedCall, NearsightError], None],
+        refuse: Callable[[ServedCall, NearsightError, float], None],
     ) -> None:
         self._name = name
         self._workers = workers
@@ -145,8 +146,8 @@ class WorkerPool:
                 sender=call.sender,
                 idle=self._workers - self._busy,
             )
-        for one, error in refused:
-            self._refuse(one, error)
+        for one in refused:
+            self._refuse(*one)
 
     def signal(self) -> None:
         """Wake a thread to serve the queue."""
@@ -156,8 +157,8 @@ class WorkerPool:
         """Refuse the calls that wait for too long, or will."""
         with self._lock:
             refused = self._queue.sweep(now_s)
-        for one, error in refused:
-            self._refuse(one, error)
+        for one in refused:
+            self._refuse(*one)
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the threads. One that is stuck in a handler is left behind and reported."""
@@ -206,8 +207,8 @@ class WorkerPool:
             more = len(self._queue) > 0 and self._busy < self._workers
         if more:
             self.signal()
-        for one, error in refused:
-            self._refuse(one, error)
+        for one in refused:
+            self._refuse(*one)
         return call
 
 

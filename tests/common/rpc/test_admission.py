@@ -155,6 +155,16 @@ def test_a_request_that_will_wait_too_long_is_refused_at_the_next_sweep() -> Non
     assert len(refused) == 20 - len(kept)
 
 
+def test_each_refused_request_is_told_when_there_is_room_for_one_more() -> None:
+    queue = queue_of(limit=100, timeout_s=2.0)
+    queue.served(0.1)
+    fill(queue, *((str(number), Sender(number)) for number in range(40)))
+    after_s = [refused.retry_after_s for refused in queue.sweep(0.0)]
+    assert after_s == sorted(after_s)
+    assert 0.0 <= after_s[0] < 0.3
+    assert after_s[-1] == 1.0, "half of the longest wait, so that the queue is not empty before"
+
+
 def test_a_request_whose_deadline_comes_before_its_turn_is_refused_at_the_next_sweep() -> None:
     queue = queue_of(limit=10)
     queue.served(0.3)

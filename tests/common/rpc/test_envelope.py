@@ -77,6 +77,7 @@ def test_a_request_arrives_as_it_was_sent(header: rpc_pb2.RequestHeader, parts: 
     st.lists(hops, max_size=4),
     st.binary(max_size=99),
     blobs,
+    st.integers(0, 60_000),
 )
 def test_a_response_arrives_as_it_was_sent(
     request_id: int,
@@ -84,8 +85,9 @@ def test_a_response_arrives_as_it_was_sent(
     way: list[Hop],
     message: bytes,
     parts: list[bytes],
+    retry_after_ms: int,
 ) -> None:
-    frames = encode_response(request_id, way, message, parts, error)
+    frames = encode_response(request_id, way, message, parts, error, retry_after_ms / 1000)
     got = decode_response(frames)
     told = (error.code, error.message, error.advice) if error else (0, "", "")
     assert (got.request_id, got.status, got.error, got.advice) == (request_id, *told)
@@ -93,6 +95,7 @@ def test_a_response_arrives_as_it_was_sent(
     assert got.message == message
     assert [bytes(blob) for blob in got.blobs] == parts
     assert got.size_bytes == size_of(frames)
+    assert got.retry_after_s == (retry_after_ms / 1000 if error else 0)
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))

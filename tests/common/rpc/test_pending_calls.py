@@ -55,6 +55,44 @@ def test_an_answer_ends_its_call_once() -> None:
     assert failures(calls.tick(100.0)) == []
 
 
+def of_kind(number: int, kind: str) -> PendingCall:
+    one = call(number)
+    one.kind = kind
+    return one
+
+
+def test_calls_that_a_busy_server_would_refuse_are_not_sent_but_fail_after_a_moment() -> None:
+    calls = connected()
+    calls.submit(of_kind(1, "photos of phone"), 0.0)
+    refused = calls.answered(1)
+    assert refused is not None
+    calls.told_busy(refused, 1.0, 0.0)
+    assert calls.submit(of_kind(2, "photos of phone"), 0.5) == []
+    assert sends(calls.submit(of_kind(3, "health of phone"), 0.5)) == [3]
+    assert sends(calls.submit(of_kind(4, "photos of tablet"), 0.5)) == [4]
+    due_s = calls.next_due_s()
+    assert due_s is not None
+    assert 0.5 < due_s <= 0.6
+    assert failures(calls.tick(due_s)) == [(2, Overloaded)]
+    assert sends(calls.submit(of_kind(5, "photos of phone"), 1.0)) == [5]
+
+
+def test_a_server_cannot_keep_a_client_quiet_for_long() -> None:
+    calls = connected()
+    calls.told_busy(of_kind(1, "photos"), 1e6, 0.0)
+    assert sends(calls.submit(of_kind(2, "photos"), 6.0)) == [2]
+
+
+def test_a_new_connection_may_be_to_a_server_that_is_not_busy() -> None:
+    calls = connected()
+    calls.told_busy(of_kind(1, "photos"), 5.0, 0.0)
+    calls.submit(of_kind(2, "photos"), 0.0)
+    assert failures(calls.lost(GONE, 0.01)) == []
+    assert failures(calls.tick(0.1)) == [(2, Overloaded)]
+    calls.connected(0.2)
+    assert sends(calls.submit(of_kind(3, "photos"), 0.2)) == [3]
+
+
 def test_a_call_ends_at_its_deadline_whether_it_was_sent_or_not() -> None:
     calls = connected()
     calls.submit(call(1, deadline_s=1.0), 0.0)

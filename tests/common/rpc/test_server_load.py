@@ -146,6 +146,25 @@ def test_a_request_that_would_wait_too_long_is_refused_long_before_it_has() -> N
         gate.open.set()
 
 
+def test_a_client_that_was_refused_does_not_send_its_next_request_to_be_refused_again() -> None:
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with (
+        serving(echo, workers=1, queue_timeout_s=20) as server,
+        echo_stub(server) as stub,
+        echo_stub(server) as other,
+    ):
+        server._pool._queue.served(15.0)
+        running = [stub.echo.future(text(), timeout_s=60) for _ in range(4)]
+        with pytest.raises(Overloaded, match="requests are before this one"):
+            running[3].result(30)
+        with pytest.raises(Overloaded, match="is too busy; try again in"):
+            stub.echo(text(), timeout_s=60)
+        gate.open.set()
+        assert other.echo_once(text("others"), timeout_s=60).message.text == "others"
+        running[0].result(30)
+
+
 class Recognizing(Service):
     descriptor: ClassVar[ServiceDescriptor] = RECOGNITION
 
