@@ -5,22 +5,24 @@ Both ways take and give the same values, so that `nearsight cloud` and `ingestio
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from nearsight.cloud.catalogue import LiveCatalogue
+from nearsight.cloud.schema import FORMAT
 from nearsight.cloud.store import (
     CatalogueInfo,
     CatalogueStore,
     PutOutcome,
     RemoveOutcome,
     StoredObject,
-    choose_catalogue,
 )
 from nearsight.cloud.training import (
     NewObject,
@@ -28,9 +30,11 @@ from nearsight.cloud.training import (
     Rejection,
     SkippedImage,
     check_catalogue_name,
+    choose_catalogue,
 )
 from nearsight.common.catalogue.answers import message_of
-from nearsight.common.errors import NotFound, Overloaded
+from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
+from nearsight.common.operation.database_files import copy_database, put_in_place
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import catalogue_pb2 as pb
 
@@ -259,3 +263,48 @@ class RemoteCatalogue:
 
 CatalogueAccess = DatabaseCatalogue | RemoteCatalogue
 """A catalogue, wherever it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a backup held, and where the database is now whose place it took.
+
+    Attributes
+    ----------
+    catalogues, objects : int
+        How many.
+    damaged : tuple of str
+        Objects whose models cannot be read, as ``CATALOGUE/ID``.
+    replaced : Path, optional
+        The former database; None if there was none.
+    """
+
+    catalogues: int
+    objects: int
+    damaged: tuple[str, ...]
+    replaced: Path | None
+
+
+def restore(backup: Path, database: Path) -> Restored:
+    """Put a copy of ``backup`` in the place of ``database``, which is set aside.
+
+    Raises
+    ------
+    NotFound, CorruptStore
+        If there is no such backup, or it is damaged or of a newer version. Nothing is changed then.
+    ConfigurationError
+        If a process uses the database, or the disk cannot be written.
+    """
+    if not database.parent.is_dir():
+        raise ConfigurationError(
+            f"there is no folder {database.parent}", advice=f"mkdir -p {database.parent}"
+        )
+    with tempfile.TemporaryDirectory(dir=database.parent, prefix=".restore-") as folder:
+        new = Path(folder) / database.name
+        copy_database(backup, new, FORMAT)
+        with CatalogueStore(new, create=False) as store:
+            known = store.catalogues()
+            names = {info.name: sorted(store.damaged(info.name)) for info in known}
+        replaced = put_in_place(new, database)
+    damaged = tuple(f"{catalogue}/{name}" for catalogue in names for name in names[catalogue])
+    return Restored(len(known), sum(info.objects for info in known), damaged, replaced)

@@ -15,10 +15,8 @@ from nearsight.cloud.store import (
     Author,
     CatalogueStore,
     PutOutcome,
-    check_room,
-    choose_catalogue,
 )
-from nearsight.cloud.training import TrainedObject, check_catalogue_name
+from nearsight.cloud.training import TrainedObject, check_catalogue_name, check_room, choose_catalogue
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.logging import get_logger

@@ -92,7 +92,7 @@ def run_cloud(
     from nearsight.cloud.daemon import CloudDaemon
     from nearsight.common.operation.daemon import run_daemon
 
-    settings = _load(config, assignments, database, listen, create=create)
+    settings = _load(config, [*(assignments or ()), *["create=true"] * create], database, listen)
     run_daemon("cloud", settings, lambda metrics: CloudDaemon(settings, metrics), announce=announce)
 
 
@@ -211,6 +211,45 @@ def show_log(
     print_table(columns, rows, right=("revision",))
 
 
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The copy; it must not exist yet.")],
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Copy the database to a new file and check it, also while a cloud serves it.
+
+    The copy has all that was acknowledged. `cp` may miss what is in the log beside the database.
+    """
+    from nearsight.cloud.schema import FORMAT
+    from nearsight.common.operation.database_files import copy_database
+    from nearsight.common.operation.status import format_bytes
+
+    source = _load(config, None, database).database
+    copy_database(source, file, FORMAT)
+    print_line(f"{source} -> {file}: {format_bytes(file.stat().st_size)}, checked")
+
+
+@app.command("restore")
+def restore_backup(
+    file: Annotated[Path, typer.Argument(help="The backup, which stays.")],
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Check a backup and put a copy in the place of the database, which is kept under another name.
+
+    A database that a running cloud uses is not touched.
+    """
+    from nearsight.cloud.access import restore
+
+    target = _load(config, None, database).database
+    done = restore(file, target)
+    former = f"; the former database is {done.replaced}" if done.replaced else ""
+    print_line(f"{file} -> {target}: {done.catalogues} catalogues, {done.objects} objects{former}")
+    if done.damaged:
+        print_line(f"damaged, add them again: {', '.join(done.damaged)}", err=True)
+
+
 @objects_app.command("list")
 def list_objects(
     catalogue: CatalogueOption = "",
@@ -295,22 +334,13 @@ def remove_objects(
 
 
 def _load(
-    config: Path | None,
-    assignments: list[str] | None,
-    database: Path | None,
-    listen: str | None = None,
-    *,
-    create: bool = False,
+    config: Path | None, assignments: list[str] | None, database: Path | None, listen: str | None = None
 ) -> CloudSettings:
     """The settings of the daemon: what is trained here must be what the daemon would train."""
     from nearsight.cloud.settings import CloudSettings
     from nearsight.common.config.base import load_settings
 
-    named = {
-        "database": str(database) if database else None,
-        "server.listen": listen,
-        "create": create or None,
-    }
+    named = {"database": str(database) if database else None, "server.listen": listen}
     return load_settings(CloudSettings, "cloud", config, flag_overrides(assignments, named)).settings
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from nearsight.cloud.store import MAX_CATALOGUES
+from nearsight.cloud.training import MAX_CATALOGUES
 from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.server import ServerSettings

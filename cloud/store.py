@@ -14,73 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nearsight.cloud.schema import FORMAT
 from nearsight.cloud.training import (
+    MAX_CATALOGUES,
     Rejection,
     SkippedImage,
     TrainedObject,
     check_catalogue_name,
     check_object,
+    check_room,
+    unknown_catalogue,
 )
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.common.errors import CorruptStore
 from nearsight.common.operation.database import DatabaseFile
-from nearsight.common.operation.database_files import DatabaseFormat
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
-
-MAX_CATALOGUES = 64
-"""Each in service has a thread and an index."""
-
-_VERSION_1 = """
-CREATE TABLE catalogues (
-    name TEXT PRIMARY KEY NOT NULL,
-    revision INTEGER NOT NULL            -- grows by one with every committed change
-) WITHOUT ROWID;
-CREATE TABLE objects (
-    catalogue TEXT NOT NULL REFERENCES catalogues (name),
-    object_id TEXT NOT NULL,
-    revision INTEGER NOT NULL,           -- of the catalogue, when this object was last written
-    version INTEGER NOT NULL,
-    label TEXT NOT NULL,
-    views INTEGER NOT NULL,
-    content_hash TEXT NOT NULL,
-    training TEXT NOT NULL,
-    model BLOB NOT NULL,
-    PRIMARY KEY (catalogue, object_id)
-);
-CREATE INDEX objects_by_revision ON objects (catalogue, revision);
-CREATE TABLE removed_objects (           -- so that an id that comes back gets a new version
-    catalogue TEXT NOT NULL REFERENCES catalogues (name),
-    object_id TEXT NOT NULL,
-    revision INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    PRIMARY KEY (catalogue, object_id)
-) WITHOUT ROWID;
-"""
-
-_VERSION_2 = """
-ALTER TABLE catalogues ADD COLUMN removed INTEGER NOT NULL DEFAULT 0;
-CREATE TABLE log (                       -- who changed what, for the operator
-    number INTEGER PRIMARY KEY,
-    time_s REAL NOT NULL,                -- seconds since 1970
-    author TEXT NOT NULL,                -- name of the key
-    public_key TEXT NOT NULL,            -- empty without keys
-    catalogue TEXT NOT NULL,
-    revision INTEGER NOT NULL,
-    action TEXT NOT NULL,
-    object_id TEXT NOT NULL              -- empty: the catalogue itself
-);
-"""
-
-FORMAT = DatabaseFormat(
-    application_id=0x4E53_4344,  # "NSCD"
-    versions=(_VERSION_1, _VERSION_2),
-    example="cloud.db",
-    begin_advice="check the path; `nearsight cloud ingest FOLDER --catalogue NAME` begins one, "
-    "and so does `nearsight cloud --create`, an empty one",
-    recover_advice="nothing was changed: `nearsight cloud restore BACKUP`, or move it away and ingest again",
-)
-
 
 KEPT_LOG_ENTRIES = 1_000_000
 """Older ones are deleted."""
@@ -491,43 +440,3 @@ def _model_in(row: tuple[Any, ...]) -> ObjectModel | str:
         return error.message
     fits = said == [model.object_id, model.label, model.version, len(model.views)]
     return model if fits else "its row and its model do not belong together"
-
-
-def check_room(catalogues: int, most: int) -> None:
-    """Raise `InvalidArgument` if there are so many catalogues that no further one may begin."""
-    if catalogues >= most:
-        raise InvalidArgument(
-            f"there are {catalogues} catalogues, and may be {most}: no further one begins",
-            advice="remove one (`nearsight cloud catalogues remove`), or raise the cloud's max_catalogues",
-        )
-
-
-def choose_catalogue(name: str, known: Iterable[str]) -> str:
-    """``name`` if there is such a catalogue; the only one there is, if ``name`` is empty.
-
-    Raises
-    ------
-    NotFound
-        If there is none of that name.
-    InvalidArgument
-        If ``name`` is empty and there are several.
-    """
-    names = sorted(known)
-    if name in names:
-        return name
-    if name or not names:
-        raise unknown_catalogue(name, names)
-    if len(names) > 1:
-        raise InvalidArgument("no catalogue was named", advice=f"choose one of: {', '.join(names)}")
-    return names[0]
-
-
-def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
-    """The error for a catalogue that does not exist; it names those that do."""
-    names = sorted(known)
-    advice = (
-        f"there are: {', '.join(names[:20])}"
-        if names
-        else "there is none yet: name one and ingest a folder of images"
-    )
-    return NotFound(f"there is no catalogue {name!r}" if name else "no catalogue was named", advice=advice)

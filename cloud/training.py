@@ -1,4 +1,4 @@
-"""Objects as they come in: what they may be called, and how their images become models.
+"""Objects as they come in: what they and their catalogues may be called, and how their images become models.
 
 Both ways into a catalogue, a folder on disk and the AddObjects call, meet here. One broken image never stops
 the others.
@@ -7,15 +7,18 @@ the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import xxhash
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor, train_view
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
+
+MAX_CATALOGUES = 64
+"""Each in service has a thread and an index."""
 
 MAX_IMAGES_PER_OBJECT = 64
 MAX_OBJECT_ID_CHARACTERS = 200
@@ -42,6 +45,46 @@ def check_catalogue_name(name: str) -> str:
             advice="use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit",
         )
     return name
+
+
+def check_room(catalogues: int, most: int) -> None:
+    """Raise `InvalidArgument` if there are so many catalogues that no further one may begin."""
+    if catalogues >= most:
+        raise InvalidArgument(
+            f"there are {catalogues} catalogues, and may be {most}: no further one begins",
+            advice="remove one (`nearsight cloud catalogues remove`), or raise the cloud's max_catalogues",
+        )
+
+
+def choose_catalogue(name: str, known: Iterable[str]) -> str:
+    """``name`` if there is such a catalogue; the only one there is, if ``name`` is empty.
+
+    Raises
+    ------
+    NotFound
+        If there is none of that name.
+    InvalidArgument
+        If ``name`` is empty and there are several.
+    """
+    names = sorted(known)
+    if name in names:
+        return name
+    if name or not names:
+        raise unknown_catalogue(name, names)
+    if len(names) > 1:
+        raise InvalidArgument("no catalogue was named", advice=f"choose one of: {', '.join(names)}")
+    return names[0]
+
+
+def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
+    """The error for a catalogue that does not exist; it names those that do."""
+    names = sorted(known)
+    advice = (
+        f"there are: {', '.join(names[:20])}"
+        if names
+        else "there is none yet: name one and ingest a folder of images"
+    )
+    return NotFound(f"there is no catalogue {name!r}" if name else "no catalogue was named", advice=advice)
 
 
 def check_object(object_id: str, label: str, metadata: Mapping[str, str]) -> None:

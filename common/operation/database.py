@@ -16,7 +16,6 @@ from typing import Any, Self
 from nearsight.common.errors import (
     ConfigurationError,
     CorruptStore,
-    InvalidArgument,
     NearsightError,
     Unavailable,
 )
@@ -25,7 +24,7 @@ from nearsight.common.operation.database_files import (
     corrupt,
     free_name,
     open_database,
-    open_read_only,
+    open_to_read,
     open_to_write,
     translated_errors,
     version_of,
@@ -63,10 +62,13 @@ class DatabaseFile:
         try:
             self._connection = open_database(path, form, create=create)
         except (ConfigurationError, Unavailable) as error:
-            reading = open_read_only(path, form) if or_read_only else None
+            reading = open_to_read(path, form) if or_read_only else None
             if reading is None:
                 raise
             self._connection, self._read_only = reading, str(error)
+            if version_of(reading) != form.version:
+                reading.close()
+                raise
         self._identity = _identity(path)
 
     def __enter__(self) -> Self:
@@ -158,19 +160,6 @@ class DatabaseFile:
         except NearsightError as error:
             advice = f"what it held could not be saved: {error}"
         return Unavailable(f"{self.path} was {what} while it is in use: no changes are taken", advice=advice)
-
-    def backup(self, target: Path) -> None:
-        """Copy everything that is committed to a new file, also while others write; see `write_copy`.
-
-        Raises
-        ------
-        InvalidArgument
-            If there is such a file already.
-        """
-        if target.exists():
-            raise InvalidArgument(f"{target} exists: a backup never overwrites", advice="name another file")
-        with self._lock:
-            write_copy(self._connection, target, self.form)
 
     def corrupt(self, reason: str) -> CorruptStore:
         """The error for content that cannot be."""

@@ -7,6 +7,8 @@ copied beside itself, then upgraded in place.
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import itertools
 import os
 import sqlite3
@@ -21,6 +23,7 @@ from nearsight.common.errors import (
     ConfigurationError,
     CorruptStore,
     ForeignStore,
+    InvalidArgument,
     NotFound,
     Overloaded,
     Unavailable,
@@ -115,13 +118,13 @@ def open_to_write(path: Path, form: DatabaseFormat) -> sqlite3.Connection:
     return connection
 
 
-def open_read_only(path: Path, form: DatabaseFormat) -> sqlite3.Connection | None:
-    """A file that cannot be written, to be read; None if that is impossible, too.
+def open_to_read(path: Path, form: DatabaseFormat) -> sqlite3.Connection | None:
+    """A sound database, to be read; None if the disk does not allow it.
 
     SQLite reads the write-ahead log through an index beside it. Where that cannot be made, the file alone
     is read, if there is no log or an empty one.
     """
-    log = path.with_name(path.name + "-wal")
+    log = _beside(path, "-wal")
     logged = log.exists() and log.stat().st_size > 0
     for mode in ("ro", "ro&immutable=1"):
         if not path.is_file() or (logged and "immutable" in mode):
@@ -130,14 +133,12 @@ def open_read_only(path: Path, form: DatabaseFormat) -> sqlite3.Connection | Non
         try:
             with translated_errors(path, form):
                 _examine_content(path, form, connection)
-                if version_of(connection) == form.version:
-                    return connection
+            return connection
         except (ConfigurationError, Unavailable):
-            pass
+            connection.close()
         except BaseException:
             connection.close()
             raise
-        connection.close()
     return None
 
 
@@ -205,21 +206,8 @@ def _connect(path: Path, form: DatabaseFormat, mode: str = "rwc") -> sqlite3.Con
 
 def _examine(path: Path, form: DatabaseFormat) -> None:
     """Raise unless the file is a sound database of ours; what is not ours is only read."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}: {error.strerror}", advice="check its permissions"
-        ) from error
-    other = "nothing was changed: name another file"
-    if not header.strip(b"\0"):
-        raise corrupt(path, form, "it begins with zeros")  # as a file system leaves files after a power cut
-    if not header.startswith(b"SQLite format 3\0"):
-        raise _foreign(path, "it is not a database", other)
-    if int.from_bytes(header[68:72], "big") != form.application_id:
-        raise _foreign(path, "it belongs to another application", other)
-    if path.with_name(path.name + "-journal").exists():
+    _examine_header(path, form)
+    if _beside(path, "-journal").exists():
         # SQLite undoes the set-up that was cut off: a rollback journal exists only during that.
         with closing(_connect(path, form, mode="rw")) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -232,6 +220,25 @@ def _examine(path: Path, form: DatabaseFormat) -> None:
             get_logger("database").info(
                 "upgrading", database=str(path), of=version, to=form.version, copy=str(copy)
             )
+
+
+def _examine_header(path: Path, form: DatabaseFormat) -> None:
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}", advice="check its permissions"
+        ) from error
+    other = "nothing was changed: name another file"
+    if not header.strip(b"\0"):
+        raise corrupt(
+            path, form, "it is empty or begins with zeros"
+        )  # as a file system leaves files after a power cut
+    if not header.startswith(b"SQLite format 3\0"):
+        raise _foreign(path, "it is not a database", other)
+    if int.from_bytes(header[68:72], "big") != form.application_id:
+        raise _foreign(path, "it belongs to another application", other)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -248,7 +255,7 @@ def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Conne
         raise _foreign(
             path,
             f"it has schema version {version}, this nearsight reads versions up to {form.version}",
-            "nothing was changed: `pip install --upgrade nearsight`, or name another file",
+            f"nothing was changed: `pip install --upgrade nearsight`, or go back to {_copies_of(path)}",
         )
     (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
@@ -257,6 +264,12 @@ def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Conne
         raise corrupt(path, form, f"table {lost[0][0]} has no column {lost[0][1]}")
     if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
         raise corrupt(path, form, f"a row of {orphan[0]} belongs to nothing")
+
+
+def _copies_of(path: Path) -> str:
+    """What upgrades left beside a database, for a person."""
+    copies = sorted(copy.name for copy in path.parent.glob(f"{glob.escape(path.name)}.v*"))
+    return f"the copy of before, {' or '.join(copies)}" if copies else "a backup"
 
 
 def _columns_of(form: DatabaseFormat, version: int) -> frozenset[tuple[str, str]]:
@@ -303,6 +316,78 @@ def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -
         raise ConfigurationError(text, advice=advice) from error
 
 
+def copy_database(source: Path, target: Path, form: DatabaseFormat) -> None:
+    """Copy a database, also while other processes use it: with all that is committed, complete and checked.
+
+    Raises
+    ------
+    NotFound
+        If there is no such source.
+    CorruptStore
+        If it is damaged, or `ForeignStore`.
+    InvalidArgument
+        If there is a target already: nothing is overwritten.
+    ConfigurationError
+        If the source cannot be read, or the target not be written.
+    """
+    _check_place(source, form, create=False)
+    if target.exists():
+        raise InvalidArgument(f"{target} exists, and is not overwritten", advice="name another file")
+    _examine_header(source, form)
+    connection = open_to_read(source, form)
+    if connection is None:
+        raise ConfigurationError(
+            f"{source} cannot be read where it is: its newest changes are in {source.name}-wal",
+            advice="copy both files to a disk that can be written, and name the copy",
+        )
+    with closing(connection):
+        write_copy(connection, target, form)
+
+
+def put_in_place(new: Path, path: Path) -> Path | None:
+    """Give a database the name of another one, which is set aside; returns where that is now.
+
+    ``new`` lies on the same disk and is not in use. Whoever opens ``path`` finds either of the two, complete.
+
+    Raises
+    ------
+    ConfigurationError
+        If a process uses the database ``path``, or ``new`` is not one complete file.
+    """
+    if _beside(new, "-wal").exists():
+        raise ConfigurationError(f"cannot write {new}", advice="check the disk and its free space")
+    with _excluding_others(path):
+        there = path.exists()
+        aside = free_name(path, "replaced")
+        _move_log(path, aside)
+        if there:
+            os.link(path, aside)
+        new.replace(path)
+        _sync_folder(path.parent)
+    return aside if there else None
+
+
+@contextmanager
+def _excluding_others(path: Path) -> Iterator[None]:
+    """Hold the bytes that SQLite locks while a database is open (its file format, "lock-byte page")."""
+    if not path.exists():
+        yield
+        return
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 512, 0x4000_0000)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} is in use", advice="stop the cloud that serves it, and give the command again"
+            ) from error
+        yield
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """A file that SQLite keeps beside a database."""
+    return path.with_name(path.name + ending)
+
+
 def _sync_folder(folder: Path) -> None:
     """Make a change of names survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -314,18 +399,23 @@ def _sync_folder(folder: Path) -> None:
 
 def free_name(path: Path, ending: str) -> Path:
     """A name beside a file that is not taken: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
-    names = (path.with_name(f"{path.name}.{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
+    names = (_beside(path, f".{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
     return next(name for name in names if not name.exists())
 
 
 def set_aside(path: Path, ending: str) -> Path:
     """Give a database that nobody uses another name, with its log; returns the name."""
     aside = free_name(path, ending)
-    for part in ("", "-wal"):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + part).rename(aside.with_name(aside.name + part))
-    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    path.rename(aside)
+    _move_log(path, aside)
     return aside
+
+
+def _move_log(path: Path, aside: Path) -> None:
+    """The log of one database must not be read as that of another one of its name."""
+    with suppress(FileNotFoundError):
+        _beside(path, "-wal").rename(_beside(aside, "-wal"))
+    _beside(path, "-shm").unlink(missing_ok=True)
 
 
 def corrupt(path: Path, form: DatabaseFormat, reason: str) -> CorruptStore:

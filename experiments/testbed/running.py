@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from nearsight.cloud.schema import FORMAT
 from nearsight.cloud.store import CatalogueStore
 from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.operation.database_files import copy_database
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
@@ -214,8 +216,7 @@ def cut_catalogue(source: Path, target: Path, *, catalogue: str, keep: set[str],
     ConfigurationError
         If there are fewer, or ``keep`` has more.
     """
-    with CatalogueStore(source, create=False, or_read_only=True) as store:
-        store.backup(target)
+    copy_database(source, target, FORMAT)
     with CatalogueStore(target, create=False) as store:
         known = sorted(one.object_id for one in store.objects(catalogue))
         if classes > len(known):

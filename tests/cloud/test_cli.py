@@ -13,6 +13,7 @@ from nearsight.common.config.base import SecuritySettings
 from nearsight.common.rpc.allow_list import Role, allow_client
 from nearsight.common.rpc.security import generate_keys
 from support.cloud import CloudClient, running_cloud
+from support.daemon_process import daemon_process
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import wait_until
 
@@ -257,3 +258,87 @@ def test_a_picture_that_is_there_under_another_id_is_refused_or_allowed(
             wait_until(
                 lambda: client.shown(photo_jpeg(1)) in {"0001", "0009", "copy"}, what="one of the three"
             )
+
+
+def recognised(database: Path, *seeds: int) -> list[str | None]:
+    with running_cloud(database) as daemon, CloudClient(daemon.endpoint, catalogue="") as client:
+        return [client.shown(photo_jpeg(seed)) for seed in seeds]
+
+
+def test_a_cloud_is_backed_up_while_it_serves_and_restored_when_it_is_stopped(
+    folder: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--database", str(database), "--create", "--set", "metrics_listen="]
+    with daemon_process(tmp_path, "cloud", *flags) as cloud:
+        place = ["--cloud", cloud.endpoint, "--catalogue", "museum"]
+        assert main(["cloud", "ingest", str(folder), *place]) == 0
+        assert main(["cloud", "backup", "monday.db"]) == 0
+        assert main(["cloud", "objects", "remove", "0000", *place]) == 0
+        assert main(["cloud", "backup", "monday.db"]) == 2
+        assert "exists, and is not overwritten" in one_line_error(capsys)
+        assert main(["cloud", "restore", "monday.db"]) == 5
+        assert "in use; stop the cloud" in one_line_error(capsys)
+        assert cloud.stop() == 0
+    assert recognised(database, 0, 1) == [None, "0001"]
+    assert main(["cloud", "restore", "monday.db"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 catalogues, 3 objects; the former database is cloud.db.replaced" in shown
+    assert recognised(database, 0, 1) == ["0000", "0001"]
+    assert recognised(database.with_name("cloud.db.replaced"), 0, 1) == [None, "0001"]
+
+
+def test_a_damaged_database_is_replaced_by_its_backup(
+    folder: Path, database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "museum"]) == 0
+    assert main(["cloud", "backup", "monday.db"]) == 0
+    database.write_bytes(database.read_bytes()[:9000])
+    assert main(["cloud"]) == 5
+    assert "nearsight cloud restore BACKUP" in one_line_error(capsys)
+    assert main(["cloud", "restore", "monday.db"]) == 0
+    assert recognised(database, 0, 1) == ["0000", "0001"]
+
+
+@pytest.mark.parametrize(
+    ("backup", "code", "said"),
+    [(None, 2, "no database"), (b"no database", 5, "is not a database"), (b"", 5, "it is empty")],
+)
+def test_what_is_no_backup_is_not_restored(
+    folder: Path,
+    database: Path,
+    capsys: pytest.CaptureFixture[str],
+    backup: bytes | None,
+    code: int,
+    said: str,
+) -> None:
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "museum"]) == 0
+    before = database.read_bytes()
+    if backup is not None:
+        Path("monday.db").write_bytes(backup)
+    assert main(["cloud", "restore", "monday.db"]) == code
+    assert said in one_line_error(capsys)
+    assert database.read_bytes() == before
+    assert not [*database.parent.glob("*.replaced*")]
+
+
+def test_a_backup_with_a_damaged_object_names_it(
+    folder: Path, database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "museum"]) == 0
+    with CatalogueStore(database) as store:
+        store.rows("UPDATE objects SET model = zeroblob(40) WHERE object_id = '0001'")
+    assert main(["cloud", "backup", "monday.db"]) == 0
+    assert main(["cloud", "restore", "monday.db"]) == 0
+    assert "damaged, add them again: museum/0001" in capsys.readouterr().err
+    assert main(["cloud", "ingest", str(folder), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["replaced"], report["unchanged"]) == (1, 2)
+    assert recognised(database, 0, 1) == ["0000", "0001"]
+
+
+def test_a_missing_database_is_refused_and_named(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cloud", "--database", "nosuch.db"]) == 2
+    error = one_line_error(capsys)
+    assert "there is no database nosuch.db" in error
+    assert "nearsight cloud --create" in error
+    assert not Path("nosuch.db").exists()

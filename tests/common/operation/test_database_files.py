@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nearsight.common.errors import CorruptStore, Overloaded
-from nearsight.common.operation.database_files import DatabaseFormat, open_database
+from nearsight.common.errors import (
+    ConfigurationError,
+    CorruptStore,
+    ForeignStore,
+    InvalidArgument,
+    Overloaded,
+)
+from nearsight.common.operation.database_files import (
+    DatabaseFormat,
+    copy_database,
+    open_database,
+    put_in_place,
+)
 
 FORMAT = DatabaseFormat(
     application_id=1,
@@ -144,7 +158,95 @@ def test_an_earlier_copy_is_never_overwritten(old: Path) -> None:
 def test_a_newer_database_is_refused_with_a_command_and_left_as_it_is(old: Path) -> None:
     open_database(old, versions(SECOND), create=False).close()
     before = old.read_bytes()
-    with pytest.raises(CorruptStore, match=r"version 2.* up to 1") as caught:
+    with pytest.raises(ForeignStore, match=r"version 2.* up to 1") as caught:
         open_database(old, FORMAT, create=False)
     assert "pip install --upgrade nearsight" in caught.value.advice
+    assert "things.db.v1" in caught.value.advice
     assert old.read_bytes() == before
+
+
+USER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("INSERT INTO things VALUES ('chair')")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def used_by_another_process(path: Path) -> Iterator[None]:
+    """It has written a row, which is in the log only, and holds the file open."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", USER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        assert process.stdout.readline() == "open\n"
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+def test_a_copy_has_what_is_in_the_log_of_a_database_in_use(old: Path, tmp_path: Path) -> None:
+    copy, plain = tmp_path / "copy.db", tmp_path / "plain.db"
+    with used_by_another_process(old):
+        plain.write_bytes(old.read_bytes())
+        copy_database(old, copy, FORMAT)
+    assert rows(copy, "things") == [("lamp",), ("chair",)]
+    assert rows(plain, "things") == [("lamp",)], "what `cp` would have made"
+
+
+def test_a_copy_is_one_file_of_the_version_that_it_was(old: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    copy_database(old, folder / "copy.db", versions(SECOND))
+    assert [path.name for path in folder.iterdir()] == ["copy.db"]
+    assert rows(folder / "copy.db", "things") == [("lamp",)]
+
+
+def test_nothing_is_overwritten_by_a_copy(old: Path, tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_text("dear")
+    with pytest.raises(InvalidArgument, match="exists"):
+        copy_database(old, tmp_path / "photo.jpg", FORMAT)
+    assert (tmp_path / "photo.jpg").read_text() == "dear"
+
+
+def test_a_damaged_or_foreign_database_is_not_copied(old: Path, tmp_path: Path) -> None:
+    old.write_bytes(old.read_bytes()[:5000])
+    with pytest.raises(CorruptStore):
+        copy_database(old, tmp_path / "copy.db", FORMAT)
+    old.write_bytes(b"dear diary " * 1000)
+    with pytest.raises(ForeignStore):
+        copy_database(old, tmp_path / "copy.db", FORMAT)
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_a_database_takes_the_place_of_another_which_is_kept_with_its_log(old: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    copy_database(old, new, FORMAT)
+    with used_by_another_process(old):
+        pass  # killed: the log stays
+    assert old.with_name("things.db-wal").stat().st_size > 0
+    assert put_in_place(new, old) == old.with_name("things.db.replaced")
+    assert rows(old, "things") == [("lamp",)], "the log of the other one is not read"
+    assert rows(old.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
+
+
+def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    copy_database(old, new, FORMAT)
+    with used_by_another_process(old):
+        with pytest.raises(ConfigurationError, match="in use"):
+            put_in_place(new, old)
+        assert rows(old, "things") == [("lamp",), ("chair",)]
+    put_in_place(new, old)
+    assert rows(old, "things") == [("lamp",)]
+
+
+def test_a_database_may_take_a_place_that_is_free(old: Path, tmp_path: Path) -> None:
+    assert put_in_place(old, tmp_path / "other.db") is None
+    assert rows(tmp_path / "other.db", "things") == [("lamp",)]

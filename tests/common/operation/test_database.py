@@ -1,0 +1,75 @@
+"""A database in use: it takes a change only where the next start would find it."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import Unavailable
+from nearsight.common.operation.database import DatabaseFile
+from nearsight.common.operation.database_files import DatabaseFormat
+
+FORMAT = DatabaseFormat(
+    application_id=1,
+    versions=("CREATE TABLE things (name TEXT);\n",),
+    example="things.db",
+    begin_advice="begin one",
+    recover_advice="restore it",
+    busy_timeout_s=0.05,
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[DatabaseFile]:
+    with DatabaseFile(tmp_path / "things.db", FORMAT, create=True) as opened:
+        yield opened
+
+
+def add(file: DatabaseFile, name: str) -> None:
+    with file.transaction() as connection:
+        connection.execute("INSERT INTO things VALUES (?)", (name,))
+
+
+def test_what_a_deleted_file_held_is_saved_once_and_can_still_be_read(file: DatabaseFile) -> None:
+    add(file, "lamp")
+    file.path.unlink()
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="was deleted") as caught:
+            add(file, "chair")
+    assert "things.db.rescued" in caught.value.advice
+    assert file.rows("SELECT name FROM things") == [("lamp",)]
+    assert len([*file.path.parent.glob("*.rescued*")]) == 1
+    with DatabaseFile(file.path.with_name("things.db.rescued"), FORMAT, create=False) as rescued:
+        assert rescued.rows("SELECT name FROM things") == [("lamp",)]
+
+
+def test_a_file_whose_folder_is_gone_says_that_nothing_could_be_saved(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with DatabaseFile(folder / "things.db", FORMAT, create=True) as file:
+        add(file, "lamp")
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        with pytest.raises(Unavailable, match="was deleted") as caught:
+            add(file, "chair")
+        assert "could not be saved" in caught.value.advice
+
+
+def test_a_file_that_was_renamed_and_came_back_takes_changes_again(file: DatabaseFile) -> None:
+    elsewhere = file.path.with_name("elsewhere.db")
+    file.path.rename(elsewhere)
+    with pytest.raises(Unavailable, match="was deleted"):
+        add(file, "lamp")
+    elsewhere.rename(file.path)
+    add(file, "lamp")
+    assert file.rows("SELECT name FROM things") == [("lamp",)]
+
+
+def test_a_file_that_a_newer_program_upgraded_takes_no_changes_of_this_one(file: DatabaseFile) -> None:
+    newer = dataclasses.replace(FORMAT, versions=(*FORMAT.versions, "CREATE TABLE owners (name TEXT);\n"))
+    DatabaseFile(file.path, newer, create=False).close()
+    with pytest.raises(Unavailable, match="upgraded to schema version 2") as caught:
+        add(file, "lamp")
+    assert "restart" in caught.value.advice
