@@ -55,14 +55,15 @@ class HealthService(Service):
         self._started_s = clock.monotonic()
 
     def check(self, request: HealthRequest, context: CallContext) -> HealthResponse:
-        """The state of the daemon."""
-        del request, context
+        """The state of the daemon; without details for a caller that may not know of all catalogues."""
+        del request
+        details = () if context.caller.catalogues else self._details()
         return HealthResponse(
             daemon=self._daemon,
             version=self._version,
             ready=self._ready(),
             uptime_s=self._clock.monotonic() - self._started_s,
-            details=[health_pb2.Detail(name=name, value=value) for name, value in self._details()],
+            details=[health_pb2.Detail(name=name, value=value) for name, value in details],
         )
 
 

@@ -36,7 +36,7 @@ STALE_S = 1.0
 """No call is executed on what the folder held longer ago than this."""
 
 _YOUNG_NS = 2 * 10**9
-"""A file that changed so recently is read again: the next change may get the same time of the file system."""
+"""What changed so recently is read again: the next change may get the same time of the file system."""
 
 
 class Access(IntEnum):
@@ -295,6 +295,7 @@ class AllowList:
         self._log = get_logger("rpc.allow_list")
         self._lock = threading.Lock()
         self._files: dict[str, _KeyFile] = {}
+        self._folder_changed_ns = 0
         self.clients: Mapping[str, Caller] = MappingProxyType({})
         """As of the last `refresh`; replaced by another mapping if anything changed. A client whose file is
         unchanged stays the same object."""
@@ -325,10 +326,19 @@ class AllowList:
                 self._log.info("allowed clients read", folder=str(self._folder), clients=len(clients))
             self.removals += lost  # last: who reads it first, and then the clients, has both
 
+    def notice_new(self) -> None:
+        """As `refresh`, for next to nothing unless a file came, went or was replaced: for unknown keys."""
+        with suppress(OSError):
+            if self._folder_changed_ns == self._folder.stat().st_ctime_ns:
+                return
+        self.refresh()
+
     def _look(self) -> dict[str, tuple[int, ...]]:
         """The files and what changes with their content: a time of change that no program can set."""
         found: dict[str, tuple[int, ...]] = {}
         with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            changed_ns = self._folder.stat().st_ctime_ns  # before the files are listed
+            self._folder_changed_ns = changed_ns if self._settled(changed_ns) else 0
             for entry in entries:
                 if entry.name.endswith(".key"):
                     with suppress(FileNotFoundError):  # removed since it was listed
@@ -353,5 +363,7 @@ class AllowList:
                 self._log.warning("skipped a key file", file=name, reason=error.message)
         if before is not None and before.caller == caller:
             caller = before.caller
-        settled = signature[0] < int(self._clock.wall() * 1e9) - _YOUNG_NS
-        return _KeyFile(signature if settled else (), caller)
+        return _KeyFile(signature if self._settled(signature[0]) else (), caller)
+
+    def _settled(self, changed_ns: int) -> bool:
+        return changed_ns < int(self._clock.wall() * 1e9) - _YOUNG_NS

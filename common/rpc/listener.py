@@ -300,7 +300,7 @@ class ZapHandler:
             return [_ZAP_VERSION, request_id, b"400", b"CURVE only", b"", b""]
         key = z85.encode(question[6]).decode()
         if key not in self._allowed.clients:
-            self._allowed.refresh()
+            self._allowed.notice_new()
         client = self._allowed.clients.get(key)
         address = question[3].decode("ascii", "replace")
         if client is None:

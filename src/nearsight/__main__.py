@@ -31,6 +31,7 @@ from nearsight.common.errors import (
     NearsightError,
     refusal_of_machine,
 )
+from nearsight.common.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _report(error: Exception, *, show: bool) -> int:
     """Say in one line what a person can change; keep the traceback of a bug, and say where it is."""
     if show:
-        traceback.print_exception(error)
+        sys.stderr.write(printable("".join(traceback.format_exception(error)), lines=True))
     known = refusal_of_machine(error) if isinstance(error, OSError) else error
     if isinstance(known, NearsightError):
         print_error(str(known))

@@ -18,6 +18,7 @@ from nearsight.protos import health_pb2
 from support.inprocess import in_process_channel
 from support.rpc import ECHO, Gate, ScriptedEcho, serving
 from support.rpc import text as echo_text
+from support.waiting import wait_until
 
 
 @contextmanager
@@ -87,6 +88,15 @@ def test_a_daemon_with_encryption_answers_those_who_have_a_key(
         keys = ["--key", str(client.secret_file), "--server-key", str(server.public_file)]
         assert main(["status", endpoint, *keys]) == 0
         assert main(["status", endpoint, "--timeout", "1"]) == 4
+        assert main(["status", endpoint, *keys[:2]]) == 5
+        assert "objects: 500" in capsys.readouterr().out
+        allow_client(client.public_file, tmp_path / "clients", catalogues=["museum"])
+
+        def without_details() -> bool:
+            assert main(["status", endpoint, *keys]) == 0
+            return "objects" not in capsys.readouterr().out
+
+        wait_until(without_details, what="the new right")
         assert main(["status", endpoint, *keys[:2]]) == 5
     assert "--key and --server-key go together" in capsys.readouterr().err
 

@@ -1,5 +1,6 @@
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import zmq
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, InvalidArgument, PermissionDenied, Unauthenticated
 from nearsight.common.rpc.allow_list import (
     LOCAL,
@@ -246,6 +248,19 @@ def test_the_allow_list_follows_its_folder_and_skips_what_it_cannot_read(tmp_pat
     assert a.public_key not in allowed.clients
     with pytest.raises(ConfigurationError, match="no client called 'a'"):
         forbid_client("a", folder)
+
+
+def test_strangers_who_connect_do_not_have_the_files_looked_at(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(time.time() + 60)  # the files are old
+    allowed = AllowList(keys.allowed, clock)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", None)
+        allowed.notice_new()
+    keys.add("tablet")
+    allowed.notice_new()
+    assert {one.name for one in allowed.clients.values()} == {"phone", "tablet"}
 
 
 def test_a_folder_that_cannot_be_read_locks_nobody_out_and_one_that_is_gone_everybody(
