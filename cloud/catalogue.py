@@ -24,7 +24,7 @@ from nearsight.cloud.store import (
     PutOutcome,
     RemoveOutcome,
 )
-from nearsight.cloud.training import Rejection, TrainedObject
+from nearsight.cloud.training import TrainedObject
 from nearsight.common.background.futures import pending
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
@@ -196,37 +196,39 @@ class LiveCatalogue:
         Each is compared with the catalogue (`look_alikes`); twins of others are rejected, unless
         ``allow_similar``.
         """
+        content = self._content
+        stored = self._store.objects(self.name) if content.revision else ()
+        sound = (one for one in stored if one.object_id not in content.damaged)
+        known = {(one.object_id, one.content_hash, one.training) for one in sound}
+        same = [one for one in objects if (one.model.object_id, one.content_hash, one.training) in known]
+        new = [one for one in objects if one not in same]
+        indexed = self._index_for_comparison()
+        alike = {one.model.object_id: indexed.resembling(one.model) for one in new}
         with self._putting:  # what one thread stores, the next one compares with
             while True:
-                accepted, rejected = self._compared(objects, allow_similar=allow_similar)
+                accepted, rejected = compare(
+                    new,
+                    self._content.models,
+                    alike,
+                    indexed,
+                    self._settings,
+                    allow_similar=allow_similar,
+                )
                 try:
-                    outcome = self._store.put(self.name, accepted, by, at=self._content.revision)
+                    outcome = self._store.put(self.name, [*same, *accepted], by, at=self._content.revision)
                 except CatalogueChanged:  # by another process
                     self.refresh()
                 else:
                     self.refresh()
                     return replace(outcome, rejected=tuple(rejected))
 
-    def _compared(
-        self, objects: Sequence[TrainedObject], *, allow_similar: bool
-    ) -> tuple[list[TrainedObject], list[Rejection]]:
-        content = self._content
-        stored = self._store.objects(self.name) if content.revision else ()
-        sound = (one for one in stored if one.object_id not in content.damaged)
-        known = {(one.object_id, one.content_hash, one.training) for one in sound}
-        same = [one for one in objects if (one.model.object_id, one.content_hash, one.training) in known]
-        indexed = self.recognizer.models
-        unindexed = sum(indexed.get(name) is not model for name, model in content.models.items())
-        if unindexed > max(MOST_UNINDEXED, len(indexed) // 4):
+    def _index_for_comparison(self) -> ObjectRecognizer:
+        """An index that lacks not too many of the objects."""
+        content, indexed = self._content, self.recognizer.models
+        missing = sum(indexed.get(name) is not model for name, model in content.models.items())
+        if missing > max(MOST_UNINDEXED, len(indexed) // 4):
             self.when_current(content.revision).result()
-        accepted, rejected = compare(
-            [one for one in objects if one not in same],
-            content.models,
-            self.recognizer,
-            self._settings,
-            allow_similar=allow_similar,
-        )
-        return [*same, *accepted], rejected
+        return self.recognizer
 
     def remove(self, object_ids: Iterable[str], by: Author = LOCAL_AUTHOR) -> RemoveOutcome:
         """Remove objects from the store and from the next index.

@@ -168,14 +168,15 @@ class Catalogues:
         self.check_name(name)
         with self._changing:
             name = name or self.get("").name
-            new = name not in self._by_name
-            live = self._add(name) if new else self._by_name[name]
-            try:
-                return live.put(objects, by, allow_similar=allow_similar), live
-            except BaseException:
-                if new:
+            if name not in self._by_name:
+                live = self._add(name)
+                try:
+                    return live.put(objects, by, allow_similar=allow_similar), live
+                except BaseException:
                     self._drop(name)
-                raise
+                    raise
+            live = self._by_name[name]
+        return live.put(objects, by, allow_similar=allow_similar), live
 
     def remove(self, name: str, by: Author = LOCAL_AUTHOR) -> int:
         """Remove a catalogue and all its objects, from the store first; returns how many these were.

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from nearsight.cloud.training import Rejection, TrainedObject
 from nearsight.common.recognition.models import TWIN, ObjectModel
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer, Resemblance
 from nearsight.common.recognition.settings import RecognitionSettings
 
 TWIN_SHARE = 0.15
@@ -33,6 +33,7 @@ _TWIN = (
 def compare(
     objects: Sequence[TrainedObject],
     models: Mapping[str, ObjectModel],
+    alike: Mapping[str, Mapping[str, Resemblance]],
     indexed: ObjectRecognizer,
     settings: RecognitionSettings,
     *,
@@ -46,8 +47,10 @@ def compare(
         They replace those of the same id.
     models : mapping of str to ObjectModel
         The catalogue.
+    alike : mapping of str to mapping of str to Resemblance
+        What ``indexed`` has that resembles each new object: most of the work, done before.
     indexed : ObjectRecognizer
-        Of most of these models; outdated ones in it do not matter, and what it lacks is compared one by one.
+        Of most of the models. Outdated ones in it do not matter; those that it lacks are compared here.
     settings : RecognitionSettings
         Of the catalogue.
     allow_similar : bool
@@ -68,18 +71,18 @@ def compare(
     rejected: list[Rejection] = []
     for item in objects:
         name = item.model.object_id
-        alike = {
-            other: found
-            for recognizer in (indexed, beside)
-            for other, found in recognizer.resembling(item.model).items()
+        found = {
+            other: resemblance
+            for recognizer, there in ((indexed, alike[name]), (beside, beside.resembling(item.model)))
+            for other, resemblance in there.items()
             if other in others and recognizer.models[other] is others[other]
         }
-        twins = [other for other, found in alike.items() if found.share >= TWIN_SHARE]
+        twins = [other for other, resemblance in found.items() if resemblance.share >= TWIN_SHARE]
         if twins and not allow_similar:
-            twin = max(twins, key=alike.__getitem__)
-            rejected.append(Rejection(name, _TWIN.format(twin=twin, share=alike[twin].share)))
+            twin = max(twins, key=found.__getitem__)
+            rejected.append(Rejection(name, _TWIN.format(twin=twin, share=found[twin].share)))
             continue
-        rivals = {other: TWIN if other in twins else found.inliers for other, found in alike.items()}
+        rivals = {other: TWIN if other in twins else one.inliers for other, one in found.items()}
         accepted[name], others[name] = _with_rivals(item, rivals), item.model
         for other in rivals.keys() & accepted.keys():
             accepted[other] = _with_rivals(accepted[other], {name: rivals[other]})

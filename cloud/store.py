@@ -227,7 +227,7 @@ class CatalogueStore(DatabaseFile):
         with self.transaction():
             begun = self._begin(catalogue)
             revision = self._revision_of(catalogue) + 1
-            if at is not None and not begun and revision != at + 1:
+            if at is not None and (at > 0 if begun else revision != at + 1):
                 raise CatalogueChanged
             for item in objects:
                 object_id = item.model.object_id

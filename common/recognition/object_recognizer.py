@@ -32,8 +32,8 @@ _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
 """A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
 
-_MOST_ALIKE = 20
-"""Views that are verified of those that resemble one. Of 629 pictures, rivals were among the first 10."""
+_LEAST_ALIKE, _OBJECTS_PER_ALIKE, _MOST_ALIKE = 4, 40, 20
+"""Views that are verified of those that resemble one: more of many. Of 629, rivals were in the first 10."""
 _NO_VOTES = np.empty(0, np.int32)
 
 _CLIP_LIMIT = 2.0
@@ -131,9 +131,10 @@ class ObjectRecognizer:
         Views are verified as photos are, each as the photo of the other: now and then only one shows it.
         """
         found: dict[str, Resemblance] = {}
+        most = min(_MOST_ALIKE, _LEAST_ALIKE + len(self) // _OBJECTS_PER_ALIKE)
         for number, view in enumerate(model.views):
             photo = view.strongest(self.settings.query_features)
-            for name, other_number in self._classifier.most_alike(photo, _MOST_ALIKE):
+            for name, other_number in self._classifier.most_alike(photo, most):
                 other = self.models[name]
                 other_photo = other.views[other_number].strongest(self.settings.query_features)
                 for query, shown, shown_view in ((photo, other, other_number), (other_photo, model, number)):

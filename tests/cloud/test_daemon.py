@@ -321,3 +321,13 @@ def test_sigterm_ends_the_daemon_cleanly_and_it_can_be_started_again(database: P
     )
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
         assert client.shown(photo_jpeg(1)) == "p1"
+
+
+def test_objects_of_an_earlier_training_are_named_at_the_start(database: Path) -> None:
+    fill(database, 1, 2)
+    with CatalogueStore(database) as store, store.transaction() as connection:
+        connection.execute("UPDATE objects SET training = 'generation=2' WHERE object_id = 'p1'")
+    with capture_logs() as logs, running_cloud(database):
+        pass
+    (warning,) = [entry for entry in logs if "another version" in entry["event"]]
+    assert (warning["catalogue"], warning["objects"]) == ("museum", 1)

@@ -48,7 +48,9 @@ def compared(
     """Rivals of the accepted, and reasons; ``indexed`` objects of the catalogue are in its index."""
     models = {one.model.object_id: one.model for one in trained(*catalogue)}
     index = ObjectRecognizer.build([*models.values()][:indexed], SETTINGS)
-    accepted, rejected = compare(trained(*objects), models, index, SETTINGS, allow_similar=allow_similar)
+    new = trained(*objects)
+    alike = {one.model.object_id: index.resembling(one.model) for one in new}
+    accepted, rejected = compare(new, models, alike, index, SETTINGS, allow_similar=allow_similar)
     return (
         {one.model.object_id: dict(one.model.rivals) for one in accepted},
         {one.object_id: one.reason for one in rejected},
@@ -90,9 +92,10 @@ def test_an_object_is_not_compared_with_what_it_replaces() -> None:
 def test_an_outdated_picture_in_the_index_does_not_count() -> None:
     (old, new) = (trained(*images(one=pixels))[0].model for pixels in (PORTRAIT, ELSE))
     index = ObjectRecognizer.build([old], SETTINGS)
-    accepted, rejected = compare(
-        trained(*images(copy=SMALLER)), {"one": new}, index, SETTINGS, allow_similar=False
-    )
+    copies = trained(*images(copy=SMALLER))
+    alike = {"copy": index.resembling(copies[0].model)}
+    assert alike["copy"]
+    accepted, rejected = compare(copies, {"one": new}, alike, index, SETTINGS, allow_similar=False)
     assert len(accepted) == 1
     assert rejected == []
 
