@@ -5,9 +5,10 @@ test visitor the model names the most probable next exhibits, and the real next 
 The model is the one of the edge: bare, as in the paper, where a history that nobody had predicts nothing;
 and with its prior on the lower orders, as the edge runs it.
 
-Generated visitors are drawn anew for every repetition. Real visitors are divided into fifths, again and
-again, and each fifth tests once; their logs are read raw, and without the flicker of sensors between
-neighbouring exhibits.
+Generated visitors are drawn anew for every repetition. They choose the next exhibit by where they stand, so
+that the first order predicts them best by construction: that says nothing about museums, and is no target.
+Real visitors (``--visits``) are. They are divided into fifths, again and again, and each fifth tests once;
+their logs are read raw, and without the flicker of sensors between neighbouring exhibits.
 """
 
 from __future__ import annotations
@@ -84,12 +85,14 @@ class Figure(Experiment):
         return {"accuracy": numbers.nested(counted, ("trace", "prior", "order", "top"), _accuracy)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The paper's findings: the first order is best, and good."""
+        """The paper's findings on real visitors: the first order is best, and good; none without them."""
         found = summary["accuracy"]
-        generated = found[GENERATED][BARE]
-        targets = [_first_order_is_best(generated, top) for top in ("top 5", "top 8")]
-        top8 = generated["order 1"]["top 8"]["mean"]
-        targets.append(Target("generated visitors, order 1: top 8 over 0.80", top8, top8 > 0.8))
+        targets = [
+            _first_order_is_best(trace, found[trace][BARE], top)
+            for trace in (RAW, STEADY)
+            if trace in found
+            for top in ("top 5", "top 8")
+        ]
         if RAW in found:
             top3 = found[RAW][BARE]["order 1"]["top 3"]["mean"]
             targets.append(Target("real visitors, raw, order 1: top 3 at least 0.70", top3, top3 >= 0.7))
@@ -137,7 +140,7 @@ class Figure(Experiment):
 _ROOM_FOR_LABEL = 0.1
 _PRIOR: Any = {"marker": "D", "color": "white", "markeredgecolor": "black", "markersize": 4}
 _TITLES = {
-    GENERATED: "Generated visitors",
+    GENERATED: "Generated visitors:\nby construction",
     RAW: "Real visitors, raw log",
     STEADY: "Real visitors, flicker removed",
 }
@@ -209,11 +212,12 @@ def _split(walks: Walks, fold: int, rng: np.random.Generator) -> tuple[Walks, Wa
     return training, [walks[index] for index in sorted(test)]
 
 
-def _first_order_is_best(orders: Mapping[str, Any], top: str) -> Target:
+def _first_order_is_best(trace: str, orders: Mapping[str, Any], top: str) -> Target:
     means = {order: tops[top]["mean"] for order, tops in orders.items()}
     first = means.pop("order 1")
     ahead = first - max(means.values())
-    return Target(f"generated visitors, {top}: order 1 ahead of every other order by", ahead, ahead > 0)
+    kind = trace.replace("real", "real visitors", 1)
+    return Target(f"{kind}, {top}: order 1 ahead of every other bare order by", ahead, ahead > 0)
 
 
 def _accuracy(rows: Sequence[StoredRow]) -> dict[str, float]:

@@ -64,7 +64,7 @@ def test_flicker_is_an_alternation_of_at_least_four(walk: str, steady: str) -> N
 
 def test_first_order_predicts_generated_visitors_best(smoke_runs) -> None:
     summary = json.loads((smoke_runs.folder("fig6.3") / "summary.json").read_text())
-    assert all(target["reached"] for target in summary["targets"])
+    assert not summary["targets"], "that is so by construction"
     found = summary["metrics"]["accuracy"]["generated"]["bare"]
     assert found["order 1"]["top 8"]["mean"] > 0.8
     assert max(found, key=lambda order: float(found[order]["top 5"]["mean"])) == "order 1"
@@ -76,7 +76,7 @@ def test_a_picture_can_be_drawn_again_from_the_rows(smoke_runs, capsys: pytest.C
     picture.unlink()
     capsys.readouterr()
     assert main(["experiment", "plot", "fig6.3", "--out", str(picture.parent)]) == 0
-    assert "Targets: 3 of 3 reached" in capsys.readouterr().out
+    assert "fig6.3" in capsys.readouterr().out
     assert picture.read_bytes() == before
 
 
@@ -85,11 +85,29 @@ def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> 
     assert "fig6.3" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("second", "reached"), [(0.7, True), (0.85, False)])
+def test_real_visitors_are_the_target(second: float, reached: bool) -> None:
+    orders = {
+        f"order {order}": {f"top {top}": {"mean": mean} for top in (1, 3, 5, 8)}
+        for order, mean in enumerate((0.3, 0.8, second, 0.2))
+    }
+    summary = {"accuracy": {"generated": {"bare": orders}, "real, raw": {"bare": orders}}}
+    targets = Figure().targets(summary)
+    assert [target.text.partition(":")[0] for target in targets] == [
+        "real visitors, raw, top 5",
+        "real visitors, raw, top 8",
+        "real visitors, raw, order 1",
+    ]
+    assert [target.reached for target in targets] == [reached, reached, True]
+
+
 if HECHT.is_file():  # not shipped
 
-    def test_first_order_finds_the_next_exhibit_of_real_visitors_in_its_top_three() -> None:
+    def test_first_order_finds_the_next_exhibit_of_real_visitors() -> None:
         options = RunOptions(visits=HECHT)
         cells = [cell for cell in Figure().cells(options) if cell.parameters["trace"] == "real, raw"]
         rows = [row for cell in cells[:5] for row in Figure().run(cell, options)]
-        first = [row for row in rows if (row["order"], row["prior"], row["top"]) == (1, "bare", 3)]
-        assert sum(int(row["hits"]) for row in first) / sum(int(row["steps"]) for row in first) >= 0.7
+        stored = [{name: str(value) for name, value in row.items()} for row in rows]
+        targets = Figure().targets(Figure().metrics(stored))
+        assert len(targets) == 3
+        assert all(target.reached for target in targets), targets
