@@ -7,12 +7,14 @@ way.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
+import xxhash
 from google.protobuf.message import Message
 
 from nearsight.common.background.worker import BackgroundWorker
@@ -422,6 +424,8 @@ class RpcServer:
         if self._live.pop(id(call), None) is None:
             return
         call.reply(frames)
+        if self._settings.log_requests != "off":
+            self._log_request(call, code, hop)
         if self._observer is not None:
             self._observer.on_call(
                 call.endpoint.service_name,
@@ -432,6 +436,26 @@ class RpcServer:
                 hop.received_bytes,
                 hop.sent_bytes,
             )
+
+    def _log_request(self, call: ServedCall, code: StatusCode, hop: Hop) -> None:
+        """Write the line of a request, if it is among those that get one."""
+        trace_id, settings = call.context.trace_id, self._settings
+        if xxhash.xxh32_intdigest(trace_id.encode()) >= settings.log_share * 2**32:
+            return
+        self._log.log(
+            logging.getLevelNamesMapping()[settings.log_requests.upper()],
+            "request",
+            method=call.endpoint.full_name,
+            code=code.name,
+            trace_id=trace_id,
+            client=call.context.client_id,
+            catalogue=call.context.catalogue,
+            queue_ms=round(hop.queue_ms, 2),
+            compute_ms=round(hop.compute_ms, 2),
+            next_tier_ms=round(hop.next_tier_ms, 2),
+            received_bytes=hop.received_bytes,
+            sent_bytes=hop.sent_bytes,
+        )
 
     def _watch_keys(self) -> None:
         """Notice changes in the folder of allowed clients, with or without traffic; again after a while."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 MEBIBYTE = 2**20
@@ -41,6 +43,15 @@ class ServerSettings(BaseModel):
     )
     max_message_bytes: PositiveInt = Field(
         64 * MEBIBYTE, description="larger requests and responses are refused"
+    )
+    log_requests: Literal["off", "debug", "info"] = Field(
+        "off", description="a line in the log for each answered request, of this level"
+    )
+    log_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the requests that get one; chosen by trace_id, so all tiers choose the same",
     )
 
 

@@ -1,6 +1,7 @@
 """What a server does with a call, also if its handler promises the answer, and how it stops."""
 
 import copy
+import json
 import threading
 from concurrent.futures import Future
 from typing import Any, ClassVar
@@ -8,7 +9,8 @@ from typing import Any, ClassVar
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.errors import InternalError, Overloaded, StatusCode, Unavailable
+from nearsight.common.errors import InternalError, NotFound, Overloaded, StatusCode, Unavailable
+from nearsight.common.logging import configure_logging
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
@@ -233,3 +235,64 @@ def test_owed_answers_are_bounded_and_room_is_left_for_a_newcomer() -> None:
             promise.set_result(echo_pb2.EchoResponse())
         for future in owed:
             future.result(30)
+
+
+def logged(capsys: pytest.CaptureFixture[str], count: int) -> list[dict[str, Any]]:
+    """So many lines of requests, in JSON; they are written after the answer is on its way."""
+    text = ""
+
+    def all_there() -> bool:
+        nonlocal text
+        text += capsys.readouterr().err
+        return text.count('"event": "request"') >= count
+
+    wait_until(all_there, what=f"{count} requests in the log")
+    return [line for line in map(json.loads, text.splitlines()) if line["event"] == "request"]
+
+
+def test_the_log_of_every_tier_has_a_line_for_a_request(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="json")
+
+    def unknown(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+        raise NotFound("no such thing")
+
+    with (
+        serving(ScriptedEcho(unknown), log_requests="info") as cloud,
+        echo_stub(cloud) as cloud_stub,
+    ):
+
+        def forward(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
+            reply = cloud_stub.echo(request, timeout_s=5, trace_id=context.trace_id)
+            assert isinstance(reply.message, echo_pb2.EchoResponse)
+            return reply.message
+
+        with serving(ScriptedEcho(forward), log_requests="info") as edge, echo_stub(edge) as stub:
+            with pytest.raises(NotFound):
+                stub.echo(text("hello"), timeout_s=5, trace_id="t-\x1b[2J", catalogue="museum")
+            lines = logged(capsys, 2)
+    assert [line["trace_id"] for line in lines] == ["t-\\x1b[2J"] * 2
+    assert {line["code"] for line in lines} == {"NOT_FOUND"}
+    assert {line["level"] for line in lines} == {"info"}
+    assert lines[1].keys() >= {"method", "client", "catalogue", "queue_ms", "compute_ms", "received_bytes"}
+
+
+def test_of_some_requests_all_tiers_log_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="json")
+    chosen: list[set[str]] = []
+    for _ in range(2):
+        with (
+            serving(ScriptedEcho(), log_requests="info", log_share=0.5) as server,
+            echo_stub(server) as stub,
+        ):
+            for number in range(40):
+                stub.echo(text(), timeout_s=5, trace_id=f"trace-{number}")
+        chosen.append({line["trace_id"] for line in logged(capsys, 10)})
+    assert chosen[0] == chosen[1]
+    assert 10 <= len(chosen[0]) <= 30
+
+
+def test_requests_are_not_logged_unless_somebody_wants_it(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(level="DEBUG", log_format="json")
+    with serving(ScriptedEcho()) as server, echo_stub(server) as stub:
+        stub.echo(text(), timeout_s=5)
+    assert "request" not in [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
