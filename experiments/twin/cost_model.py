@@ -344,9 +344,9 @@ def paper_costs() -> CostModel:
       with 8 cores works on two photos at a time. Among 132 objects it keeps up with 2 / 0.298 s = 6.7 photos
       per second. Table 6.4 says the same of the measured system: up to 7 devices. A device works on one photo
       at a time.
-    - The cloud's speed is taken from table 6.4: 600 ms for one device and 500 classes is half of f(500); more
-      than 5 s on every network with 5 devices, and not with 300 classes, is two photos at a time. So these
-      bounds of only-cloud check nothing; the values between them do.
+    - The cloud's speed is taken from table 6.4: 600 ms for one device and 500 classes is half of f(500); that
+      it does not suffice for 5 devices with 500 classes, but with 300, is two photos at a time. So these two
+      bounds of only-cloud check nothing, and are no targets; the values between them do.
     - A photo has about 100 kB. Nothing is looked at twice, and a lookup that finds nothing takes no longer.
     """
     return CostModel(

@@ -158,6 +158,8 @@ class TwinSession:
         Of computing times.
     timeout_s : float
         Deadline of each request.
+    queue_timeout_s : float
+        How long requests may wait at edge and cloud.
     """
 
     object_ids: Sequence[str]
@@ -169,6 +171,7 @@ class TwinSession:
     edges: int = 1
     seed: int = 1
     timeout_s: float = 5.0
+    queue_timeout_s: float = 2.0
 
     def play(
         self, name: str, tiers: TwinTiers | None = None, on_second: Callable[[float], object] | None = None
@@ -210,7 +213,9 @@ class _Run:
             self._processor(hardware.cloud, hardware.cloud_slowness),
             models,
             self._costs,
-            ServerSettings(workers=hardware.shared or hardware.cloud),
+            ServerSettings(
+                workers=hardware.shared or hardware.cloud, queue_timeout_s=session.queue_timeout_s
+            ),
         )
         self._links = [TwinLink(self._events, UNSHAPED, self._rng) for _ in range(session.edges)]
         self._edges = self._make_edges()
@@ -231,6 +236,8 @@ class _Run:
         if settings is None:
             return []
         hardware = self._session.hardware
+        waits = {"queue_timeout_s": self._session.queue_timeout_s}
+        settings = settings.model_copy(update={"server": settings.server.model_copy(update=waits)})
         way_s = hardware.pace * self._costs.one_way_s(hardware.edge_slowness, hardware.cloud_slowness)
         return [
             TwinEdge(

@@ -1,8 +1,9 @@
 """Table 6.4 as targets: what grows with which variable, and what stays flat.
 
 *Grows*: the median p50 at the heavy end of the variable is at least 1.5 times that at its light end. *Flat*:
-the largest median p50 over the variable is at most 1.3 times the least. In the world of the dissertation's
-own costs, its bounds in milliseconds are targets, too.
+the largest median p50 over the variable is at most 1.3 times the least, and where there is an edge at most
+1 % of the photos are without an answer at any value. In the world of the dissertation's own costs, its bounds
+in milliseconds are targets, too, but for two that tell how fast its cloud is: see `cost_model.paper_costs`.
 
 Where a target is missed, the reason stands beside it: found out by looking at the rows, and shown by the
 numbers after it.
@@ -29,6 +30,7 @@ from nearsight.experiments.studies.cachier.scale.operating_point import (
 from nearsight.experiments.twin.session import ONLY_CLOUD
 
 GROWS_FROM, FLAT_TO = 1.5, 1.3
+MOST_UNANSWERED = 0.01
 GROWS, FLAT = "grows", "flat"
 COLUMNS = (ONLY_CLOUD, EDGE, FULL)
 """Of table 6.4: only cloud, edge cache, device cache."""
@@ -73,14 +75,15 @@ class _Bound:
 
 
 _BOUNDS = (
-    _Bound(VISITORS, ONLY_CLOUD, "1 device", lambda value: int(value) == 1, 600),
     _Bound(VISITORS, EDGE, "at most 7 devices", lambda value: int(value) <= 7, 300),
     _Bound(VISITORS, FULL, "1 to 10 devices", lambda value: int(value) <= 10, 300),
     _Bound(SECTIONS, EDGE, "at most 150 objects", lambda value: int(value) * 44 <= 150, 300),
     _Bound(SECTIONS, FULL, "any number of objects", lambda value: int(value) >= 1, 300),
-    _Bound(CLASSES, ONLY_CLOUD, "at most 300 classes", lambda value: int(value) <= 300, 600),
 )
 
+
+_CLOUD_TAKES_MS = 5_000.0
+"""Only cloud, on every network."""
 
 _AS_THE_EDGE = (
     "a Nexus 7 computes six times as long as the edge, so that the full system leaves nearly all photos to "
@@ -140,8 +143,14 @@ def targets_of(summary: Mapping[str, Any]) -> tuple[Target, ...]:
     found = [
         _shape(variable, tiers, expected, values, world) for tiers, expected in EXPECTED[variable].items()
     ]
+    found += [
+        _answered(variable, tiers, values)
+        for tiers, expected in EXPECTED[variable].items()
+        if expected == FLAT and tiers != ONLY_CLOUD
+    ]
     if summary["costs"] == PAPER:
         found += [_bound(bound, values) for bound in _BOUNDS if bound.variable == variable]
+        found += [_slow_everywhere(values)] if variable == NETWORK else []
     return tuple(found)
 
 
@@ -184,6 +193,29 @@ def _bound(bound: _Bound, values: Mapping[str, Any]) -> Target:
     )
     note = "" if reached else _note(bound.variable, bound.tiers, within)
     return Target(text, round(largest, 1), reached, note)
+
+
+def _answered(variable: str, tiers: str, values: Mapping[str, Any]) -> Target:
+    failed = {value: one[tiers]["failed"] / one[tiers]["requests"] for value, one in values.items()}
+    worst = max(failed, key=failed.__getitem__)
+    text = (
+        f"{variable}: {NAMES[tiers]} answers; largest share of photos without an answer at most "
+        f"{MOST_UNANSWERED:g}"
+    )
+    reached = failed[worst] <= MOST_UNANSWERED
+    note = "" if reached else _at(variable, worst, values[worst][tiers])
+    return Target(text, round(failed[worst], 4), reached, note)
+
+
+def _slow_everywhere(values: Mapping[str, Any]) -> Target:
+    least = min(_medians(ONLY_CLOUD, values))
+    text = f"table 6.4, {NETWORK}: {NAMES[ONLY_CLOUD]}, least p50 at least {_CLOUD_TAKES_MS:g} ms"
+    reached = least >= _CLOUD_TAKES_MS
+    why = (
+        "a cloud that is a little too slow for five devices has a full queue only after most of the minute. "
+    )
+    note = "" if reached else why + _note(NETWORK, ONLY_CLOUD, values)
+    return Target(text, round(least, 1), reached, note)
 
 
 def _medians(tiers: str, values: Mapping[str, Any]) -> list[float]:

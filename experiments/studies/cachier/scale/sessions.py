@@ -96,6 +96,8 @@ def twin_session(
         transitions,
         hardware=machines.hardware,
         seed=seed * 1000 + run,
+        timeout_s=machines.timeout_s,
+        queue_timeout_s=machines.queue_timeout_s,
     )
 
 

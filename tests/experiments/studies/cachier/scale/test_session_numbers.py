@@ -40,8 +40,9 @@ def test_the_parts_of_a_latency_add_up(row: RequestRow, parts: tuple[float, ...]
     assert sum(parts) == row.latency_ms
 
 
-def test_requests_that_failed_count_with_the_time_until_they_did() -> None:
-    row = session_row(BASELINE, "full", 1, [request("edge", 10.0), failed(5000.0)], Usage(10.0))
+@pytest.mark.parametrize("after_ms", [20.0, 5000.0], ids=["refused at once", "at the deadline"])
+def test_requests_without_an_answer_count_as_five_seconds(after_ms: float) -> None:
+    row = session_row(BASELINE, "full", 1, [request("edge", 10.0), failed(after_ms)], Usage(10.0))
     assert (row["requests"], row["failed"]) == (2, 1)
     assert row["mean_ms"] == pytest.approx(2505.0)
     assert row["recall"] == pytest.approx(0.5)
