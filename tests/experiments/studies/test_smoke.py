@@ -12,7 +12,17 @@ from nearsight.experiments.framework.result_files import PROVENANCE
 
 # Those that start daemons, or take longer than five seconds on one core.
 LONG = {
-    *("adaptation", "crowd", "edge-prefetching", "fig3.2", "fig6.15", "multi-user", "peers", "prefetching"),
+    *(
+        "adaptation",
+        "burst",
+        "crowd",
+        "edge-prefetching",
+        "fig3.2",
+        "fig6.15",
+        "multi-user",
+        "peers",
+        "prefetching",
+    ),
     "twin-validation",
 }
 RUNS = [pytest.param(name, marks=pytest.mark.system if name in LONG else ()) for name in experiments()]

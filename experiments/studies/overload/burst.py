@@ -1,0 +1,330 @@
+"""Three times as many photos as an edge can serve, for 20 s, and how soon all is as before: real daemons.
+
+One edge with one worker, a cloud 80 ms away, and clients of the SDK. Six visitors
+send a photo per second all the time: two with devices that ask for every photo, four with the full system. A
+crowd joins them for a while; its devices ask for every photo, too, and ask the cloud where the edge refuses.
+
+What the edge can serve is measured first, with a few requests that are always in flight. The visitors show
+the same photos again every ten seconds, so that times before and after the burst are of the same photos.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.errors import NearsightError
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.experiments.framework import drawing, numbers
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.links.link import LinkShape
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.rig.processes import termination_as_interrupt
+from nearsight.experiments.rig.replay import Ledger, replay
+from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed
+from nearsight.experiments.studies.answers import photo_row
+from nearsight.experiments.studies.museums import SMOKE_MUSEUM, TaughtMuseum
+from nearsight.experiments.studies.profiles import OURS, EdgeProfiles, ProfileAmount
+from nearsight.experiments.traces.plan import PlannedPhoto
+
+FULL, PLAIN, CROWD = "full system", "asks for every photo", "crowd"
+STEADY = (PLAIN, FULL)
+BEFORE, DURING, AFTER, BETWEEN = "before", "during", "after", ""
+TIMES_CAPACITY = 3.0
+AS_BEFORE = 1.2
+"""Latency after the burst over that before it that counts as the same."""
+NETWORK = LinkShape(rtt_ms=80.0)
+_EDGE = "one"
+_EDGE_SETTINGS = {
+    "multi_user": "bounded",
+    "server.workers": "1",
+    "prefetch.objects": "0",
+}
+_TIMEOUT_S = 5.0
+_IN_FLIGHT = 4
+_ROUNDS = (BETWEEN, BEFORE, BEFORE, DURING, DURING, BETWEEN, AFTER, AFTER)
+_COLOURS = {PLAIN: "#1f6f8b", FULL: "#4f7a28"}
+_ASKS = RecognizerSettings(timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False))
+_FETCHES = RecognizerSettings(timeout_s=_TIMEOUT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured."""
+
+    museum: MuseumSettings
+    """All of its exhibits are asked for, each as likely as the others."""
+    round_s: float
+    """Visitors show the same photos again after this time; there are eight rounds."""
+    capacity_s: float
+    """For how long the capacity is measured."""
+    crowd: int
+    """Devices that join."""
+    steady: Mapping[str, int]
+    """Devices that send all the time."""
+    repetitions: int
+    """With daemons started anew."""
+    profile: ProfileAmount
+    """The offline analysis of the edge."""
+
+
+FULL_PLAN = Plan(
+    museum=MuseumSettings(objects=60, photos_per_object=2, unknown_photos=0),
+    round_s=10.0,
+    capacity_s=5.0,
+    crowd=16,
+    steady={PLAIN: 2, FULL: 4},
+    repetitions=3,
+    profile=ProfileAmount((1, 15, 30, 60), subsets=2, queries=8),
+)
+SMOKE_PLAN = Plan(
+    museum=SMOKE_MUSEUM,
+    round_s=1.0,
+    capacity_s=0.5,
+    crowd=2,
+    steady={PLAIN: 1, FULL: 1},
+    repetitions=1,
+    profile=ProfileAmount((1, 6, 12), subsets=2, queries=3),
+)
+
+
+class Figure(Experiment):
+    """Latency before, during and after a burst of three times what the edge can serve."""
+
+    name: ClassVar[str] = "burst"
+    source: ClassVar[str] = "beyond the Cachier dissertation's 3.5.1"
+
+    def __init__(self) -> None:
+        self._profiles = EdgeProfiles()
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per repetition."""
+        return cells_of("{repetition}", repetition=range(_plan(options).repetitions))
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Send a burst; one row per photo."""
+        plan, number = _plan(options), cell.parameters["repetition"]
+        museum = TaughtMuseum(options, replace(plan.museum, seed=options.seed))
+        settings = {**self._profiles.settings(museum, self.name, OURS, plan.profile), **_EDGE_SETTINGS}
+        rng = options.rng(self.name, number)
+        with (
+            termination_as_interrupt(),
+            deployed(
+                museum.testbed(self.name),
+                database=museum.database,
+                edges={_EDGE: settings},
+                network=NETWORK,
+                seed=options.seed,
+            ) as tiers,
+        ):
+            earlier = [(f"earlier-{turn}", name) for turn in range(5) for name in museum.photos]
+            tiers.warm_up(earlier, {_EDGE: None}, with_models=True)
+            tiers.link.reshape(NETWORK)
+            per_s, rows = _measure(tiers, museum.photos, plan, rng)
+        return [{"repetition": number, "capacity_per_s": round(per_s, 2), **row} for row in rows]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``who.<devices>.<phase>``: latencies and failures; ``as_before``: the latency after over before.
+
+        All are medians over the repetitions.
+        """
+        of_all = numbers.nested([row for row in rows if row["phase"]], ("who", "phase"), _numbers)
+        repeated = numbers.grouped(rows, "repetition").values()
+        return {
+            "capacity_per_s": numbers.median_and_range(
+                [float(group[0]["capacity_per_s"]) for group in repeated]
+            ),
+            "who": of_all,
+            "as_before": {
+                who: numbers.median_and_range([_after_over_before(group, who) for group in repeated])
+                for who in STEADY
+            },
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Ten seconds after the burst all is as before."""
+        targets = []
+        for who in STEADY:
+            ratio = summary["as_before"][who]
+            text = f"{who}: p50 from 10 s after the burst on over that before it, at most {AS_BEFORE:g}"
+            targets.append(
+                Target(
+                    text,
+                    ratio["median"],
+                    ratio["median"] <= AS_BEFORE,
+                    f"{ratio['min']:g} to {ratio['max']:g} in {len(ratio['each'])} bursts",
+                )
+            )
+            failed = summary["who"][who][AFTER]["failed"]
+            targets.append(Target(f"{who}: photos without answer after it", failed, not failed))
+        return tuple(targets)
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per kind of device and phase."""
+        columns = ("devices", "phase", "p50 ms (least to most)", "p95 ms", "no answer", "photos")
+        return columns, [
+            (
+                who,
+                phase,
+                numbers.median_in_words(one["p50_ms"], 0),
+                numbers.median_in_words(one["p95_ms"], 0),
+                one["failed"],
+                one["requests"],
+            )
+            for who, phases in summary["who"].items()
+            for phase, one in phases.items()
+        ]
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Latencies of those who send all the time, over time."""
+        picture = drawing.new_picture(9.0, 3.6)
+        axes = picture.subplots()
+        during = [float(row["time_s"]) for row in results.rows if row["phase"] == DURING]
+        axes.axvspan(min(during), max(during), color="#f3e6dc")
+        for who, rows in numbers.grouped(results.rows, "who").items():
+            if who in STEADY:
+                times, latencies = (numbers.values(rows, name) for name in ("time_s", "latency_ms"))
+                axes.plot(times, latencies, ".", color=_COLOURS[who], markersize=4, label=who)
+        axes.set(xlabel="time [s]", ylabel="ms", yscale="log", title="Latency; the burst is shaded")
+        drawing.plain_logarithmic(axes.yaxis)
+        axes.legend(loc="upper left")
+        per_s = results.metrics["capacity_per_s"]["median"]
+        drawing.caption(
+            picture, f"The edge serves {per_s:.0f} photos per second; the burst brings three times that"
+        )
+        return picture
+
+
+def _plan(options: RunOptions) -> Plan:
+    return SMOKE_PLAN if options.smoke else FULL_PLAN
+
+
+def _measure(
+    tiers: Deployment, photos: Mapping[str, Sequence[str]], plan: Plan, rng: np.random.Generator
+) -> tuple[float, list[Row]]:
+    """What the edge can serve per second, and a row per photo of the burst and around it."""
+    files = {Path(path): Path(path).read_bytes() for paths in photos.values() for path in paths}
+    shown = [(name, Path(path)) for name, paths in photos.items() for path in paths]
+    names = [
+        (who, f"{who}-{number}".replace(" ", "-"))
+        for who, count in plan.steady.items()
+        for number in range(count)
+    ]
+    names += [(CROWD, f"{CROWD}-{number}") for number in range(plan.crowd)]
+    with ExitStack() as stack, ThreadPoolExecutor(len(names)) as threads:
+        devices = {
+            name: stack.enter_context(_device(tiers, name, _FETCHES if who == FULL else _ASKS))
+            for who, name in names
+        }
+        per_s = _capacity(devices[names[0][1]], list(files.values()), plan.capacity_s)
+        time.sleep(plan.capacity_s / 2)  # what is still in queues is served
+        burst = [
+            (
+                who,
+                name,
+                _joined(shown, plan, per_s / plan.crowd, rng) if who == CROWD else _steady(shown, plan, rng),
+            )
+            for who, name in names
+        ]
+        sent = [
+            (who, threads.submit(replay, due, files, devices[name], Ledger(who, name), timeout_s=_TIMEOUT_S))
+            for who, name, due in burst
+        ]
+        rows: list[Row] = [
+            {"who": who, "phase": _ROUNDS[int(row.time_s / plan.round_s)], **photo_row(row)}
+            for who, replayed in sent
+            for row in replayed.result()
+        ]
+    return per_s, rows
+
+
+def _device(tiers: Deployment, name: str, settings: RecognizerSettings) -> Recognizer:
+    ends = tiers.tiers(_EDGE)
+    return Recognizer(
+        ends["edge.endpoint"], ends["cloud.endpoint"], CATALOGUE, device_id=name, settings=settings
+    )
+
+
+def _capacity(device: Recognizer, photos: Sequence[bytes], seconds: float) -> float:
+    """Photos per second that are answered while a few are always asked."""
+    turn, until_s = itertools.cycle(photos), time.monotonic() + seconds
+
+    def ask() -> int:
+        answered = 0
+        while time.monotonic() < until_s:
+            try:
+                device.recognize_blocking(next(turn))
+                answered += 1
+            except NearsightError:
+                continue
+        return answered
+
+    with ThreadPoolExecutor(_IN_FLIGHT) as threads:
+        return max(
+            1.0, sum(one.result() for one in [threads.submit(ask) for _ in range(_IN_FLIGHT)]) / seconds
+        )
+
+
+def _steady(shown: Sequence[tuple[str, Path]], plan: Plan, rng: np.random.Generator) -> list[PlannedPhoto]:
+    """A photo per second, or four in a short round; the same in every round, each object for half of it."""
+    per_round = max(4, round(plan.round_s))
+    objects = [shown[int(index)] for index in rng.integers(len(shown), size=2)]
+    phase_s = float(rng.random()) * plan.round_s / per_round
+    return [
+        PlannedPhoto((turn + number / per_round) * plan.round_s + phase_s, *objects[2 * number // per_round])
+        for turn in range(len(_ROUNDS))
+        for number in range(per_round)
+    ]
+
+
+def _joined(
+    shown: Sequence[tuple[str, Path]], plan: Plan, share_per_s: float, rng: np.random.Generator
+) -> list[PlannedPhoto]:
+    """One device's part of the burst: any photos, at times that are random as of many people."""
+    first, rounds = _ROUNDS.index(DURING), _ROUNDS.count(DURING)
+    count = round(TIMES_CAPACITY * share_per_s * rounds * plan.round_s)
+    times = sorted(first * plan.round_s + rng.random(count) * rounds * plan.round_s)
+    return [
+        PlannedPhoto(float(at_s), *shown[int(index)])
+        for at_s, index in zip(times, rng.integers(len(shown), size=count), strict=True)
+    ]
+
+
+def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    # Of all photos: those that failed count with the time until they did.
+    repetitions = [
+        numbers.values(group, "latency_ms") for group in numbers.grouped(rows, "repetition").values()
+    ]
+    return {
+        "p50_ms": numbers.median_and_range([float(np.nanpercentile(one, 50)) for one in repetitions]),
+        "p95_ms": numbers.median_and_range([float(np.nanpercentile(one, 95)) for one in repetitions]),
+        "failed": sum(not row["answered_by"] for row in rows),
+        "requests": len(rows),
+    }
+
+
+def _after_over_before(rows: Sequence[StoredRow], who: str) -> float:
+    phases = numbers.grouped([row for row in rows if row["who"] == who], "phase")
+    after, before = (
+        float(np.median(numbers.values(phases[phase], "latency_ms"))) for phase in (AFTER, BEFORE)
+    )
+    return round(after / before, 4)

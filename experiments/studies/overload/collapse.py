@@ -1,0 +1,189 @@
+"""Whether the full system fails where simpler ones do not: many sessions near the capacity of edge and cloud.
+
+A system that feeds its own overload does not fail a little in each session, but wholly in a few of them. So
+many sessions are played on the twin, each with other visitors, photos and history, and the same ones with all
+configurations. By default with the dissertation's costs, whose edge and cloud are at their limit with ten
+visitors.
+
+The full system is compared with whatever simpler configuration failed least, session by session. Whether it
+fails more than by chance tells a sign-flip test: if the two were alike, each session's difference could as
+well have the other sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Results,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+)
+from nearsight.experiments.framework.numbers import grouped, nested, values
+from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, FULL, NAMES, ORDER
+from nearsight.experiments.studies.cachier.scale.operating_point import (
+    BASELINE,
+    PAPER,
+    TESTBED,
+    points_of,
+)
+from nearsight.experiments.studies.cachier.scale.scale_figure import (
+    OnMachines,
+    cells_at,
+    with_machines,
+    world_of,
+)
+from nearsight.experiments.twin.session import COOPERATIVE
+
+VISITORS = (8, 10, 12)
+SESSIONS = 200
+SIMPLER = tuple(name for name in ORDER if name not in {FULL, COOPERATIVE})
+CHANCE = 0.05
+"""A difference that is at least so likely without any cause counts as chance."""
+_FLIPS = 10_000
+_NUMBERS = ("failed", "p50_ms", "p95_ms")
+
+
+class Figure(OnMachines):
+    """Photos without an answer in 200 sessions each with 8, 10 and 12 visitors; six configurations."""
+
+    name: ClassVar[str] = "collapse"
+    source: ClassVar[str] = "beyond the Cachier dissertation's 6.3"
+    shares_cells_with: ClassVar[tuple[str, ...]] = ()
+
+    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
+        """On the twin; with the dissertation's costs unless others are given."""
+        if TESTBED in {options.on, options.costs}:
+            raise InvalidArgument(
+                "so many sessions would take days on a testbed", advice="leave out --on and --costs testbed"
+            )
+        return with_machines(replace(options, costs=options.costs or PAPER), say)
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per number of visitors and session."""
+        if options.smoke:
+            return cells_at(points_of("visitors", options)[:1], 2)
+        points = [replace(BASELINE, visitors=visitors) for visitors in VISITORS]
+        return cells_at(points, options.runs or SESSIONS)
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``visitors.<number>``: all configurations, the ``best`` simpler one, and ``p_more``.
+
+        ``p_more`` is how likely the full system would fail so much more than the best simpler one if the two
+        were alike.
+        """
+        return {
+            **world_of(rows),
+            "visitors": {number: _numbers(of_all) for number, of_all in grouped(rows, "visitors").items()},
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The full system fails no more than the best simpler configuration, beyond chance."""
+        return tuple(
+            Target(
+                f"{visitors} visitors: the full system fails no more than {NAMES[one['best']]}; such a "
+                f"difference by chance has at least the likelihood {CHANCE:g}",
+                one["p_more"],
+                one["p_more"] >= CHANCE,
+                _in_words(one),
+            )
+            for visitors, one in summary["visitors"].items()
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A row per number of visitors and configuration."""
+        columns = ("visitors", "configuration", "sessions", "with failures", "mean failed", "most failed")
+        return (*columns, "median p50 ms", "largest p50 ms"), [
+            (
+                visitors,
+                NAMES[tiers],
+                one["sessions"],
+                one["failing"],
+                f"{one['failed']['mean']:.2f}",
+                f"{one['failed']['max']:.0f}",
+                f"{one['p50_ms']['median']:.0f}",
+                f"{one['p50_ms']['max']:.0f}",
+            )
+            for visitors, found in summary["visitors"].items()
+            for tiers, one in found["tiers"].items()
+        ]
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """The share of sessions with at most so many failures; a panel per number of visitors."""
+        found = nested(results.rows, ("visitors", "tiers"), lambda rows: values(rows, "failed"))
+        picture = drawing.new_picture(3.4 * len(found) + 0.6, 3.2)
+        panels = picture.subplots(1, len(found), squeeze=False)[0]
+        for axes, (visitors, failed) in zip(panels, found.items(), strict=True):
+            for tiers, counts in failed.items():
+                drawing.distribution(axes, counts, color=COLOURS[tiers], label=NAMES[tiers])
+            axes.set(title=f"{visitors} visitors", xlabel="photos without an answer", ylim=(0, 1.02))
+            axes.set_xscale("symlog")
+            axes.set_xlim(left=0)
+        picture.axes[0].set_ylabel("share of the sessions")
+        drawing.legend_below(picture, picture.axes[0])
+        return picture
+
+
+def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    by_tiers = grouped(rows, "tiers")
+    failed = {tiers: _by_session(of_one) for tiers, of_one in by_tiers.items()}
+    best = min(SIMPLER, key=lambda tiers: sum(failed[tiers].values()))
+    more = [count - failed[best][session] for session, count in failed[FULL].items()]
+    return {
+        "tiers": {tiers: _of_tiers(of_one) for tiers, of_one in by_tiers.items()},
+        "best": best,
+        "p_more": round(likelihood_of_more(more), 4),
+        "more": round(float(np.mean(more)), 4),
+    }
+
+
+def _of_tiers(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: {
+            "mean": round(float(np.mean(of_name)), 4),
+            "median": round(float(np.median(of_name)), 4),
+            "max": round(max(of_name), 4),
+        }
+        for name in _NUMBERS
+        if (of_name := values(rows, name))
+    }
+    return {**found, "sessions": len(rows), "failing": sum(value > 0 for value in values(rows, "failed"))}
+
+
+def _by_session(rows: Sequence[StoredRow]) -> dict[str, int]:
+    return {row["run"]: int(row["failed"]) for row in rows}
+
+
+def likelihood_of_more(differences: Sequence[float]) -> float:
+    """How likely paired differences have at least this mean if each could as well have the other sign.
+
+    Parameters
+    ----------
+    differences : sequence of float, length N
+
+    Returns
+    -------
+    float
+        Estimated over random signs; 1 if all differences are 0.
+    """
+    given = np.asarray([one for one in differences if one], dtype=float)
+    signs = np.random.default_rng(1).choice((-1.0, 1.0), (_FLIPS, len(given)))
+    as_large = np.count_nonzero(signs @ given >= given.sum())
+    return float((1 + as_large) / (1 + _FLIPS))
+
+
+def _in_words(one: Mapping[str, Any]) -> str:
+    full, best = one["tiers"][FULL], one["tiers"][one["best"]]
+    return (
+        f"failures per session: {full['failed']['mean']:.2f}, {best['failed']['mean']:.2f} with "
+        f"{NAMES[one['best']]}; at most {full['failed']['max']:.0f} and {best['failed']['max']:.0f}"
+    )
