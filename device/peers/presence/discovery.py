@@ -123,7 +123,9 @@ class Discovery:
         self._carrier = carrier
         self._beacons = BeaconExchange(own.node_id, allowed)
         self._addresses = OwnAddresses("")
-        self._pinger = Pinger(hooks.ping, self._ping_answered, self._ping_failed, clock)
+        self._pinger = Pinger(
+            hooks.ping, self._ping_answered, self._ping_failed, self._ping_dropped, clock, rng
+        )
         self._events: deque[Callable[[float], Actions]] = deque()
         self._heard: dict[NodeId, float] = {}
         self._lock = threading.RLock()
@@ -347,6 +349,9 @@ class Discovery:
 
     def _ping_failed(self, ping: Ping) -> None:
         self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
+
+    def _ping_dropped(self, ping: Ping) -> None:
+        self._notice(lambda now_s: self._membership.ping_dropped(ping, now_s))
 
 
 class PeersService(Service):

@@ -254,6 +254,13 @@ class Membership:
         self._failed(ping, now_s)
         return self._done()
 
+    def ping_dropped(self, ping: Ping, now_s: float) -> Actions:
+        """A ping was not begun, as too many strangers wait: the next beacon is a new chance."""
+        self._wake(now_s)
+        if self._pings.ended(ping) and ping.node_id is not None:
+            self._forget_stranger(ping.node_id)
+        return self._done()
+
     def heard(self, node_id: NodeId, at_s: float, now_s: float) -> Actions:
         """A peer answered a call, a moment ago: it can be reached, as a beacon alone does not show."""
         self._wake(now_s)
@@ -332,10 +339,19 @@ class Membership:
         return True
 
     def _hear_of(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
-        if len(self._nodes) >= self._settings.max_peers:
+        if self._is_full():
             self.counts.over_limit += 1
         elif self._ask(node_id, endpoint, now_s):
             self._nodes[node_id] = TrackedPeer(node_id, endpoint, now_s, now_s)
+
+    def _is_full(self) -> bool:
+        # Strangers that have not answered do not count: anybody can make them up.
+        return sum(node.joined for node in self._nodes.values()) >= self._settings.max_peers
+
+    def _forget_stranger(self, node_id: NodeId) -> None:
+        node = self._nodes.get(node_id)
+        if node is not None and not node.joined and not self._pings.asks_for(node_id):
+            del self._nodes[node_id]
 
     def _doubt(self, node: TrackedPeer, why: str, now_s: float) -> None:
         node.suspect(why)
@@ -412,8 +428,9 @@ class Membership:
             self._drop(node, node.doubt)
 
     def _join(self, endpoint: str, reply: PingReply, now_s: float) -> None:
-        if reply.node_id not in self._nodes and len(self._nodes) >= self._settings.max_peers:
+        if self._is_full():
             self.counts.over_limit += 1
+            self._forget_stranger(reply.node_id)
             return
         node = TrackedPeer(reply.node_id, endpoint, now_s, now_s, PeerState.LIVE, reply, answered_s=now_s)
         self._nodes[node.node_id] = node
@@ -436,8 +453,7 @@ class Membership:
         if node is None:
             return
         if not node.joined:
-            if not self._pings.asks_for(node.node_id):
-                self._drop(node, "unreachable")
+            self._forget_stranger(node.node_id)
             return
         node.aliases.pop(ping.endpoint, None)
         node.unanswered += ping.endpoint == node.endpoint

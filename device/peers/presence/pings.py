@@ -3,14 +3,15 @@
 Beacons may be forged and must not make this device a nuisance: `PingRation` limits pings per address.
 Where a crowd meets, everybody hears of everybody at once, and if all connected at the same moment, the
 handshakes would take so long that pings time out: `Pinger` asks strangers a few at a time. Peers that may be
-gone do not wait for that.
+gone do not wait for that. A flood of forged beacons makes more strangers than can be asked; lots decide then,
+so that a true newcomer, which sends beacons again and again, has its turn as well.
 """
 
 from __future__ import annotations
 
 import functools
+import random
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ ADDRESSES_AT_A_TIME = 2
 """Addresses of one node that are pinged at the same time because of beacons."""
 REMEMBERED_ADDRESSES = 1024
 STRANGERS_AT_A_TIME = 4
+WAITING_STRANGERS = 256
+"""More than meet at once; beyond that one that waits makes room."""
 REMEMBERED_REFUSALS = 256
 
 
@@ -136,8 +139,12 @@ class Pinger:
         Told of an answer: ping, answer, seconds that it took.
     failed : callable
         Told of a ping that was not answered.
+    dropped : callable
+        Told of a ping that was not begun, as too many strangers wait.
     clock : Clock
         The time.
+    rng : random.Random
+        Draws the next stranger.
     """
 
     def __init__(
@@ -145,14 +152,18 @@ class Pinger:
         ask: Callable[[NodeId | None, str], Future[PingReply]],
         answered: Answered,
         failed: Callable[[Ping], None],
+        dropped: Callable[[Ping], None],
         clock: Clock,
+        rng: random.Random,
     ) -> None:
         self._ask = ask
         self._answered = answered
         self._failed = failed
+        self._dropped = dropped
         self._clock = clock
+        self._rng = rng
         self._log = get_logger("peers.pinger")
-        self._waiting: deque[Ping] = deque()
+        self._waiting: list[Ping] = []
         self._strangers = 0
         self._refused: set[str] = set()
         self._lock = threading.Lock()
@@ -162,8 +173,16 @@ class Pinger:
         if ping.urgent:
             self._start(ping)
         else:
+            if len(self._waiting) >= WAITING_STRANGERS:
+                self._dropped(self._draw())
             self._waiting.append(ping)
             self.pump()
+
+    def _draw(self) -> Ping:
+        """Take one that waits, any of them."""
+        chosen = self._rng.randrange(len(self._waiting))
+        self._waiting[chosen], self._waiting[-1] = self._waiting[-1], self._waiting[chosen]
+        return self._waiting.pop()
 
     def pump(self) -> None:
         """Begin waiting pings, as many as there is room for."""
@@ -172,7 +191,7 @@ class Pinger:
                 if self._strangers >= STRANGERS_AT_A_TIME:
                     return
                 self._strangers += 1
-            self._start(self._waiting.popleft())
+            self._start(self._draw())
 
     def _start(self, ping: Ping) -> None:
         began_s = self._clock.monotonic()

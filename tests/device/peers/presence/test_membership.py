@@ -280,6 +280,20 @@ def test_nodes_beyond_the_limit_are_ignored_and_counted() -> None:
     assert driven.membership.counts.over_limit == 3
 
 
+def test_strangers_that_were_made_up_keep_no_newcomer_out() -> None:
+    driven = Driven(PeerSettings(max_peers=2))
+    made_up = [driven.beacon(NodeId(number), f"tcp://10.0.1.{number}:7000") for number in range(10, 30)]
+    (ping,) = driven.beacon()
+    assert isinstance(ping, Ping)
+    driven.answer(ping)
+    assert driven.sees() == {OTHER}
+    (stranger,) = made_up[0]
+    assert isinstance(stranger, Ping)
+    driven.membership.ping_dropped(stranger, driven.now_s)
+    assert stranger.node_id not in {peer.node_id for peer in driven.membership.known()}
+    assert only_ping(driven.beacon(NodeId(10), "tcp://10.0.1.10:7000")).node_id == NodeId(10), "a new chance"
+
+
 def test_refreshing_asks_every_peer_what_it_holds(joined: Driven) -> None:
     ping = only_ping(joined.membership.refresh(joined.now_s))
     joined.answer(ping, PingReply(OTHER, 20, "phone", keys=7))
