@@ -79,6 +79,13 @@ class Caller:
         """Whether it may know of a catalogue."""
         return not self.catalogues or catalogue in self.catalogues
 
+    def may_all_of(self, other: Caller) -> bool:
+        """Whether it may do whatever the other may."""
+        role = self.role is Role.WRITER or other.role is Role.READER
+        return role and (
+            not self.catalogues or (bool(other.catalogues) and set(other.catalogues) <= {*self.catalogues})
+        )
+
     def catalogue_of(self, access: Access, wanted: str) -> str:
         """The catalogue that its call is about; the only one that it may use if none is named.
 
@@ -99,19 +106,20 @@ class Caller:
         if not self.sees(name):
             raise PermissionDenied(
                 f"the key {self.name!r} may not use the catalogue {name!r}",
-                advice=f"it may use: {', '.join(self.catalogues)}; {self._advice(self.role, name)}",
+                advice=self._advice(self.role, (*self.catalogues, name)),
             )
         if access is Access.CHANGES_CATALOGUE and self.role is not Role.WRITER:
             what = f"the catalogue {name!r}" if name else "a catalogue"
             raise PermissionDenied(
                 f"the key {self.name!r} is a reader's: it may not change {what}",
-                advice=self._advice(Role.WRITER, name),
+                advice=self._advice(Role.WRITER, self.catalogues),
             )
         return name
 
-    def _advice(self, role: Role, catalogue: str) -> str:
-        command = f"nearsight keys allow {self.name}.key --role {role}"
-        return f"on the server's machine run: {command}{f' --catalogue {catalogue}' if catalogue else ''}"
+    def _advice(self, role: Role, catalogues: Sequence[str]) -> str:
+        # The command says all that the key may do from then on.
+        limits = "".join(f" --catalogue {name}" for name in catalogues)
+        return f"on the server's machine run: nearsight keys allow {self.name}.key --role {role}{limits}"
 
 
 LOCAL = Caller("local", "", Role.WRITER)
@@ -325,6 +333,11 @@ class AllowList:
                 self.clients = MappingProxyType(clients)
                 self._log.info("allowed clients read", folder=str(self._folder), clients=len(clients))
             self.removals += lost  # last: who reads it first, and then the clients, has both
+
+    def still_allows(self, caller: Caller) -> bool:
+        """Whether a client may do all that it was allowed to do when its call arrived."""
+        now = self.clients.get(caller.key)
+        return now is caller or (now is not None and now.may_all_of(caller))
 
     def notice_new(self) -> None:
         """As `refresh`, for next to nothing unless a file came, went or was replaced: for unknown keys."""

@@ -369,10 +369,9 @@ class RpcServer:
             self._finish(call, result)
 
     def _abandoned(self, caller: Caller) -> bool:
-        """Whether the work of a call must not go on: the server stops, or the caller lost the right to it."""
-        allowed = self._allowed
-        gone = allowed is not None and allowed.clients.get(caller.key) is not caller
-        return gone or self._finished.is_set()
+        """Whether the work of a call must not go on: the server stops, or the caller lost a right."""
+        lost = self._allowed is not None and not self._allowed.still_allows(caller)
+        return lost or self._finished.is_set()
 
     def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
         self._deferred.pop(id(call), None)
