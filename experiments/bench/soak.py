@@ -63,8 +63,8 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     twice: int = 0
-    late: int = 0
-    """Outcomes that came more than `_LATE_S` after the deadline."""
+    late_s: list[float] = field(default_factory=list)
+    """How late the outcomes were that came more than `_LATE_S` after the deadline."""
     open: dict[int, tuple[str | None, float]] = field(default_factory=dict)
     """By request without an outcome yet: what its photo shows, and its deadline."""
 
@@ -80,7 +80,8 @@ class Tally:
             self.twice += 1
             return
         shown, due_s = self.open.pop(number)
-        self.late += now_s > due_s + _LATE_S
+        if now_s > due_s + _LATE_S:
+            self.late_s.append(round(now_s - due_s, 2))
         if isinstance(outcome, NearsightError):
             self.outcomes[outcome.code.name] += 1
             return
@@ -112,7 +113,14 @@ def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tel
         soak.run(seconds, tell)
     rows = soak.laws()
     outcomes = soak.outcomes()
-    figures = {"seconds": seconds, "seed": seed, "events": soak.events, "outcomes": outcomes, "rows": rows}
+    figures = {
+        "seconds": seconds,
+        "seed": seed,
+        "events": soak.events,
+        "outcomes": outcomes,
+        "rows": rows,
+        "usage": soak.usage(),
+    }
     title = f"{seconds:.0f} s: {_told(Counter(name for _, name, _ in soak.events))}; {_told(outcomes)}"
     columns = {"law": "{law}", "found": "{found}", "verdict": "{verdict}"}
     return Benchmark("soak", title, columns, rows, figures)
@@ -135,7 +143,7 @@ class _Soak:
         self._applications: dict[str, _Application] = {}
         self._gone: list[str] = []
         self._usage: dict[tuple[str, int], list[tuple[float, ...]]] = defaultdict(list)
-        self._half_s = 0.0
+        self._began_s = self._half_s = 0.0
         self._faults: list[str] = []
         self._tallies: list[Tally] = []
         self.events: list[tuple[float, str, float]] = []
@@ -150,7 +158,7 @@ class _Soak:
         self._start("edge")
         for number in range(1, APPLICATIONS + 1):
             self._begin(f"application {number}")
-        began_s = time.monotonic()
+        self._began_s = began_s = time.monotonic()
         self._half_s = began_s + seconds / 2
         with self._metered():
             self._play(began_s, seconds, tell)
@@ -163,15 +171,15 @@ class _Soak:
 
     def laws(self) -> list[dict[str, Any]]:
         """Each with what was found."""
-        asked, late, twice = (
-            sum(getattr(one, name) for one in self._tallies) for name in ("asked", "late", "twice")
-        )
+        asked, twice = (sum(getattr(one, name) for one in self._tallies) for name in ("asked", "twice"))
         without = sum(len(one.open) for one in self._tallies)
+        late_s = [by_s for one in self._tallies for by_s in one.late_s]
         wrong = [text for one in self._tallies for text in one.wrong]
         known, bugs = self.outcomes()["known"], self.outcomes()["INTERNAL"]
-        answers = f"{asked} requests, {without} without, {twice} with two, {late} late"
+        late = f"{len(late_s)} late by up to {max(late_s)} s" if late_s else "0 late"
+        answers = f"{asked} requests, {without} without, {twice} with two, {late}"
         return [
-            _law("every request one outcome", answers, asked > 0 and without == twice == late == 0),
+            _law("every request one outcome", answers, asked > 0 and without == twice == len(late_s) == 0),
             _law("no wrong answer", "; ".join([f"{len(wrong)} of {known}", *wrong[:3]]), known and not wrong),
             _law("no bug", "; ".join(self._faults[:3]) or f"{bugs} INTERNAL", not (self._faults or bugs)),
             *self._flat(),
@@ -180,6 +188,15 @@ class _Soak:
     def outcomes(self) -> Counter[str]:
         """Of all requests."""
         return sum((one.outcomes for one in self._tallies), Counter())
+
+    def usage(self) -> dict[str, list[tuple[float, ...]]]:
+        """Of each process some 40 times over its life: second, MiB, descriptors, threads."""
+        return {
+            f"{name} {pid}": [
+                (round(at_s - self._began_s, 1), *takes) for at_s, *takes in used[:: len(used) // 40 + 1]
+            ]
+            for (name, pid), used in self._usage.items()
+        }
 
     # ---- what happens
 
@@ -291,7 +308,7 @@ class _Soak:
                 for name, pid in pids:
                     with suppress(psutil.Error):
                         process = psutil.Process(pid)
-                        mib = process.memory_info().rss / 2**20
+                        mib = round(process.memory_info().rss / 2**20, 1)
                         usage = (time.monotonic(), mib, process.num_fds(), process.num_threads())
                         self._usage[name, pid].append(usage)
 

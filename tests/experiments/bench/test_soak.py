@@ -23,7 +23,7 @@ def test_a_tally_tells_right_wrong_unknown_and_failed_answers_apart() -> None:
         tally.ends(tally.asks("a", 0.0), outcome, 1.0)
     assert dict(tally.outcomes) == {"known": 2, "unknown": 1, "UNAVAILABLE": 1}
     assert tally.wrong == ["a was called b by the edge"]
-    assert (tally.asked, tally.twice, tally.late, tally.open) == (4, 0, 0, {})
+    assert (tally.asked, tally.twice, tally.late_s, tally.open) == (4, 0, [], {})
 
 
 def test_an_answer_about_a_photo_of_nothing_in_the_catalogue_is_wrong() -> None:
@@ -38,7 +38,7 @@ def test_a_tally_counts_second_missing_and_late_outcomes() -> None:
     tally.ends(first, answer("a"), 1.0)
     tally.ends(first, answer("a"), 1.0)
     tally.ends(late, answer("a"), 60.0)
-    assert (tally.twice, len(tally.open), tally.late) == (1, 1, 1)
+    assert (tally.twice, len(tally.open), tally.late_s) == (1, 1, [55.0])
 
 
 @pytest.mark.system
