@@ -11,10 +11,12 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from nearsight.common.background.worker import BackgroundWorker, Job
 from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.admission import AdmissionQueue, Refused
+from nearsight.common.rpc.server import TICK_S
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.twin.events import Action, EventQueue
 
@@ -183,7 +185,7 @@ class Server:
         self._processor = processor
         self._workers = self._idle = settings.workers
         self._together = together
-        self._timeout_s = settings.queue_timeout_s
+        self._sweeps = False
         self._queue: AdmissionQueue[Call] = AdmissionQueue(settings, settings.workers)
 
     def offer(self, call: Call) -> None:
@@ -191,8 +193,9 @@ class Server:
         now_s = call.arrived_s = self._events.now_s
         self._refuse(self._queue.offer(call, now_s=now_s, deadline_s=call.deadline_s, idle=self._idle))
         self._serve()
-        if len(self._queue):
-            self._events.after(self._timeout_s, self._sweep)
+        if len(self._queue) and not self._sweeps:
+            self._sweeps = True
+            self._events.after(TICK_S, self._sweep)
 
     def serve(
         self,
@@ -215,15 +218,19 @@ class Server:
             call.started_s = self._events.now_s
             work_s, done = call.begin(call)
             work_s *= self._together if others else 1.0
-            self._processor.run(work_s, lambda done=done: self._finished(done))  # type: ignore[misc]
+            self._processor.run(work_s, partial(self._finished, call, done))
 
-    def _finished(self, done: Action) -> None:
+    def _finished(self, call: Call, done: Action) -> None:
         self._idle += 1
+        self._queue.served(self._events.now_s - call.started_s)
         done()
         self._serve()
 
     def _sweep(self) -> None:
         self._refuse(self._queue.sweep(self._events.now_s))
+        self._sweeps = len(self._queue) > 0
+        if self._sweeps:
+            self._events.after(TICK_S, self._sweep)
 
     def _refuse(self, refused: list[Refused[Call]]) -> None:
         for one in refused:
