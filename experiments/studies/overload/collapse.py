@@ -2,8 +2,8 @@
 
 A system that feeds its own overload does not fail a little in each session, but wholly in a few of them. So
 many sessions are played on the twin, each with other visitors, photos and history, and the same ones with all
-configurations. By default with the dissertation's costs, whose edge and cloud are at their limit with ten
-visitors.
+configurations. It is meant for the dissertation's costs (``--costs paper``), whose edge and cloud are at
+their limit with ten visitors.
 
 The full system is compared with whatever simpler configuration failed least, session by session. Whether it
 fails more than by chance tells a sign-flip test: if the two were alike, each session's difference could as
@@ -32,7 +32,6 @@ from nearsight.experiments.framework.numbers import grouped, nested, values
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, FULL, NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.operating_point import (
     BASELINE,
-    PAPER,
     TESTBED,
     points_of,
 )
@@ -61,12 +60,12 @@ class Figure(OnMachines):
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """On the twin; with the dissertation's costs unless others are given."""
+        """On the twin."""
         if TESTBED in {options.on, options.costs}:
             raise InvalidArgument(
                 "so many sessions would take days on a testbed", advice="leave out --on and --costs testbed"
             )
-        return with_machines(replace(options, costs=options.costs or PAPER), say)
+        return with_machines(options, say)
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per number of visitors and session."""

@@ -25,10 +25,8 @@ def rows(full: list[int], prefetching: int = 0) -> list[dict[str, str]]:
     return found
 
 
-def test_two_hundred_sessions_of_all_configurations_with_the_costs_of_the_dissertation() -> None:
-    options = Figure().completed(RunOptions(), lambda _text: None)
-    assert options.costs == PAPER
-    cells = Figure().cells(options)
+def test_two_hundred_sessions_with_each_number_of_visitors() -> None:
+    cells = Figure().cells(RunOptions(costs=PAPER))
     assert len({cell.key for cell in cells}) == len(cells) == 600
     assert {cell.parameters["visitors"] for cell in cells} == {8, 10, 12}
     with pytest.raises(InvalidArgument):
