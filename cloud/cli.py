@@ -176,7 +176,7 @@ def remove_catalogue(
     settings = _load(config, None, database)
     with _open(settings, _Place(database, cloud, key, server_key), name) as access:
         objects = access.remove_catalogue()
-    print_line(f"removed {name} with {objects} objects")
+    print_line(f"removed {name} with {objects} object{'s' if objects != 1 else ''}")
 
 
 @app.command("log")

@@ -163,6 +163,8 @@ class Listener:
         if removals == self._removals:
             return
         self._removals = removals
+        with self._admission_lock:
+            self._look_at_connections()  # one that was let in a moment ago is known here only now
         with self._lock:
             connections, self._connections = self._connections, {}
             for descriptor, connection in connections.items():

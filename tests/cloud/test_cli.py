@@ -230,7 +230,7 @@ def test_the_log_says_who_changed_what_over_the_network_and_in_the_file(
     assert main(["cloud", "log", *as_local, "--catalogue", "museum", "--last", "1"]) == 0
     assert "removed the catalogue" in capsys.readouterr().out
     assert main(["cloud", "catalogues", "remove", "shop", *as_local]) == 0
-    assert "removed shop with 1 objects" in capsys.readouterr().out
+    assert "removed shop with 1 object\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("where", ["database", "cloud"])
