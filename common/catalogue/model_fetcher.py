@@ -143,6 +143,10 @@ class ModelFetcher:
         self._queue.retain(self._wanted)
         self._ask()
 
+    def awaits(self, object_id: str) -> bool:
+        """Whether an object is wanted and may come soon."""
+        return object_id in self._wanted and not self.holds_back(object_id)
+
     def holds_back(self, object_id: str) -> bool:
         """Whether an object failed so recently that it is not asked for yet."""
         return self._queue.holds_back(object_id, self._clock.monotonic())

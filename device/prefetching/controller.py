@@ -9,6 +9,8 @@ thread::
             └──> ask the edge ──> decide (k, features) ──> ModelFetcher ──> models arrive ──> assemble, swap
                                         a new revision ──> sync: list the objects, drop what is outdated
 
+Until all models of a decision are here, or failed, what answers goes on answering (section 4.7.1).
+
 While the edge is away, remembered predictions serve, or those of the devices nearby, and all that is held
 answers.
 """
@@ -197,6 +199,7 @@ class PrefetchController:
             settings,
             clock,
             self._models_arrived,
+            lambda _failed: self._assemble(),
             overtake=sources.neighbourhood is None,  # devices nearby may be worth a wait
         )
         self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock, build)
@@ -407,16 +410,23 @@ class PrefetchController:
         return [model.object_id for model in fetched.models if model.object_id in gone]
 
     def _assemble(self) -> None:
-        """Answer with what was decided, as far as it is here."""
+        """Answer with what was decided; until all of it is here, also with what answers now."""
         decision = self._decision
         if decision is None or self._closing.is_set():
             return
-        models = [model for name in self._names(decision) if (model := self._held.get(name)) is not None]
-        wait_s = self._snapshots.serve(self._current, models, decision.query_features)
+        names = self._names(decision)
+        models = {name: model for name in names if (model := self._held.get(name)) is not None}
+        if any(self._fetcher.awaits(name) for name in names):
+            answering = self._cache.snapshot.recognizer.models
+            if models.items() <= answering.items():
+                return
+            stay = [name for name in answering if name not in models][: max(0, self._k_max - len(models))]
+            models.update((name, answering[name]) for name in stay)
+        wait_s = self._snapshots.serve(self._current, [*models.values()], decision.query_features)
         if wait_s > 0:
             self._assemble_soon(wait_s)
         elif self._neighbourhood is not None:
-            self._neighbourhood.serving(models)
+            self._neighbourhood.serving([*models.values()])
 
     def _assemble_soon(self, after_s: float) -> None:
         self._background.submit(self._assemble, name="assemble", after_s=after_s)

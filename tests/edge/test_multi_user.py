@@ -12,7 +12,7 @@ from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.report import facts_of
-from nearsight.edge.settings import LoadSettings
+from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
 from support.edge import (
     ScriptedCloud,
@@ -145,6 +145,16 @@ def test_a_busy_running_edge_passes_requests_on_without_a_lookup(cloud: Scripted
         assert tiers.count("cloud") > 20, "although the cache has it"
         check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
         assert "given away" in {fact.name: fact.value for fact in check.details}["load"]
+
+
+def test_features_that_an_empty_cache_makes_to_pass_a_photo_on_are_load(serve: Serve) -> None:
+    few = LoadSettings(window=5, compute_seed_ms=1e-6)
+    nothing = CacheSettings(k_max=0)
+    with serve(multi_user="load-balanced", load=few, cache=nothing, forward="features") as (edge, device):
+        for _ in range(10):
+            assert device.ask(photo(0)) == ("00", "cloud")
+        work_ms = float(edge.caches.services.load.why().split(", ")[1].split(" ms")[0])
+        assert work_ms > 0.0, "the edge extracted the features of each photo"
 
 
 def test_a_bounded_cache_shrinks_when_a_crowd_comes(serve: Serve) -> None:

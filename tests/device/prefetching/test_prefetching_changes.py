@@ -55,7 +55,7 @@ def test_a_newer_version_that_the_edge_answers_with_leads_to_a_sync(scene: Scene
     device.recognize_blocking(photo(0))
     holds(device, 1)
     device.recognize_blocking(photo(1))
-    wait_until(lambda: (e := device.explain()) is not None and e.object_ids == (name(1),), what="a decision")
+    wait_until(lambda: device.recognize_blocking(photo(1)).answered_by == "device", what="its model")
     scene.edge.set_models([replace(exhibit_model(0), version=7), *exhibit_models(5)[1:]], bump=False)
     wait_until(
         lambda: (found := device.recognize_blocking(photo(0)).object) is not None and found.version == 7,

@@ -1,0 +1,156 @@
+"""What answers goes on answering until all of a decision is here (dissertation, section 4.7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from nearsight.common.catalogue.answers import FetchedModels, Listing
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
+from nearsight.device.prefetching.device_profile import default_device_profile
+from nearsight.device.prefetching.held_models import HeldModels
+from nearsight.device.prefetching.predictions import Prediction
+from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfiler
+from nearsight.device.prefetching.snapshots import LocalCache, LocalSnapshot
+from nearsight.device.recognizer_settings import PrefetchSettings
+from support.gallery import SETTINGS, exhibit_models
+from support.manual_background import ManualBackground
+
+MODELS = {model.object_id: model for model in exhibit_models(6)}
+A, B, C, D, E, F = MODELS
+
+
+class Edge:
+    """Hands out models when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[str, ...], Future[FetchedModels]]] = []
+
+    def get_models(
+        self, catalogue: str, object_ids: Sequence[str], timeout_s: float
+    ) -> Future[FetchedModels]:
+        self.calls.append((tuple(object_ids), Future()))
+        return self.calls[-1][1]
+
+    def list_objects(self, timeout_s: float) -> Future[Listing]:
+        raise NotImplementedError
+
+    get_revision = get_next_objects = list_objects
+
+
+class Scene:
+    """A device that knows A, B and C, in the hands of the test."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(100.0)
+        self.background = ManualBackground(self.clock)
+        self.edge = Edge()
+        settings = PrefetchSettings(recognition=SETTINGS, k_max=4)
+        profile = default_device_profile(SETTINGS.backend)
+        empty = LocalSnapshot(ObjectRecognizer.build((), SETTINGS), profile.feature_counts[-1])
+        self.cache = LocalCache(empty)
+        self.controller = PrefetchController(
+            "museum",
+            self.cache,
+            DeviceProfiler(profile, AvoidableLatency(1000.0)),
+            HeldModels(settings.memory_bytes),
+            PrefetchSources(self.edge, self.edge, self.edge),  # type: ignore[arg-type]
+            settings,
+            self.clock,
+            self.background,
+        )
+        self.sees(A, {B: 0.5, C: 0.4})
+        self.come(A, B, C)
+
+    def sees(self, name: str, following: dict[str, float]) -> None:
+        """The edge recognises this object, and says what may follow."""
+        expected = NextObjects(
+            tuple(following), np.array(list(following.values())), 1.0 - sum(following.values())
+        )
+        model = MODELS[name]
+        found = RecognizedObject(name, name, model.version, 1.0, 50, ((0.0, 0.0),) * 4, {})
+        features: Features | None = None
+        self.controller.note(found, features, Prediction(expected, 1), seen_by_edge=True)
+        self.background.advance(0.2)
+
+    def come(self, *names: str) -> None:
+        """Models of these objects come."""
+        self._answer(names, None)
+
+    def fail(self, *names: str) -> None:
+        """Models of these objects are asked for in vain."""
+        self._answer(names, Unavailable("gone"))
+
+    def _answer(self, names: Sequence[str], error: NearsightError | None) -> None:
+        left = set(names)
+        while left:
+            asked = [(ids, call) for ids, call in self.edge.calls if not call.done() and left & set(ids)]
+            assert asked, f"nobody asks for {left}"
+            for ids, call in asked:
+                left -= set(ids)
+                if error is not None:
+                    call.set_exception(error)
+                else:
+                    models = tuple(MODELS[name] for name in ids)
+                    call.set_result(FetchedModels(models, (), {}, (), 1, 1000))
+            self.background.advance(0.2)
+
+    @property
+    def known(self) -> set[str]:
+        """What the device recognises by itself."""
+        return set(self.cache.snapshot.names)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_answers_goes_on_until_all_that_was_decided_is_here(scene: Scene) -> None:
+    assert scene.known == {A, B, C}
+    scene.sees(D, {E: 0.5, F: 0.4})
+    assert scene.known == {A, B, C}, "a photo of B is recognised as before"
+    scene.come(D, E)
+    assert scene.known >= {D, E, A}, "what is here already answers; the rest makes room by and by"
+    assert len(scene.known) == 4
+    scene.come(F)
+    assert scene.known == {D, E, F}
+
+
+def test_a_model_that_does_not_come_keeps_nothing_old(scene: Scene) -> None:
+    scene.sees(D, {E: 0.5, F: 0.4})
+    scene.come(D, E)
+    scene.fail(F)
+    assert scene.known == {D, E}
+
+
+def test_an_object_without_a_model_keeps_nothing_old(scene: Scene) -> None:
+    scene.sees(D, {E: 0.5, F: 0.4})
+    scene.come(D, E)
+    (call,) = [call for ids, call in scene.edge.calls if ids == (F,)]
+    call.set_result(FetchedModels((), (F,), {}, (), 1, 100))
+    scene.background.advance(1.0)
+    assert scene.known == {D, E}
+
+
+def test_a_decision_whose_models_are_here_is_served_at_once(scene: Scene) -> None:
+    scene.sees(B, {A: 0.95})
+    assert scene.known == {A, B}
+
+
+def test_a_device_that_moves_on_and_on_holds_no_more_than_it_may(scene: Scene) -> None:
+    scene.sees(D, {E: 0.5, F: 0.4})
+    scene.come(D)
+    scene.sees(E, {F: 0.9})
+    scene.come(E)
+    assert len(scene.known) <= 4
+    assert scene.known >= {D, E}
