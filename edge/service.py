@@ -109,9 +109,12 @@ class EdgeRecognitionService(Service):
                 started_s = self._clock.monotonic()
                 self._reader.extract(call.query)
                 now_s = self._clock.monotonic()
+                extraction_ms = (now_s - started_s) * 1e3
                 if call.cache is not None:
-                    call.cache.profiler.observe_extraction((now_s - started_s) * 1e3)
+                    call.cache.profiler.observe_extraction(extraction_ms)
                 effect = call.flow.made(now_s)
+                if not isinstance(effect, Look):  # which counts it with its own work
+                    self._load.computed(extraction_ms)
         return effect
 
     def _ask(self, call: _Call, step: Ask) -> None:

@@ -225,10 +225,14 @@ class TwinEdge:
             self._ask(request, effect)
         elif isinstance(effect, Extract):
             spent_s = self._costs.edge_extraction_s(request.query.question.photo.tier_effort)
-            self.processor.run(
-                spent_s, lambda: self._carry_out(request, request.flow.made(self._events.now_s))
-            )
-            self.cache.profiler.observe_extraction(spent_s * self.processor.slowness * 1e3)
+            extraction_ms = spent_s * self.processor.slowness * 1e3
+
+            def extracted() -> None:
+                self.load.computed(extraction_ms)
+                self._carry_out(request, request.flow.made(self._events.now_s))
+
+            self.processor.run(spent_s, extracted)
+            self.cache.profiler.observe_extraction(extraction_ms)
 
     def _ask(self, request: _EdgeRequest, step: Ask) -> None:
         question, sent_s = request.query.sent(step), self._events.now_s
