@@ -54,6 +54,16 @@ class NextObjects:
         kept = self.probabilities[:count]
         return NextObjects(self.object_ids[:count], kept, max(0.0, 1.0 - float(kept.sum())))
 
+    def mixed(self, other: NextObjects, weight: float) -> NextObjects:
+        """This distribution with a weight in [0, 1], and another one with the rest of it."""
+        total: dict[str, float] = {}
+        for part, share in ((self, weight), (other, 1.0 - weight)):
+            for name, p in zip(part.object_ids, part.probabilities.tolist(), strict=True):
+                total[name] = total.get(name, 0.0) + share * p
+        names = sorted(total, key=total.__getitem__, reverse=True)
+        probabilities = np.array([total[name] for name in names])
+        return NextObjects(tuple(names), probabilities, max(0.0, 1.0 - float(probabilities.sum())))
+
     @classmethod
     def nothing(cls) -> NextObjects:
         """No idea what comes next."""

@@ -3,6 +3,8 @@
 The same MAP rule as at the edge (`MarkovModel`), on the counters in the store; no edge is needed. A peer that
 writes wrong counts can make others fetch in vain, but only objects of the catalogue, and recognise nothing
 wrong.
+
+Counts fade, as at the edge (decisions 017 and 030).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 
-from nearsight.common.background.futures import pending, when_done
+from nearsight.common.background.futures import flat, pending, then, when_done
 from nearsight.common.background.worker import Job
 from nearsight.common.errors import NearsightError
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
@@ -20,7 +22,42 @@ from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import next_key, popularity_key
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, Prediction
 
-Counts = Mapping[str, int]
+Counts = Mapping[str, float]
+
+
+class FadingCounts:
+    """Counters in the store that fade: a key for each period, of which the last two are read.
+
+    What was counted in this period has its whole weight. The weight of the period before falls from 1 to 0
+    while this one lasts, so that no count changes at once when a period ends. Half of the weight of a count
+    is gone after one period, in the mean. The store drops older keys by itself.
+
+    Parameters
+    ----------
+    context : CooperationContext
+        The store, and the date: devices whose dates differ by hours do not help each other.
+    """
+
+    def __init__(self, context: CooperationContext) -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._period_s = context.rules.period_s
+
+    def add(self, key: str, counts: Mapping[str, int]) -> Future[None]:
+        """Count, in this period."""
+        period = int(self._clock.wall() // self._period_s)
+        return self._store.merge(f"{key}/{period}", counts, ttl_s=2 * self._period_s)
+
+    def read(self, key: str) -> Future[Counts]:
+        """What was counted under a key, as far as it has not faded."""
+        period, into_s = divmod(self._clock.wall(), self._period_s)
+        left = 1.0 - into_s / self._period_s
+        now, before = (self._store.counts(f"{key}/{int(period) - back}") for back in (0, 1))
+
+        def both(new: Mapping[str, int], old: Mapping[str, int]) -> Counts:
+            return {name: new.get(name, 0) + left * old.get(name, 0) for name in (*new, *old)}
+
+        return flat(then(now, lambda new: then(before, lambda old: both(new, old))))
 
 
 class PeerForecasts:
@@ -34,6 +71,7 @@ class PeerForecasts:
 
     def __init__(self, context: CooperationContext) -> None:
         self._context = context
+        self._counts = FadingCounts(context)
         self._popularity: Counts = {}
         self._read_s = -math.inf
 
@@ -53,7 +91,7 @@ class PeerForecasts:
                 result.set_result(self._prediction(current, outcome))
 
         def ask() -> None:
-            counts = context.store.counts(next_key(context.catalogue, current))
+            counts = self._counts.read(next_key(context.catalogue, current))
             when_done(counts, context.background, followed)
 
         context.background.submit(lambda: self._after_popularity(ask))
@@ -70,13 +108,13 @@ class PeerForecasts:
                 self._popularity, self._read_s = outcome, context.clock.monotonic()
             go_on()  # an old popularity is better than none
 
-        when_done(context.store.counts(popularity_key(context.catalogue)), context.background, read)
+        when_done(self._counts.read(popularity_key(context.catalogue)), context.background, read)
 
     def _prediction(self, current: str, followed: Counts) -> Prediction:
         popular, known = self._popularity, self._context.digests.object_ids
         model = MarkovModel(known or {current, *popular, *followed}, MarkovSettings())
-        counts = [TransitionCount((), name, float(count)) for name, count in popular.items()]
-        counts += [TransitionCount((current,), name, float(count)) for name, count in followed.items()]
+        counts = [TransitionCount((), name, count) for name, count in popular.items()]
+        counts += [TransitionCount((current,), name, count) for name, count in followed.items()]
         model.restore(counts, 0.0)
         return Prediction(model.next_objects(current, 0.0, MOST_NEXT_OBJECTS), revision=None)
 
@@ -94,6 +132,7 @@ class StepCounts:
 
     def __init__(self, context: CooperationContext) -> None:
         self._context = context
+        self._counts = FadingCounts(context)
         self._waiting: dict[str, Counter[str]] = {}
 
     def stepped(self, previous: str, current: str) -> None:
@@ -113,7 +152,7 @@ class StepCounts:
 
     def _flush(self) -> list[Future[None]]:
         waiting, self._waiting = self._waiting, {}
-        return [self._context.store.merge(key, dict(counts)) for key, counts in waiting.items()]
+        return [self._counts.add(key, dict(counts)) for key, counts in waiting.items()]
 
     def close(self, timeout_s: float) -> None:
         """Hand over the last steps; call after the background thread has ended."""

@@ -3,8 +3,8 @@
 ========================================== ========= =======================================================
 ``model/<catalogue>/<object>/<version>``    list      who holds the model, or the model itself
 ``adapt/<catalogue>/<object>/<version>``    list      adapted views of the object
-``popularity/<catalogue>``                  counters  object → how often somebody came to it
-``next/<catalogue>/<object>``               counters  object → how often it followed
+``popularity/<catalogue>/<hour>``           counters  object → how often somebody came to it
+``next/<catalogue>/<object>/<hour>``        counters  object → how often it followed
 ========================================== ========= =======================================================
 """
 
@@ -39,12 +39,12 @@ def adapt_key(catalogue: str, object_id: str, version: int) -> str:
 
 
 def popularity_key(catalogue: str) -> str:
-    """How often each object was come to."""
+    """How often each object was come to; `FadingCounts` adds the hour."""
     return f"popularity/{_part(catalogue)}"
 
 
 def next_key(catalogue: str, object_id: str) -> str:
-    """How often each object followed this one."""
+    """How often each object followed this one; `FadingCounts` adds the hour."""
     return f"next/{_part(catalogue)}/{_part(object_id)}"
 
 
@@ -97,6 +97,8 @@ class CooperationRules:
         An entry that says who has a model lives so long, and is renewed so often.
     merge_s : float
         Steps are counted in the store together, so often.
+    period_s : float
+        Counts of so long are kept together; after as long again they have faded.
     popularity_age_s : float
         Known popularities are used again for so long.
     largest_answer_bytes : int
@@ -113,6 +115,7 @@ class CooperationRules:
     life_s: float = 3600.0
     renew_s: float = 1200.0
     merge_s: float = 1.0
+    period_s: float = 3600.0
     popularity_age_s: float = 5.0
     largest_answer_bytes: int = 4 * 2**20
 

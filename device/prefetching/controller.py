@@ -9,10 +9,8 @@ thread::
             └──> ask the edge ──> decide (k, features) ──> ModelFetcher ──> models arrive ──> assemble, swap
                                         a new revision ──> sync: list the objects, drop what is outdated
 
-Until all models of a decision are here, or failed, what answers goes on answering (section 4.7.1).
-
-While the edge is away, remembered predictions serve, or those of the devices nearby, and all that is held
-answers.
+Until all models of a decision are here, or failed, what answers goes on answering (section 4.7.1). While the
+edge is away, remembered predictions serve, or those of the devices nearby, and all that is held answers.
 """
 
 from __future__ import annotations
@@ -406,7 +404,8 @@ class PrefetchController:
             self._absent.update(fetched.missing)
             self._background.submit(self._decide, name="decide")
         self._sync.note_revision(fetched.revision)
-        self._assemble_soon(_GATHER_S if self._fetcher.in_flight > 1 else 0.0)
+        after_s = _GATHER_S if self._fetcher.in_flight > 1 else 0.0
+        self._background.submit(self._assemble, name="assemble", after_s=after_s)
         return [model.object_id for model in fetched.models if model.object_id in gone]
 
     def _assemble(self) -> None:
@@ -424,12 +423,9 @@ class PrefetchController:
             models.update((name, answering[name]) for name in stay)
         wait_s = self._snapshots.serve(self._current, [*models.values()], decision.query_features)
         if wait_s > 0:
-            self._assemble_soon(wait_s)
+            self._background.submit(self._assemble, name="assemble", after_s=wait_s)
         elif self._neighbourhood is not None:
             self._neighbourhood.serving([*models.values()])
-
-    def _assemble_soon(self, after_s: float) -> None:
-        self._background.submit(self._assemble, name="assemble", after_s=after_s)
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
         """What should answer; while the edge is away, everything that is here."""

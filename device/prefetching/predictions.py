@@ -1,7 +1,7 @@
 """What may be seen next: asked of the edge, remembered, and remembered longer while the edge is away.
 
-Where there is no edge, or it is away, the devices nearby are asked (dissertation, section 5.1.2). What an
-edge said stands before what they say. `Forecasts` runs in the background thread.
+Where there is no edge, or it is away, the devices nearby are asked (dissertation, section 5.1.2). What the
+edge said last counts as well, the less the older it is. `Forecasts` runs in the background thread.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nearsight.common.background.futures import when_done
@@ -32,6 +32,9 @@ MOST_PREDICTIONS = 64
 """Objects whose last known prediction is kept."""
 MOST_REPORTS = 16
 """Recognised objects that wait to be reported to an edge that is slow."""
+
+EDGE_HALF_LIFE_S = 3600.0
+"""While the edge is away, what it said loses half of its weight to what devices nearby say in this time."""
 
 _NOTHING = ("", -math.inf)
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
@@ -88,6 +91,15 @@ class PredictionSource(Protocol):
         """Say what the device recognised, and ask what may follow; the future ends within ``timeout_s``."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What may follow one object, and what the edge said of that, when."""
+
+    prediction: Prediction
+    of_edge: NextObjects | None = None
+    said_s: float = -math.inf
+
+
 def prediction_of(message: NextObjectsMessage) -> Prediction:
     """The prediction in a message.
 
@@ -140,7 +152,7 @@ class Forecasts:
         self._on_prediction = on_prediction
         self._on_unknown = on_unknown
         self._log = get_logger("device.forecasts")
-        self._predictions: OrderedDict[str, Prediction] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
         self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
         self._open = False
         self._newest: tuple[str, float] = _NOTHING
@@ -159,13 +171,15 @@ class Forecasts:
 
     def get(self, object_id: str) -> Prediction | None:
         """What may follow an object, as far as it is known."""
-        return self._predictions.get(object_id)
+        known = self._known.get(object_id)
+        return known.prediction if known is not None else None
 
     def remember(self, object_id: str, prediction: Prediction) -> None:
         """The edge is there and predicted this."""
         self._edge_answers()
-        self._keep(object_id, prediction)
-        self._newest = (object_id, self._clock.monotonic())
+        now_s = self._clock.monotonic()
+        self._keep(object_id, _Known(prediction, prediction.following, now_s))
+        self._newest = (object_id, now_s)
 
     def report(self, object_id: str) -> None:
         """Tell the edge that the device recognised an object itself; it answers with what may follow.
@@ -226,29 +240,35 @@ class Forecasts:
         if self._failures == 1:
             self._log.info("no predictions from the edge for now", reason=str(error))
 
-    def _keep(self, object_id: str, prediction: Prediction) -> None:
-        self._predictions[object_id] = prediction
-        self._predictions.move_to_end(object_id)
-        if len(self._predictions) > MOST_PREDICTIONS:
-            self._predictions.popitem(last=False)
+    def _keep(self, object_id: str, known: _Known) -> None:
+        self._known[object_id] = known
+        self._known.move_to_end(object_id)
+        if len(self._known) > MOST_PREDICTIONS:
+            self._known.popitem(last=False)
 
     def _ask_neighbours(self, object_id: str) -> bool:
-        """Ask the devices nearby, unless the edge predicted for this object; whether they were asked."""
-        if self._neighbours is None or self._is_from_edge(object_id):
+        """Ask the devices nearby, if there are any; whether they were asked."""
+        if self._neighbours is None:
             return False
 
         def answered(outcome: Prediction | NearsightError) -> None:
             if isinstance(outcome, NearsightError):
                 self._log.debug("no prediction from devices nearby", reason=str(outcome))
                 self._on_prediction(None)
-            elif not self._is_from_edge(object_id):
-                self._keep(object_id, outcome)
-                self._on_prediction(outcome)
+            elif self.edge_away:
+                known = self._with_edge(object_id, outcome)
+                self._keep(object_id, known)
+                self._on_prediction(known.prediction)
 
         future = self._neighbours.get_next_objects(object_id, self._settings.timeout_s)
         when_done(future, self._background, answered)
         return True
 
-    def _is_from_edge(self, object_id: str) -> bool:
-        known = self._predictions.get(object_id)
-        return known is not None and known.revision is not None
+    def _with_edge(self, object_id: str, nearby: Prediction) -> _Known:
+        """What devices nearby say, with what the edge said before, as far as that has not faded."""
+        known = self._known.get(object_id)
+        if known is None or known.of_edge is None:
+            return _Known(nearby)
+        weight = math.exp2((known.said_s - self._clock.monotonic()) / EDGE_HALF_LIFE_S)
+        following = known.of_edge.mixed(nearby.following, weight).top(MOST_NEXT_OBJECTS)
+        return replace(known, prediction=Prediction(following, revision=None))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from contextlib import ExitStack
 
 from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.request.breaker import BreakerSettings
 from nearsight.common.rpc.service import Service
 from nearsight.device.cooperation.account import CooperationAccount
+from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, exhibit_models
@@ -80,6 +83,15 @@ def account(device: Recognizer) -> CooperationAccount:
     state = device.cooperation_state
     assert state is not None
     return state.account
+
+
+def counted(node: PeerNode, key: str) -> dict[str, int]:
+    """What devices counted under a key in this hour and the one before."""
+    period = int(time.time() // CooperationRules().period_s)
+    sums: Counter[str] = Counter()
+    for number in (period - 1, period):
+        sums.update(node.store.counts(f"{key}/{number}").result(30))
+    return dict(sums)
 
 
 def holds(device: Recognizer, *numbers: int) -> None:

@@ -14,7 +14,7 @@ from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.common.object_cache.markov import MarkovModel
-from nearsight.device.cooperation.analytics import PeerForecasts, StepCounts
+from nearsight.device.cooperation.analytics import FadingCounts, PeerForecasts, StepCounts
 from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import CooperationRules, next_key, popularity_key
 from nearsight.device.peers.presence.identity import NodeId
@@ -30,20 +30,28 @@ class Store:
     """Counters, and what was written and read."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Counter[str]] = {}
+        self.keys: dict[str, Counter[str]] = {}
         self.merges: list[str] = []
         self.reads: list[str] = []
         self.fails = False
 
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
-        assert ttl_s is None
-        self.merges.append(key)
-        self.sums.setdefault(key, Counter()).update(counts)
+        assert ttl_s == 2 * RULES.period_s, "the store forgets what has faded"
+        self.merges.append(key.rpartition("/")[0])
+        self.keys.setdefault(key, Counter()).update(counts)
         return self._done(None)
 
     def counts(self, key: str) -> Future[Mapping[str, int]]:
-        self.reads.append(key)
-        return self._done(self.sums.get(key, Counter()))
+        self.reads.append(key.rpartition("/")[0])
+        return self._done(self.keys.get(key, Counter()))
+
+    @property
+    def sums(self) -> dict[str, Counter[str]]:
+        """By key, of all periods."""
+        sums: dict[str, Counter[str]] = {}
+        for key, counts in self.keys.items():
+            sums.setdefault(key.rpartition("/")[0], Counter()).update(counts)
+        return sums
 
     def _done(self, value: object) -> Future:  # type: ignore[type-arg]
         done: Future[object] = Future()
@@ -69,6 +77,7 @@ class Scene:
         )
         context.digests.update(Listing(dict.fromkeys(OBJECTS, 1), 5))
         self.account = context.account
+        self.counts = FadingCounts(context)
         self.steps = StepCounts(context)
         self.forecasts = PeerForecasts(context)
 
@@ -143,21 +152,45 @@ def test_nothing_known_predicts_nothing(scene: Scene) -> None:
 
 
 def test_objects_that_no_tier_listed_are_not_predicted(scene: Scene) -> None:
-    scene.store.merge(next_key("museum", "a"), {"b": 1, "made up": 10**9})
-    scene.store.merge(POPULARITY, {"made up too": 10**12})
+    scene.counts.add(next_key("museum", "a"), {"b": 1, "made up": 10**9})
+    scene.counts.add(POPULARITY, {"made up too": 10**12})
     assert scene.predict("a").following.object_ids == ("b",)
 
 
 def test_the_popularity_is_read_now_and_then_only(scene: Scene) -> None:
     for current in "abc":
         scene.predict(current)
-    assert scene.store.reads.count(POPULARITY) == 1
+    assert scene.store.reads.count(POPULARITY) == 2, "this hour and the one before"
     scene.clock.advance(RULES.popularity_age_s)
     scene.predict("a")
-    assert scene.store.reads.count(POPULARITY) == 2
+    assert scene.store.reads.count(POPULARITY) == 4
 
 
 def test_a_store_that_fails_fails_the_prediction(scene: Scene) -> None:
     scene.store.fails = True
     with pytest.raises(Unavailable):
         scene.predict("a")
+
+
+def test_counts_keep_their_weight_for_an_hour_at_most_and_are_gone_after_two(scene: Scene) -> None:
+    scene.clock.advance(0.25 * RULES.period_s)
+    scene.counts.add(POPULARITY, {"a": 8})
+
+    def weight() -> float:
+        return scene.counts.read(POPULARITY).result(0).get("a", 0.0) / 8
+
+    course = []
+    for _ in range(8):
+        course.append(weight())
+        scene.clock.advance(0.25 * RULES.period_s)
+    assert course == pytest.approx([1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0])
+
+
+def test_a_crowd_that_moves_on_is_followed_although_an_earlier_one_was_larger(scene: Scene) -> None:
+    for _ in range(10):
+        scene.walk("ab")
+    scene.background.advance(1.9 * RULES.period_s)
+    for _ in range(3):
+        scene.walk("ac")
+    scene.background.advance(RULES.merge_s)
+    assert scene.predict("a").following.object_ids[0] == "c"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nearsight.device.cooperation.protocol import next_key
 from support.gallery import photo_features
-from support.sharing_devices import Scene, account, holds, name
+from support.sharing_devices import Scene, account, counted, holds, name
 from support.waiting import wait_until
 
 
@@ -16,9 +16,7 @@ def test_with_no_edge_devices_prefetch_from_each_other_by_what_they_counted(scen
     for number in (0, 1, 0, 1, 0, 1):
         assert first.recognize_blocking(photo_features(number)).object_id == name(number)
     followed = {name(1): 3}
-    wait_until(
-        lambda: bystander.store.counts(next_key("museum", name(0))).result(30) == followed, what="counts"
-    )
+    wait_until(lambda: counted(bystander, next_key("museum", name(0))) == followed, what="counts")
     assert second.recognize_blocking(photo_features(0)).answered_by == "cloud"
     holds(second, 0, 1)
     found = second.recognize_blocking(photo_features(1))  # which it never saw before
@@ -36,9 +34,7 @@ def test_while_the_edge_is_away_devices_help_each_other(scene: Scene) -> None:
         first.recognize_blocking(photo_features(number))
     holds(first, 0, 1, 2, 3, 4)
     followed = {name(1): 3}
-    wait_until(
-        lambda: bystander.store.counts(next_key("museum", name(0))).result(30) == followed, what="counts"
-    )
+    wait_until(lambda: counted(bystander, next_key("museum", name(0))) == followed, what="counts")
     scene.edge.stop()
     cloud.fetched.clear()
 
@@ -63,9 +59,7 @@ def test_with_no_tier_at_all_devices_go_on_prefetching_from_each_other(scene: Sc
         first.recognize_blocking(photo_features(number))
     wait_until(lambda: (state := first.prefetch_state) is not None and state.held_models == 2, what="models")
     followed = {name(1): 3}
-    wait_until(
-        lambda: bystander.store.counts(next_key("museum", name(0))).result(30) == followed, what="counts"
-    )
+    wait_until(lambda: counted(bystander, next_key("museum", name(0))) == followed, what="counts")
     cloud.stop()
     assert second.recognize_blocking(photo_features(0)).answered_by == "device"
     holds(second, 0, 1)

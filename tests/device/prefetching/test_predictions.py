@@ -12,7 +12,13 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError, NotFound, Unavailable
 from nearsight.common.object_cache.next_objects import NextObjects
-from nearsight.device.prefetching.predictions import MOST_PREDICTIONS, MOST_REPORTS, Forecasts, Prediction
+from nearsight.device.prefetching.predictions import (
+    EDGE_HALF_LIFE_S,
+    MOST_PREDICTIONS,
+    MOST_REPORTS,
+    Forecasts,
+    Prediction,
+)
 from nearsight.device.recognizer_settings import PrefetchSettings
 
 FOLLOWING = NextObjects(("b", "c"), np.array([0.6, 0.3]), 0.1)
@@ -209,7 +215,14 @@ def test_the_devices_nearby_are_asked_only_while_the_edge_is_away() -> None:
     assert scene.edge.asked == ["a", "b", "d"]
 
 
-def test_what_the_edge_said_stands_before_what_devices_nearby_say() -> None:
+def probabilities(scene: Scene, object_id: str) -> dict[str, float]:
+    known = scene.forecasts.get(object_id)
+    assert known is not None
+    following = known.following
+    return dict(zip(following.object_ids, following.probabilities.tolist(), strict=True))
+
+
+def test_what_the_edge_said_fades_into_what_devices_nearby_say() -> None:
     scene = Alone(edge=True)
     scene.forecasts.report("a")
     scene.edge.answer()
@@ -218,8 +231,25 @@ def test_what_the_edge_said_stands_before_what_devices_nearby_say() -> None:
     scene.forecasts.report("a")
     scene.edge.fail()
     assert scene.forecasts.get("a") is of_edge
-    assert scene.nearby.asked == []
+    nearby = NextObjects(("d", "b"), np.array([0.8, 0.2]), 0.0)
+    scene.nearby.calls[-1].set_result(Prediction(nearby, None))
+    assert probabilities(scene, "a") == pytest.approx({"b": 0.6, "c": 0.3, "d": 0.0}, abs=0.01)
+    scene.clock.advance(EDGE_HALF_LIFE_S - 20.0)
+    scene.forecasts.report("a")
+    scene.edge.fail()
+    scene.nearby.calls[-1].set_result(Prediction(nearby, None))
+    assert probabilities(scene, "a") == pytest.approx({"d": 0.4, "b": 0.4, "c": 0.15})
+    scene.clock.advance(20 * EDGE_HALF_LIFE_S)
+    scene.forecasts.report("a")
+    scene.edge.fail()
+    scene.nearby.calls[-1].set_result(Prediction(nearby, None))
+    assert probabilities(scene, "a") == pytest.approx({"d": 0.8, "b": 0.2, "c": 0.0}, abs=1e-5)
+
+
+def test_an_edge_that_is_back_takes_the_place_of_what_devices_nearby_say() -> None:
+    scene = Alone(edge=True)
     scene.forecasts.report("b")
+    scene.edge.fail()
     scene.forecasts.remember("b", Prediction(FOLLOWING, 3))  # back, before the devices nearby answer
     scene.nearby.answer(revision=None)
     known = scene.forecasts.get("b")
