@@ -26,7 +26,7 @@ from nearsight.common.recognition.images import GrayImage, ImageSource, load_ima
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.verification import Verifier, confidence
+from nearsight.common.recognition.verification import CLEAR_INLIERS, Verifier, confidence
 
 _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
@@ -146,9 +146,15 @@ class ObjectRecognizer:
         return found
 
     def _inliers_to_be_sure(self, model: ObjectModel) -> float:
-        """With fewer inliers the photo may show a rival of the object that is not here to be compared."""
-        absent = (inliers for rival, inliers in model.rivals.items() if rival not in self.models)
-        return self.settings.rival_margin * max(absent, default=0)
+        """With fewer inliers the photo may show a rival of the object that is not here to be compared.
+
+        Never less than what is clear: pictures that shared 10 inliers were mistaken on photos with up to 21.
+        """
+        absent = [inliers for rival, inliers in model.rivals.items() if rival not in self.models]
+        most = max(absent, default=TWIN)
+        if most == TWIN or not self.settings.rival_margin:
+            return 0.0
+        return max(CLEAR_INLIERS, self.settings.rival_margin * most)
 
     def _verified(
         self, features: Features, candidates: Sequence[Candidate], rejected: set[tuple[str, int]]

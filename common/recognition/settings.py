@@ -66,8 +66,8 @@ class RecognitionSettings(BaseModel):
     """Inliers among the correspondences of a view."""
     max_log10_false_alarms: float = Field(default=-6.0, le=0)
     """Log10 of the agreements by chance expected per verified view."""
-    rival_margin: float = Field(default=2.0, ge=0)
-    """An object whose rival is not here needs so many times the rival's inliers; 0: rivals are ignored."""
+    rival_margin: float = Field(default=1.5, ge=0)
+    """An object whose rival is not here needs so many times the rival's inliers, at least 25; 0: none."""
     reprojection_px: float = Field(default=5.0, gt=0, le=50)
     """Largest reprojection error of an inlier, pixels."""
     look_again: bool = True

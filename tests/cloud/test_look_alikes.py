@@ -200,6 +200,6 @@ def test_a_cache_answers_as_the_catalogue_does(store: CatalogueStore, catalogue:
         found = ObjectRecognizer.build([models(store)[name] for name in names], settings).recognize(photo)
         return found.found.object_id if found.found else None
 
-    assert answer(2.0, "one", "other", "unlike") == "other"
+    assert answer(1.5, "one", "other", "unlike") == "other"
     assert answer(0.0, "one", "unlike") == "one"  # what caches invented
-    assert answer(2.0, "one", "unlike") is None
+    assert answer(1.5, "one", "unlike") is None

@@ -251,7 +251,7 @@ def portraits() -> tuple[ObjectModel, ObjectModel]:
     """Two pictures with the same face, each the other's rival."""
     one = exhibit_model(0)
     other = train_object("other", "Other", [look_alike(50, of=0, side=SIDE)], SETTINGS)
-    return replace(one, rivals={"other": 16}), replace(other, rivals={one.object_id: 16})
+    return replace(one, rivals={"other": 20}), replace(other, rivals={one.object_id: 20})
 
 
 def photo_of_other() -> Features:
@@ -279,6 +279,17 @@ def test_clear_evidence_is_an_answer_although_a_rival_is_not_here(
     alone = ObjectRecognizer.build([portraits[0]], SETTINGS).recognize(photo_features(0)).found
     assert alone is not None
     assert alone.inliers >= SETTINGS.rival_margin * max(portraits[0].rivals.values())
+
+
+def test_a_weak_rival_asks_for_clear_evidence_all_the_same(
+    portraits: tuple[ObjectModel, ObjectModel],
+) -> None:
+    photo = photographed(look_alike(60, of=0, side=SIDE, part=0.36))
+    features = EXTRACTOR.extract(load_image(photo), SETTINGS.query_features)
+    for inliers, known in ((10, False), (TWIN, True)):
+        model = replace(portraits[0], rivals={"other": inliers})
+        found = ObjectRecognizer.build([model], SETTINGS).recognize(features).found
+        assert (found is not None) is known
 
 
 def test_one_picture_under_two_ids_is_answered_with_one_of_them_if_they_are_twins() -> None:
