@@ -110,7 +110,10 @@ class ObjectRecognizer:
         return sum(model.size_bytes for model in self.models.values())
 
     def recognize(self, features: Features) -> RecognitionResult:
-        """What the query shows, or unknown."""
+        """What the query shows, or unknown.
+
+        Unknown, too, if it could be a rival that is not here: another tier has both.
+        """
         match_ms = verify_ms = 0.0
         rejected: set[tuple[str, int]] = set()
         started = time.perf_counter()
@@ -121,6 +124,8 @@ class ObjectRecognizer:
             started = time.perf_counter()
             verify_ms += (started - matched) * 1e3
             if found is not None:
+                if found.inliers < self._doubtful_below[found.object_id]:
+                    break  # more votes would give more inliers to whatever it is
                 return RecognitionResult(found, match_ms, verify_ms)
         match_ms += (time.perf_counter() - started) * 1e3
         return RecognitionResult(None, match_ms, verify_ms)
@@ -161,8 +166,6 @@ class ObjectRecognizer:
     ) -> RecognizedObject | None:
         """The verified candidate with the most inliers; less confident the closer another object comes.
 
-        None, too, if it could be a rival that is not here: another tier has both.
-
         Views that fail are added to ``rejected`` and not tried again in a later round: the second look does
         not depend on the votes.
         """
@@ -183,8 +186,6 @@ class ObjectRecognizer:
         if not found:
             return None
         best, *others = sorted(found, key=attrgetter("inliers"), reverse=True)
-        if best.inliers < self._doubtful_below[best.object_id]:
-            return None
         rivals, runner_up = {best.object_id: TWIN, **self.models[best.object_id].rivals}, 0
         for other in others:
             if rivals.get(other.object_id) != TWIN:
