@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ from nearsight.common.operation.database_files import (
     DatabaseFormat,
     corrupt,
     free_name,
+    log_of,
     open_database,
     open_to_read,
     open_to_write,
@@ -69,7 +70,7 @@ class DatabaseFile:
             if version_of(reading) != form.version:
                 reading.close()
                 raise
-        self._identity = _identity(path)
+        self._files = self._files_now()
 
     def __enter__(self) -> Self:
         return self
@@ -129,8 +130,8 @@ class DatabaseFile:
             in a copy beside it then.
         """
         with self._lock, translated_errors(self.path, self.form):
-            if _identity(self.path) != self._identity:
-                raise self._deleted()
+            if (files := self._files_now()) != self._files:
+                raise self._deleted(files)
             if self._read_only:
                 self._become_writable()
             if (version := version_of(self._connection)) != self.form.version:
@@ -147,10 +148,17 @@ class DatabaseFile:
             raise Unavailable(f"no changes are taken: {error.message}", advice=error.advice) from error
         self._connection.close()
         self._connection, self._read_only = connection, ""
+        self._files = self._files_now()
 
-    def _deleted(self) -> Unavailable:
+    def _files_now(self) -> tuple[_Identity, ...]:
+        """Which files have the names of the database and, if this process writes it, of its log."""
+        log = () if self._read_only else (_identity(log_of(self.path)),)
+        return (_identity(self.path), *log)
+
+    def _deleted(self, files: Sequence[_Identity]) -> Unavailable:
         """The error for a file that is gone. Its content is still open here: it is saved once, beside it."""
-        what = "replaced by another file" if self.path.exists() else "deleted"
+        file = self.path if files[0] != self._files[0] else log_of(self.path)
+        what = "replaced by another file" if file.exists() else "deleted"
         try:
             if self._copy_of_deleted is None:
                 copy = free_name(self.path, "rescued")
@@ -159,14 +167,17 @@ class DatabaseFile:
             advice = f"what it held is in {self._copy_of_deleted}: put the right file in place, then restart"
         except NearsightError as error:
             advice = f"what it held could not be saved: {error}"
-        return Unavailable(f"{self.path} was {what} while it is in use: no changes are taken", advice=advice)
+        return Unavailable(f"{file} was {what} while it is in use: no changes are taken", advice=advice)
 
     def corrupt(self, reason: str) -> CorruptStore:
         """The error for content that cannot be."""
         return corrupt(self.path, self.form, reason)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+_Identity = tuple[int, int] | None
+
+
+def _identity(path: Path) -> _Identity:
     """Which file this is, whatever its name; None if there is none."""
     try:
         found = path.stat()

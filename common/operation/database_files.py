@@ -124,7 +124,7 @@ def open_to_read(path: Path, form: DatabaseFormat) -> sqlite3.Connection | None:
     SQLite reads the write-ahead log through an index beside it. Where that cannot be made, the file alone
     is read, if there is no log or an empty one.
     """
-    log = _beside(path, "-wal")
+    log = log_of(path)
     logged = log.exists() and log.stat().st_size > 0
     for mode in ("ro", "ro&immutable=1"):
         if not path.is_file() or (logged and "immutable" in mode):
@@ -175,6 +175,7 @@ def _begin_write_ahead_log(connection: sqlite3.Connection, deadline: float) -> N
                 raise
             time.sleep(_SWITCH_RETRY_S)
         else:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # creates the log
             return
 
 
@@ -298,7 +299,10 @@ def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -
         If the target cannot be written.
     """
     try:
-        with translated_errors(target, form), tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        with (
+            translated_errors(target, form),
+            tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder,
+        ):
             aside = Path(folder) / target.name
             with closing(sqlite3.connect(aside)) as copy:
                 source.backup(copy)
@@ -354,7 +358,7 @@ def put_in_place(new: Path, path: Path) -> Path | None:
     ConfigurationError
         If a process uses the database ``path``, or ``new`` is not one complete file.
     """
-    if _beside(new, "-wal").exists():
+    if log_of(new).exists():
         raise ConfigurationError(f"cannot write {new}", advice="check the disk and its free space")
     with _excluding_others(path):
         there = path.exists()
@@ -381,6 +385,11 @@ def _excluding_others(path: Path) -> Iterator[None]:
                 f"{path} is in use", advice="stop the cloud that serves it, and give the command again"
             ) from error
         yield
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a database: the same file as long as a process has the database open."""
+    return _beside(path, "-wal")
 
 
 def _beside(path: Path, ending: str) -> Path:
@@ -414,7 +423,7 @@ def set_aside(path: Path, ending: str) -> Path:
 def _move_log(path: Path, aside: Path) -> None:
     """The log of one database must not be read as that of another one of its name."""
     with suppress(FileNotFoundError):
-        _beside(path, "-wal").rename(_beside(aside, "-wal"))
+        log_of(path).rename(log_of(aside))
     _beside(path, "-shm").unlink(missing_ok=True)
 
 

@@ -44,6 +44,15 @@ def test_what_a_deleted_file_held_is_saved_once_and_can_still_be_read(file: Data
         assert rescued.rows("SELECT name FROM things") == [("lamp",)]
 
 
+def test_a_log_that_is_deleted_takes_nothing_acknowledged_with_it(file: DatabaseFile) -> None:
+    add(file, "lamp")
+    file.path.with_name("things.db-wal").unlink()
+    with pytest.raises(Unavailable, match=r"things\.db-wal was deleted"):
+        add(file, "chair")
+    with DatabaseFile(file.path.with_name("things.db.rescued"), FORMAT, create=False) as rescued:
+        assert rescued.rows("SELECT name FROM things") == [("lamp",)]
+
+
 def test_a_file_whose_folder_is_gone_says_that_nothing_could_be_saved(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
