@@ -34,7 +34,8 @@ from nearsight.cloud.training import (
 )
 from nearsight.common.catalogue.answers import message_of
 from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
-from nearsight.common.operation.database_files import copy_database, put_in_place
+from nearsight.common.operation.database_files import copy_database
+from nearsight.common.operation.database_places import put_in_place
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import catalogue_pb2 as pb
 

@@ -25,7 +25,8 @@ from nearsight.common.errors import CorruptStore, ForeignStore
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
 from nearsight.common.operation.database import DatabaseFile
-from nearsight.common.operation.database_files import DatabaseFormat, set_aside
+from nearsight.common.operation.database_files import DatabaseFormat
+from nearsight.common.operation.database_places import set_aside
 from nearsight.edge.profiler import Measured
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 

@@ -22,8 +22,6 @@ from nearsight.common.errors import (
 from nearsight.common.operation.database_files import (
     DatabaseFormat,
     corrupt,
-    free_name,
-    log_of,
     open_database,
     open_to_read,
     open_to_write,
@@ -31,6 +29,7 @@ from nearsight.common.operation.database_files import (
     version_of,
     write_copy,
 )
+from nearsight.common.operation.database_places import free_name, log_of
 
 
 class DatabaseFile:

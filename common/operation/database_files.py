@@ -7,15 +7,13 @@ copied beside itself, then upgraded in place.
 
 from __future__ import annotations
 
-import fcntl
 import glob
-import itertools
 import os
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.logging import get_logger
+from nearsight.common.operation.database_places import beside, free_name, log_of, sync_folder
 
 _SWITCH_RETRY_S = 0.005
 
@@ -208,7 +207,7 @@ def _connect(path: Path, form: DatabaseFormat, mode: str = "rwc") -> sqlite3.Con
 def _examine(path: Path, form: DatabaseFormat) -> None:
     """Raise unless the file is a sound database of ours; what is not ours is only read."""
     _examine_header(path, form)
-    if _beside(path, "-journal").exists():
+    if beside(path, "-journal").exists():
         # SQLite undoes the set-up that was cut off: a rollback journal exists only during that.
         with closing(_connect(path, form, mode="rw")) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -311,7 +310,7 @@ def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -
             with aside.open("rb") as file:
                 os.fsync(file.fileno())
             aside.replace(target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
     except OSError as error:
         text, advice = (
             f"cannot write {target}: {error.strerror}",
@@ -346,85 +345,6 @@ def copy_database(source: Path, target: Path, form: DatabaseFormat) -> None:
         )
     with closing(connection):
         write_copy(connection, target, form)
-
-
-def put_in_place(new: Path, path: Path) -> Path | None:
-    """Give a database the name of another one, which is set aside; returns where that is now.
-
-    ``new`` lies on the same disk and is not in use. Whoever opens ``path`` finds either of the two, complete.
-
-    Raises
-    ------
-    ConfigurationError
-        If a process uses the database ``path``, or ``new`` is not one complete file.
-    """
-    if log_of(new).exists():
-        raise ConfigurationError(f"cannot write {new}", advice="check the disk and its free space")
-    with _excluding_others(path):
-        there = path.exists()
-        aside = free_name(path, "replaced")
-        _move_log(path, aside)
-        if there:
-            os.link(path, aside)
-        new.replace(path)
-        _sync_folder(path.parent)
-    return aside if there else None
-
-
-@contextmanager
-def _excluding_others(path: Path) -> Iterator[None]:
-    """Hold the bytes that SQLite locks while a database is open (its file format, "lock-byte page")."""
-    if not path.exists():
-        yield
-        return
-    with path.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 512, 0x4000_0000)
-        except OSError as error:
-            raise ConfigurationError(
-                f"{path} is in use", advice="stop the cloud that serves it, and give the command again"
-            ) from error
-        yield
-
-
-def log_of(path: Path) -> Path:
-    """The write-ahead log of a database: the same file as long as a process has the database open."""
-    return _beside(path, "-wal")
-
-
-def _beside(path: Path, ending: str) -> Path:
-    """A file that SQLite keeps beside a database."""
-    return path.with_name(path.name + ending)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a change of names survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def free_name(path: Path, ending: str) -> Path:
-    """A name beside a file that is not taken: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
-    names = (_beside(path, f".{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
-    return next(name for name in names if not name.exists())
-
-
-def set_aside(path: Path, ending: str) -> Path:
-    """Give a database that nobody uses another name, with its log; returns the name."""
-    aside = free_name(path, ending)
-    path.rename(aside)
-    _move_log(path, aside)
-    return aside
-
-
-def _move_log(path: Path, aside: Path) -> None:
-    """The log of one database must not be read as that of another one of its name."""
-    with suppress(FileNotFoundError):
-        log_of(path).rename(log_of(aside))
-    _beside(path, "-shm").unlink(missing_ok=True)
 
 
 def corrupt(path: Path, form: DatabaseFormat, reason: str) -> CorruptStore:

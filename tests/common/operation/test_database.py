@@ -8,16 +8,7 @@ import pytest
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.operation.database import DatabaseFile
-from nearsight.common.operation.database_files import DatabaseFormat
-
-FORMAT = DatabaseFormat(
-    application_id=1,
-    versions=("CREATE TABLE things (name TEXT);\n",),
-    example="things.db",
-    begin_advice="begin one",
-    recover_advice="restore it",
-    busy_timeout_s=0.05,
-)
+from support.databases import FORMAT
 
 
 @pytest.fixture

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from typing import Any
 import pytest
 
 from nearsight.common.errors import (
-    ConfigurationError,
     CorruptStore,
     ForeignStore,
     InvalidArgument,
@@ -28,17 +24,8 @@ from nearsight.common.operation.database_files import (
     DatabaseFormat,
     copy_database,
     open_database,
-    put_in_place,
 )
-
-FORMAT = DatabaseFormat(
-    application_id=1,
-    versions=("CREATE TABLE things (name TEXT);\n",),
-    example="things.db",
-    begin_advice="begin one",
-    recover_advice="restore it",
-    busy_timeout_s=0.05,
-)
+from support.databases import FORMAT, rows, used_by_another_process
 
 
 class ContestedConnection(sqlite3.Connection):
@@ -92,11 +79,6 @@ def old(tmp_path: Path) -> Path:
     with closing(open_database(path, FORMAT, create=True)) as connection:
         connection.execute("INSERT INTO things VALUES ('lamp')")
     return path
-
-
-def rows(path: Path, table: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT * FROM {table}").fetchall()
 
 
 def schema(path: Path) -> list[tuple[object, ...]]:
@@ -165,32 +147,6 @@ def test_a_newer_database_is_refused_with_a_command_and_left_as_it_is(old: Path)
     assert old.read_bytes() == before
 
 
-USER = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("INSERT INTO things VALUES ('chair')")
-print("open", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def used_by_another_process(path: Path) -> Iterator[None]:
-    """It has written a row, which is in the log only, and holds the file open."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", USER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        assert process.stdout.readline() == "open\n"
-        try:
-            yield
-        finally:
-            process.kill()
-            process.wait(10)
-
-
 def test_a_copy_has_what_is_in_the_log_of_a_database_in_use(old: Path, tmp_path: Path) -> None:
     copy, plain = tmp_path / "copy.db", tmp_path / "plain.db"
     with used_by_another_process(old):
@@ -223,30 +179,3 @@ def test_a_damaged_or_foreign_database_is_not_copied(old: Path, tmp_path: Path) 
     with pytest.raises(ForeignStore):
         copy_database(old, tmp_path / "copy.db", FORMAT)
     assert not (tmp_path / "copy.db").exists()
-
-
-def test_a_database_takes_the_place_of_another_which_is_kept_with_its_log(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.db"
-    copy_database(old, new, FORMAT)
-    with used_by_another_process(old):
-        pass  # killed: the log stays
-    assert old.with_name("things.db-wal").stat().st_size > 0
-    assert put_in_place(new, old) == old.with_name("things.db.replaced")
-    assert rows(old, "things") == [("lamp",)], "the log of the other one is not read"
-    assert rows(old.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
-
-
-def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.db"
-    copy_database(old, new, FORMAT)
-    with used_by_another_process(old):
-        with pytest.raises(ConfigurationError, match="in use"):
-            put_in_place(new, old)
-        assert rows(old, "things") == [("lamp",), ("chair",)]
-    put_in_place(new, old)
-    assert rows(old, "things") == [("lamp",)]
-
-
-def test_a_database_may_take_a_place_that_is_free(old: Path, tmp_path: Path) -> None:
-    assert put_in_place(old, tmp_path / "other.db") is None
-    assert rows(tmp_path / "other.db", "things") == [("lamp",)]

@@ -1,0 +1,94 @@
+"""The place of a database on disk: what lies beside it, and how another file takes its name.
+
+The names of a database and of its log change together: the log of one must never be read as that of another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nearsight.common.errors import ConfigurationError
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a database: the same file as long as a process has the database open."""
+    return beside(path, "-wal")
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A file that SQLite keeps beside a database."""
+    return path.with_name(path.name + ending)
+
+
+def free_name(path: Path, ending: str) -> Path:
+    """A name beside a file that is not taken: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
+    names = (beside(path, f".{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
+
+
+def set_aside(path: Path, ending: str) -> Path:
+    """Give a database that nobody uses another name, with its log; returns the name."""
+    aside = free_name(path, ending)
+    path.rename(aside)
+    _move_log(path, aside)
+    return aside
+
+
+def put_in_place(new: Path, path: Path) -> Path | None:
+    """Give a database the name of another one, which is set aside; returns where that is now.
+
+    ``new`` lies on the same disk and is not in use. Whoever opens ``path`` finds either of the two, complete.
+
+    Raises
+    ------
+    ConfigurationError
+        If a process uses the database ``path``, or ``new`` is not one complete file.
+    """
+    if log_of(new).exists():
+        raise ConfigurationError(f"cannot write {new}", advice="check the disk and its free space")
+    with _excluding_others(path):
+        there = path.exists()
+        aside = free_name(path, "replaced")
+        _move_log(path, aside)
+        if there:
+            os.link(path, aside)
+        new.replace(path)
+        sync_folder(path.parent)
+    return aside if there else None
+
+
+@contextmanager
+def _excluding_others(path: Path) -> Iterator[None]:
+    """Hold the bytes that SQLite locks while a database is open (its file format, "lock-byte page")."""
+    if not path.exists():
+        yield
+        return
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 512, 0x4000_0000)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} is in use", advice="stop the cloud that serves it, and give the command again"
+            ) from error
+        yield
+
+
+def _move_log(path: Path, aside: Path) -> None:
+    """The log of one database must not be read as that of another one of its name."""
+    with suppress(FileNotFoundError):
+        log_of(path).rename(log_of(aside))
+    beside(path, "-shm").unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a change of names survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

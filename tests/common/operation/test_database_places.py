@@ -1,0 +1,47 @@
+"""How a database takes the place of another one, in use or not."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.operation.database_files import copy_database, open_database
+from nearsight.common.operation.database_places import put_in_place
+from support.databases import FORMAT, rows, used_by_another_process
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A database of version 1 with a row."""
+    path = tmp_path / "things.db"
+    with closing(open_database(path, FORMAT, create=True)) as connection:
+        connection.execute("INSERT INTO things VALUES ('lamp')")
+    return path
+
+
+def test_a_database_takes_the_place_of_another_which_is_kept_with_its_log(old: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    copy_database(old, new, FORMAT)
+    with used_by_another_process(old):
+        pass  # killed: the log stays
+    assert old.with_name("things.db-wal").stat().st_size > 0
+    assert put_in_place(new, old) == old.with_name("things.db.replaced")
+    assert rows(old, "things") == [("lamp",)], "the log of the other one is not read"
+    assert rows(old.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
+
+
+def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    copy_database(old, new, FORMAT)
+    with used_by_another_process(old):
+        with pytest.raises(ConfigurationError, match="in use"):
+            put_in_place(new, old)
+        assert rows(old, "things") == [("lamp",), ("chair",)]
+    put_in_place(new, old)
+    assert rows(old, "things") == [("lamp",)]
+
+
+def test_a_database_may_take_a_place_that_is_free(old: Path, tmp_path: Path) -> None:
+    assert put_in_place(old, tmp_path / "other.db") is None
+    assert rows(tmp_path / "other.db", "things") == [("lamp",)]
