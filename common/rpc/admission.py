@@ -74,6 +74,13 @@ class AdmissionQueue(Generic[T]):
         Limits, and the turns that one peer may take in a row.
     workers : int
         Requests that are served at once.
+
+    Attributes
+    ----------
+    size : int
+        Requests that wait.
+    unfit : list of Refused
+        Requests that left a full queue; the next `sweep` hands them back.
     """
 
     def __init__(self, settings: ServerSettings, workers: int) -> None:
@@ -82,13 +89,11 @@ class AdmissionQueue(Generic[T]):
         # The first peer is served next, and of its clients the first; who was served goes behind the others.
         self._peers: dict[Hashable, dict[str, deque[_Waiting[T]]]] = {}
         self._turns_left = 0
-        self._size = 0
-        self._unfit: list[Refused[T]] = []
+        self.size = 0
+        self.unfit: list[Refused[T]] = []
         self._service_s = 0.0
         self._served = 0
-
-    def __len__(self) -> int:
-        return self._size
+        self._wait_s = 0.0
 
     def offer(
         self, item: T, *, now_s: float, deadline_s: float, sender: Sender = _NOBODY, idle: int = 0
@@ -116,19 +121,19 @@ class AdmissionQueue(Generic[T]):
             return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
         refused = self._supersede(sender) if sender.stream else []
         self._append(_Waiting(item, sender, now_s, deadline_s))
-        if self._size > self._settings.queue_limit + idle:
+        if self.size > self._settings.queue_limit + idle:
             limit = self._settings.queue_limit
             error = Overloaded(f"the queue is full: {limit} requests wait", advice="try again later")
-            self._unfit.append(self._turned_away(self._drop_last(sender), error, limit))
-            if len(self._unfit) > limit:
-                refused += self._unfit
-                self._unfit = []
+            self.unfit.append(self._turned_away(self._drop_last(sender), error, limit))
+            if len(self.unfit) > limit:
+                refused += self.unfit
+                self.unfit = []
         return refused
 
     def take(self, now_s: float) -> tuple[T | None, list[Refused[T]]]:
         """The next request to serve, if any, and those before it that nobody waits for any more."""
         refused: list[Refused[T]] = []
-        while self._size:
+        while self.size:
             waiting = self._pop()
             error = self._hopeless(waiting, now_s, 0)
             if error is None:
@@ -140,22 +145,23 @@ class AdmissionQueue(Generic[T]):
         """A worker took so long for a request."""
         self._served = min(self._served + 1, _MEASURED)
         self._service_s += (service_s - self._service_s) / self._served
+        self._wait_s = self._service_s / self._workers * _CAUTION
 
     def sweep(self, now_s: float) -> list[Refused[T]]:
         """Remove all requests that waited for too long, or will have when it is their turn."""
-        refused, self._unfit = self._unfit, []
-        for waiting in [self._pop() for _ in range(self._size)]:
-            error = self._hopeless(waiting, now_s, self._size)
+        refused, self.unfit = self.unfit, []
+        for waiting in [self._pop() for _ in range(self.size)]:
+            error = self._hopeless(waiting, now_s, self.size)
             if error is None:
                 self._append(waiting)
             else:
-                refused.append(self._turned_away(waiting.item, error, self._size + len(refused)))
+                refused.append(self._turned_away(waiting.item, error, self.size + len(refused)))
         return refused
 
     def _append(self, waiting: _Waiting[T]) -> None:
         sender = waiting.sender
         self._peers.setdefault(sender.peer, {}).setdefault(sender.client, deque()).append(waiting)
-        self._size += 1
+        self.size += 1
 
     def _pop(self) -> _Waiting[T]:
         """Remove the request whose turn it is."""
@@ -163,7 +169,7 @@ class AdmissionQueue(Generic[T]):
         client, queue = next(iter(clients.items()))
         self._turns_left = self._turns_left or min(len(clients), self._settings.shares_per_peer)
         self._turns_left -= 1
-        self._size -= 1
+        self.size -= 1
         waiting = queue.popleft()
         del clients[client]
         if queue:
@@ -187,7 +193,7 @@ class AdmissionQueue(Generic[T]):
             if waiting > most:
                 peer, clients, most = other, theirs, waiting
         client = max(reversed(clients), key=lambda name: len(clients[name]))
-        self._size -= 1
+        self.size -= 1
         last = clients[client].pop()
         if not clients[client]:
             del clients[client]
@@ -201,7 +207,7 @@ class AdmissionQueue(Generic[T]):
         excess = mine[: max(0, len(mine) + 1 - self._settings.newest_wins_limit)]
         for waiting in excess:
             self._peers[sender.peer][sender.client].remove(waiting)
-            self._size -= 1
+            self.size -= 1
         error = Overloaded("superseded by a newer frame of the same client", advice="send fewer frames")
         return [Refused(waiting.item, error) for waiting in excess]
 
@@ -215,15 +221,12 @@ class AdmissionQueue(Generic[T]):
             return DeadlineExceeded("the time was over before a worker was free")
         if waiting.since_s + limit_s <= now_s:
             return Overloaded(f"waited for {limit_s:g} s without a free worker", advice="try again later")
-        starts_s = now_s + self._wait_s(ahead)
+        starts_s = now_s + ahead * self._wait_s
         if starts_s < min(waiting.deadline_s, waiting.since_s + limit_s):
             return None
         text = f"too busy: {ahead} requests are before this one, which would wait for longer than "
         patience_s = min(limit_s, waiting.deadline_s - waiting.since_s)
         return Overloaded(f"{text}{patience_s:.3g} s", advice="try again later")
-
-    def _wait_s(self, ahead: int) -> float:
-        return ahead * self._service_s / self._workers * _CAUTION
 
     def _turned_away(self, item: T, error: NearsightError, ahead: int) -> Refused[T]:
         """A refused request that had so many before it.
@@ -232,4 +235,4 @@ class AdmissionQueue(Generic[T]):
         so that the queue is never empty meanwhile.
         """
         limit_s = self._settings.queue_timeout_s
-        return Refused(item, error, min(max(0.0, self._wait_s(ahead) - limit_s), limit_s / 2))
+        return Refused(item, error, min(max(0.0, ahead * self._wait_s - limit_s), limit_s / 2))

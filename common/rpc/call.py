@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, StatusCode
-from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_blob, error_of, size_of
+from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_blob, error_of
 from nearsight.common.rpc.pending_calls import PendingCall
 from nearsight.protos import rpc_pb2
 
@@ -169,7 +169,7 @@ class Outgoing(PendingCall):
             raise InvalidArgument(f"{remote.full_name} takes {expected}, not {type(request).__name__}")
         message = request.SerializeToString()
         self._blobs = list(map(as_blob, names.get("blobs", ())))
-        size_bytes = len(message) + size_of(self._blobs)
+        size_bytes = len(message) + sum(map(len, self._blobs))
         if size_bytes > limit_bytes:
             raise InvalidArgument(
                 f"the request has {size_bytes} bytes, more than the limit of {limit_bytes}",
@@ -192,7 +192,7 @@ class Outgoing(PendingCall):
         """What goes over the wire now."""
         self.header.time_left_ms = max(0, int(time_left_s * 1000))
         frames: list[Buffer] = [self.header.SerializeToString(), *self._blobs]
-        self._sent_bytes = size_of(frames)
+        self._sent_bytes = sum(map(len, frames))
         return frames
 
     def end(self, result: Response | NearsightError) -> None:

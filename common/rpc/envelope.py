@@ -102,13 +102,8 @@ class Response(NamedTuple):
     retry_after_s: float
 
 
-def size_of(frames: Sequence[Buffer]) -> int:
-    """Bytes of all frames together; views must be flat bytes, as `as_blob` makes them."""
-    return sum(map(len, frames))
-
-
 def as_blob(value: Buffer) -> bytes | memoryview:
-    """A blob as flat bytes, without a copy.
+    """A blob as flat bytes, without a copy; its length is its size in bytes.
 
     Raises
     ------
@@ -176,7 +171,7 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         header.newest_wins,
         message,
         blobs,
-        size_of(frames),
+        sum(map(len, frames)),
     )
 
 
@@ -202,7 +197,7 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
         tuple(hops),
         header.message,
         blobs,
-        size_of(frames),
+        sum(map(len, frames)),
         header.retry_after_ms / 1000.0,
     )
 

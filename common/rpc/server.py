@@ -39,7 +39,6 @@ from nearsight.common.rpc.envelope import (
     decode_request,
     encode_response,
     salvage_request_id,
-    size_of,
     told_to_peer,
 )
 from nearsight.common.rpc.listener import BATCH, Listener
@@ -299,7 +298,8 @@ class RpcServer:
                 raise _too_large("request", request.size_bytes, self._settings.max_message_bytes)
             stream = endpoint.full_name if request.newest_wins and endpoint.newest_wins else ""
             sender = Sender(peer_key or peer, request.client_id, stream)
-            self._check_owed(sender)
+            if 2 * len(self._deferred) >= self._settings.deferred_limit:
+                self._check_owed(sender)
         except NearsightError as error:
             self._reject(frames, request, error, reply)
             return None
@@ -327,11 +327,9 @@ class RpcServer:
         So there is always room for a newcomer. Dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions
         on Networking 6(2), 1998), with a factor of 1.
         """
-        owed, limit = len(self._deferred), self._settings.deferred_limit
-        if 2 * owed < limit:
-            return
+        owed = len(self._deferred)
         mine = sum(call.sender.peer == sender.peer for call in list(self._deferred.values()))
-        if owed + mine >= limit:
+        if owed + mine >= self._settings.deferred_limit:
             raise Overloaded(
                 f"{mine} answers are still owed to this client, and {owed} in all", advice="try again later"
             )
@@ -349,7 +347,7 @@ class RpcServer:
         self._log.info("request rejected", reason=error.message, trace_id=trace_id)
         reply(encode_response(request_id, (), error=error))
         if self._observer is not None:
-            self._observer.on_call("", "", error.code, 0.0, 0.0, size_of(frames), 0)
+            self._observer.on_call("", "", error.code, 0.0, 0.0, sum(map(len, frames)), 0)
 
     def _run(self, call: ServedCall) -> None:
         """Run a handler; in a worker."""
@@ -392,7 +390,7 @@ class RpcServer:
                 raise _too_late(call)
             message = result.SerializeToString()
             blobs = list(map(as_blob, call.context.response_blobs))
-            sent_bytes = len(message) + size_of(blobs)
+            sent_bytes = len(message) + sum(map(len, blobs))
             if sent_bytes > self._settings.max_message_bytes:
                 raise _too_large("response", sent_bytes, self._settings.max_message_bytes)
             hop = call.hop(self._tier, now_s, sent_bytes)

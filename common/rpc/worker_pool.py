@@ -113,7 +113,7 @@ class WorkerPool:
         self._threads: list[threading.Thread] = []
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return self._queue.size
 
     def start(
         self, filenos: Sequence[int] = (), look: Callable[[Collection[int]], None] = lambda _: None
@@ -155,6 +155,8 @@ class WorkerPool:
 
     def sweep(self, now_s: float) -> None:
         """Refuse the calls that wait for too long, or will."""
+        if not (self._queue.size or self._queue.unfit):
+            return
         with self._lock:
             refused = self._queue.sweep(now_s)
         for one in refused:
@@ -204,7 +206,7 @@ class WorkerPool:
                 return None
             call, refused = self._queue.take(now_s)
             self._busy += call is not None
-            more = len(self._queue) > 0 and self._busy < self._workers
+            more = self._queue.size > 0 and self._busy < self._workers
         if more:
             self.signal()
         for one in refused:

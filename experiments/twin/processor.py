@@ -193,7 +193,7 @@ class Server:
         now_s = call.arrived_s = self._events.now_s
         self._refuse(self._queue.offer(call, now_s=now_s, deadline_s=call.deadline_s, idle=self._idle))
         self._serve()
-        if len(self._queue) and not self._sweeps:
+        if self._queue.size and not self._sweeps:
             self._sweeps = True
             self._events.after(TICK_S, self._sweep)
 
@@ -208,7 +208,7 @@ class Server:
         self.offer(Call(deadline_s, lambda call: (work_s, lambda: end(call)), refuse))
 
     def _serve(self) -> None:
-        while self._idle and len(self._queue):
+        while self._idle and self._queue.size:
             call, refused = self._queue.take(self._events.now_s)
             self._refuse(refused)
             if call is None:
@@ -228,7 +228,7 @@ class Server:
 
     def _sweep(self) -> None:
         self._refuse(self._queue.sweep(self._events.now_s))
-        self._sweeps = len(self._queue) > 0
+        self._sweeps = self._queue.size > 0
         if self._sweeps:
             self._events.after(TICK_S, self._sweep)
 

@@ -29,7 +29,7 @@ def fill(queue: AdmissionQueue[str], *requests: tuple[str, Sender]) -> None:
 
 
 def order(queue: AdmissionQueue[str]) -> str:
-    return " ".join(queue.take(0.0)[0] or "" for _ in range(len(queue)))
+    return " ".join(queue.take(0.0)[0] or "" for _ in range(queue.size))
 
 
 def test_requests_are_served_in_the_order_of_their_arrival() -> None:
@@ -59,7 +59,7 @@ def test_a_request_whose_time_is_over_on_arrival_does_not_enter() -> None:
     queue = queue_of()
     (refused,) = queue.offer("a", now_s=5.0, deadline_s=5.0)
     assert isinstance(refused.error, DeadlineExceeded)
-    assert len(queue) == 0
+    assert queue.size == 0
 
 
 def test_a_request_that_waited_too_long_is_overloaded_and_not_started() -> None:
@@ -100,7 +100,7 @@ def test_a_newer_frame_enters_a_full_queue_in_the_place_of_its_predecessor() -> 
     queue.offer("other", now_s=0.0, deadline_s=10.0)
     (superseded,) = queue.offer("2", now_s=0.0, deadline_s=10.0, sender=Sender("a", stream="photos"))
     assert superseded.item == "1"
-    assert len(queue) == 2
+    assert queue.size == 2
 
 
 def test_requests_that_idle_workers_take_at_once_need_no_room() -> None:
@@ -223,7 +223,7 @@ def test_every_request_leaves_exactly_once_and_the_queue_stays_bounded(
         else:
             queue.served(time_left_s)
         left += [r.item for r in refused]
-        assert len(queue) <= 3
+        assert queue.size <= 3
     left += [r.item for r in queue.sweep(now_s + 10.0)]
     assert sorted(left) == list(range(offered))
 
