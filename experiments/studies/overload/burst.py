@@ -1,8 +1,8 @@
 """Three times as many photos as an edge can serve, for 20 s, and how soon all is as before: real daemons.
 
-One edge with one worker, a cloud 80 ms away, and clients of the SDK. Six visitors
-send a photo per second all the time: two with devices that ask for every photo, four with the full system. A
-crowd joins them for a while; its devices ask for every photo, too, and ask the cloud where the edge refuses.
+One edge with one worker, a cloud 80 ms away, and clients of the SDK. Six visitors send a photo per second all
+the time: two with devices that ask for every photo, four with the full system. A crowd joins them for a
+while; its devices ask for every photo, too, and ask the cloud where the edge refuses.
 
 What the edge can serve is measured first, with a few requests that are always in flight. The visitors show
 the same photos again every ten seconds, so that times before and after the burst are of the same photos.
