@@ -387,7 +387,9 @@ def _open(
 def _open_store(settings: CloudSettings, *, create: bool) -> CatalogueStore:
     from nearsight.cloud.store import CatalogueStore
 
-    return CatalogueStore(settings.database, create=create, max_catalogues=settings.max_catalogues)
+    return CatalogueStore(
+        settings.database, create=create, or_read_only=not create, max_catalogues=settings.max_catalogues
+    )
 
 
 class _Bar:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from nearsight.__main__ import main
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.store import CatalogueStore
 from nearsight.common.errors import AddressInUse, CorruptStore, NotFound, PeerError, Unavailable
@@ -156,6 +157,9 @@ def test_a_cloud_starts_on_a_full_disk_and_takes_changes_when_there_is_room(data
             with pytest.raises(Unavailable, match="no changes are taken") as caught:
                 client.add({"p2": [picture_jpeg(2)]})
             assert "free space" in caught.value.advice
+            place = ["--database", str(database)]
+            assert main(["cloud", "objects", "list", *place]) == 0
+            assert main(["cloud", "objects", "remove", "p1", *place]) == 4
         wait_until(lambda: not detail(client, "database problem"), what="room")
         client.add({"p2": [picture_jpeg(2)]})
     assert any("read-only" in line["event"] for line in logs)
