@@ -54,9 +54,10 @@ def test_only_what_the_catalogue_would_not_answer_counts_as_wrong() -> None:
     assert (alone["recall_ignored"], alone["recall_respected"], alone["passed_on"]) == (1.0, 0.5, 2)
     assert (found["rivals"]["wrong_ignored"], found["rivals"]["wrong_respected"]) == (1, 0)
     assert found["confidence"]["generated"]["0.6"] == {"answers": 3, "right": 1}
-    law, price = Figure().targets(found)
+    law, price, worst = Figure().targets(found)
     assert (law.value, law.reached) == (pytest.approx(1 / 5), False)
     assert (price.value, price.reached) == (pytest.approx(0.5), False)
+    assert (worst.value, worst.reached) == (0, True)
 
 
 def test_a_small_run_teaches_asks_and_draws(smoke_runs) -> None:
