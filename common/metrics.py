@@ -19,6 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     GCCollector,
     Histogram,
     Info,
@@ -65,6 +66,19 @@ class DaemonMetrics:
         self._received = Counter("nearsight_received_bytes", "Bytes of requests.", method, registry=registry)
         self._sent = Counter("nearsight_sent_bytes", "Bytes of responses.", method, registry=registry)
         self._series: dict[tuple[str, str, StatusCode], tuple[Any, ...]] = {}
+        self._connections, self._held = (
+            Gauge(f"nearsight_rpc_{name}", text, registry=registry)
+            for name, text in (
+                ("connections", "Clients that are connected."),
+                ("held_bytes", "Memory of requests that are unfinished or wait, and of unread answers."),
+            )
+        )
+        self._dropped = Counter(
+            "nearsight_rpc_dropped_connections",
+            "Connections that this side closed.",
+            ("reason",),
+            registry=registry,
+        )
         self._crashes = Counter(
             "nearsight_thread_crashes", "Threads that ended with an exception.", registry=registry
         )
@@ -94,6 +108,15 @@ class DaemonMetrics:
         compute.observe(compute_ms / 1000)
         received.inc(received_bytes)
         sent.inc(sent_bytes)
+
+    def on_connections(self, count: int, held_bytes: int) -> None:
+        """Note how many clients there are and what they hold (see ``ConnectionObserver``)."""
+        self._connections.set(count)
+        self._held.set(held_bytes)
+
+    def on_dropped(self, reason: str) -> None:
+        """Count a connection that this side closed (see ``ConnectionObserver``)."""
+        self._dropped.labels(reason).inc()
 
     def on_thread_crash(self) -> None:
         """Count a thread that ended with an exception nobody handled."""

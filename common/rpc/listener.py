@@ -1,50 +1,71 @@
-"""The server's socket: a ROUTER that any thread receives from and answers through.
+"""The server's sockets: connections that any thread of a pool receives from and answers through.
 
-A ZeroMQ socket may move between threads if a lock orders its uses; so a request needs no hand-over between
-threads. The socket's descriptor is edge-triggered: a thread that sends may consume the signal of a request
-that arrives meanwhile, and must then wake a thread that receives it.
+What a client may hold of this process is counted where it arises: bytes of unfinished requests, of requests
+that wait for their answers, and of answers that it does not read. All clients together stay below
+``memory_limit_bytes``. When they exceed it, a connection is closed of the client that holds most, counted by
+key or, without keys, by address; the same client makes room when there are too many connections.
+
+All connections are in one epoll, each armed for a single event: the thread that gets it has the connection's
+input to itself until it arms it again. A connection's lock orders what is done to it; no thread takes two.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
+import resource
+import select
 import socket as sockets
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-import zmq
-from zmq.utils import z85
-from zmq.utils.monitor import parse_monitor_message
-
-from nearsight.common.errors import AddressInUse, ConfigurationError
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.rpc.sockets import Received, has_message, is_tcp_v6, receive_message, send_message
+from nearsight.common.rpc.sockets import listen_on
+from nearsight.common.rpc.zmtp import Connection, Mechanism, Null, ProtocolError, Refused, Session
 
-LINGER_MS = 500
-BATCH = 64
-"""Messages received before the server looks after its timers again."""
+LINGER_S = 0.5
+"""How long answers may still take to leave when the server ends."""
 
-_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-_ZAP_VERSION = b"1.0"
-_ZAP_DOMAIN = b"nearsight"
+_ACCEPTS = 64
+_ACCEPT_AGAIN_S = 0.02
+_ROOM = 32
+"""What part of the connections makes room at once: looking for them takes time."""
+
+_TELL_EVERY_S = 10.0
+_DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
 _REMEMBERED_REFUSALS = 256
-_FAILED_HANDSHAKES = (
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-)
+_IN, _OUT, _ONCE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLONESHOT
+
+
+class ConnectionObserver(Protocol):
+    """Told of connections: the hook for metrics."""
+
+    def on_connections(self, count: int, held_bytes: int) -> None:
+        """How many there are, and what they hold; now and then."""
+
+    def on_dropped(self, reason: str) -> None:
+        """A connection was closed by this side."""
+
+
+class Received(NamedTuple):
+    """One request."""
+
+    frames: list[Buffer]
+    size_bytes: int
+    connection: Connection
 
 
 class Listener:
-    """Binds, receives and sends.
+    """Accepts, receives and sends.
 
     Parameters
     ----------
@@ -54,8 +75,14 @@ class Listener:
         Keys; None for an open socket.
     allowed : AllowList or None
         Who may connect; goes with ``security``.
-    wake : callable
-        Makes a thread call `receive`.
+    poller : select.epoll
+        Where the threads that call `receive` wait.
+    later : callable
+        Takes a function, and the seconds after which it is to be called.
+    observer : ConnectionObserver or None
+        Told of connections.
+    clock : Clock
+        Time of heartbeats.
 
     Raises
     ------
@@ -70,257 +97,329 @@ class Listener:
         settings: ServerSettings,
         security: ServerSecurity | None,
         allowed: AllowList | None,
-        wake: Callable[[], None],
+        poller: select.epoll,
+        later: Callable[[Callable[[], None], float], None],
+        observer: ConnectionObserver | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._wake = wake
-        self._lock = threading.Lock()
-        self._admission_lock = threading.Lock()
-        self._log = get_logger("rpc.listener")
-        self._closed = False
+        self._settings = settings
         self._allowed = allowed
-        self._removals = allowed.removals if allowed else 0
-        self._connections: dict[int, _Connection] = {}
-        keys = read_secret_key(security.secret_key_file) if security else None
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._zap: ZapHandler | None = None
-        self._socket = self._context.socket(zmq.ROUTER)
-        try:
-            if self._allowed is not None and keys is not None:
-                self._zap = ZapHandler(self._context, self._allowed)
-                self._socket.curve_server = True
-                self._socket.curve_secretkey = keys.secret.encode()
-                self._socket.zap_domain = _ZAP_DOMAIN
-                self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no handler: nobody gets in
-            self._configure(settings)
-            # Whose connections are cut must be known from their beginning.
-            self._monitor = self._socket.get_monitor_socket(
-                _FAILED_HANDSHAKES | (zmq.EVENT_ACCEPTED if self._zap else 0)
-            )
-            self.endpoint = self._bind(settings.listen)
-            admission = [int(self._monitor.getsockopt(zmq.FD)), *([self._zap.fileno()] if self._zap else [])]
-            self._admission_filenos = frozenset(admission)
-        except BaseException:
-            self._context.destroy(linger=0)
-            raise
+        self._poller = poller
+        self._later = later
+        self._observer = observer
+        self._clock = clock
+        self._log = get_logger("rpc.listener")
+        self._mechanism: Callable[[], Mechanism] = Null
+        if security is not None and allowed is not None:
+            from nearsight.common.rpc.curve import Curve, ServerKeys  # noqa: PLC0415  without keys not needed
 
-    def filenos(self) -> list[int]:
-        """The descriptors to poll for `admit` and `receive`; all edge-triggered."""
-        return [int(self._socket.getsockopt(zmq.FD)), *self._admission_filenos]
+            keys = ServerKeys.of(read_secret_key(security.secret_key_file))
+            self._mechanism = partial(Curve, keys, partial(_admits, allowed))
+        self._most = _most_connections(settings, self._log)
+        self._lock = threading.Lock()
+        self._connections: dict[int, Connection] = {}
+        self._held_bytes = 0
+        self._told: dict[str, tuple[float, int]] = {}
+        self._refused: set[str] = set()
+        self._path: Path | None = None
+        self._socket, self.endpoint = listen_on(settings.listen)
+        if settings.listen.startswith("ipc://"):
+            self._path = Path(settings.listen.removeprefix("ipc://"))
+        poller.register(self._socket, _IN | _ONCE)
 
-    def admit(self, ready: Collection[int]) -> None:
-        """Decide about clients that connect, and log failed handshakes."""
-        if not self._admission_filenos.isdisjoint(ready):
-            with self._admission_lock:
-                if self._zap is not None:
-                    self._zap.serve()
-                self._look_at_connections()
+    @property
+    def held_bytes(self) -> int:
+        """What the clients hold of this process."""
+        return self._held_bytes
 
-    def receive(self) -> list[Received]:
-        """All messages that have arrived, up to `BATCH`, their frames begun by the identity of the client."""
+    def receive(self, ready: Mapping[int, int]) -> list[Received]:
+        """Serve the descriptors that are ready; returns the requests that have arrived."""
         arrived: list[Received] = []
-        with self._lock:
-            more = True
-            while more and len(arrived) < BATCH:
-                message = receive_message(self._socket, with_metadata=self._zap is not None)
-                if message is None:
-                    break
-                if message.user_id is not None:
-                    known = self._connections.get(message.descriptor)
-                    if known is None or known.identity != message.frames[0]:
-                        self._remember(message.descriptor, bytes(message.frames[0]), message.user_id)
-                arrived.append(message)
-                more = has_message(self._socket)
+        for descriptor, events in ready.items():
+            connection = self._connections.get(descriptor)
+            if connection is not None:
+                self._serve(connection, events, arrived)
+                if self._held_bytes > self._settings.memory_limit_bytes:
+                    self._drop_largest(self._settings.memory_limit_bytes)
+            elif descriptor == self._socket.fileno():
+                self._accept()
         return arrived
 
-    def send(self, identity: bytes, frames: Sequence[Buffer]) -> None:
-        """Send a message to one client. A client that is gone, or that does not read, is given up on."""
-        with self._lock:
-            if self._closed:
-                return
-            try:
-                send_message(self._socket, [identity, *frames])
-            except zmq.Again:
-                self._log.warning("answer dropped: the client does not read", client=identity.hex())
-            except zmq.ZMQError as error:
-                if error.errno != errno.EHOSTUNREACH:
-                    raise
-                self._log.debug("answer dropped: the client is gone", client=identity.hex())
-            more = has_message(self._socket)
-        if more:
-            self._wake()
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a request that has arrived may wait: as much must be left as it takes.
+
+        So large requests are refused earlier than small ones. What is unfinished or unread gives way.
+        """
+        spare = self._settings.memory_limit_bytes - size_bytes
+        return self._held_bytes <= spare or self._drop_largest(spare)
+
+    def send(self, connection: Connection, request_bytes: int, frames: Sequence[Buffer]) -> None:
+        """Answer a request; each is answered once, even if its client is gone."""
+        with connection.lock:
+            connection.waiting_bytes -= request_bytes
+            if not connection.closed:
+                if not connection.unsent:
+                    connection.sent_s = self._clock.monotonic()
+                try:
+                    connection.send(connection.session.encode(frames))
+                    if connection.unsent_bytes > self._settings.send_limit_bytes:
+                        self._drop(connection, "does not read its answers")
+                    else:
+                        self._arm(connection)
+                except OSError:
+                    self._drop(connection, "")
+            self._count(connection)
+        if self._held_bytes > self._settings.memory_limit_bytes:
+            self._drop_largest(self._settings.memory_limit_bytes)
 
     def cut_forbidden(self) -> None:
-        """Cut the connections of clients whose keys were taken out of the list since this was called last.
-
-        libzmq has no call that closes one connection of a ROUTER. But once its TCP connection is shut down,
-        libzmq takes the client to be gone, and frees what it had of it. A client that has sent nothing yet is
-        cut in any case: it connects again, and must prove its key then.
-        """
+        """Close the connections of clients whose keys are not in the list any more."""
         if self._allowed is None:
             return
-        # A key may have been added and taken out since; what was in the list then and now would not tell.
-        removals, clients = self._allowed.removals, self._allowed.clients
-        if removals == self._removals:
-            return
-        self._removals = removals
-        with self._admission_lock:
-            self._look_at_connections()  # one that was let in a moment ago is known here only now
-        with self._lock:
-            connections, self._connections = self._connections, {}
-            for descriptor, connection in connections.items():
-                if connection.key in clients:
-                    self._connections[descriptor] = connection
-                elif not self._closed and _shut_down(descriptor, connection.inode):
-                    self._log.info("connection cut: its key is not allowed", public_key=connection.key)
+        clients = self._allowed.clients
+        for connection in list(self._connections.values()):
+            with connection.lock:
+                key = connection.key
+                if key and key not in clients:
+                    self._drop(connection, "its key is not allowed")
+
+    def tick(self) -> None:
+        """Ask quiet clients whether they are there, and close the connections of those that are gone."""
+        now_s = self._clock.monotonic()
+        for connection in list(self._connections.values()):
+            with connection.lock, contextlib.suppress(OSError):
+                self._look_after(connection, now_s)
+        if self._observer is not None:
+            self._observer.on_connections(len(self._connections), self._held_bytes)
 
     def close(self) -> None:
-        """Send what was answered, then close all sockets."""
-        with self._lock:
-            self._closed = True
-            self._socket.disable_monitor()
-            self._monitor.close()
-            if self._zap is not None:
-                self._zap.close()
-            self._socket.close(linger=LINGER_MS)
-        self._context.term()
+        """Send what was answered, then close all connections."""
+        self._socket.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        until_s = self._clock.monotonic() + LINGER_S
+        for connection in list(self._connections.values()):
+            with connection.lock, contextlib.suppress(OSError):
+                while connection.unsent and (left_s := until_s - self._clock.monotonic()) > 0:
+                    connection.socket.settimeout(left_s)
+                    connection.flush()
+            with connection.lock:
+                self._drop(connection, "")
 
-    def _configure(self, settings: ServerSettings) -> None:
-        self._socket.ipv6 = is_tcp_v6(settings.listen)
-        self._socket.maxmsgsize = settings.max_message_bytes
-        self._socket.router_mandatory = True
-        self._socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        self._socket.setsockopt(zmq.HANDSHAKE_IVL, 10_000)
-
-    def _bind(self, endpoint: str) -> str:
-        if endpoint.startswith("ipc://"):
-            _refuse_live_ipc(endpoint)
-        try:
-            self._socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise _in_use(endpoint) from error
-            raise ConfigurationError(
-                f"cannot listen on {endpoint}: {zmq.strerror(error.errno or 0)}",
-                advice="listen on an address of this machine, e.g. tcp://127.0.0.1:0",
-            ) from error
-        return str(self._socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())  # type: ignore[union-attr]
-
-    def _look_at_connections(self) -> None:
-        while has_message(self._monitor):
-            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            if event["event"] == zmq.EVENT_ACCEPTED:
-                with self._lock:
-                    self._remember(int(event["value"]), b"", "")
+    def _accept(self) -> None:
+        """Accept who waits. Where that takes others' places, a few at a time: they come again."""
+        made_room = False
+        for _ in range(_ACCEPTS):
+            full = len(self._connections) >= self._most
+            if full and made_room:
+                self._later(self._accept, _ACCEPT_AGAIN_S)
+                return
+            try:
+                socket, address = self._socket.accept()
+            except BlockingIOError:
+                break
+            except ConnectionAbortedError:
                 continue
-            self._log.info(
-                "a client failed to connect: no peer of this protocol, or a wrong key",
-                reason=zmq.Event(event["event"]).name,
-                detail=hex(int(event["value"])),
+            except OSError as error:
+                if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                    self._tell("no client can connect", reason=error.strerror, advice=_DESCRIPTORS_ADVICE)
+                    self._drop_idlest()
+                    self._later(self._accept, _ACCEPT_AGAIN_S)
+                return  # else it is closed
+            name = f"{address[0]}:{address[1]}" if address else "local"
+            if full:
+                made_room = self._drop_idlest()
+            if full and not made_room:
+                self._tell("client refused: there are too many connections, all with calls", client=name)
+                socket.close()
+            else:
+                self._begin(socket, name)
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+            self._poller.modify(self._socket, _IN | _ONCE)
+
+    def _begin(self, socket: sockets.socket, address: str) -> None:
+        socket.setblocking(False)
+        if address != "local":
+            socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
+        session = Session(self._mechanism(), self._settings)
+        connection = Connection(socket, address, session, self._clock.monotonic())
+        with connection.lock:
+            self._connections[connection.descriptor] = connection
+            connection.interest = _IN
+            self._poller.register(connection.descriptor, _IN | _ONCE)
+            with contextlib.suppress(OSError):
+                self._send_replies(connection)
+
+    def _serve(self, connection: Connection, events: int, arrived: list[Received]) -> None:
+        """Do what a connection is ready for, and arm it again."""
+        with connection.lock:
+            if connection.closed:
+                return
+            session, connection.interest = connection.session, 0
+            try:
+                if events & _OUT and connection.flush():
+                    connection.sent_s = self._clock.monotonic()
+                if events & ~_OUT or session.more:
+                    messages = connection.receive()
+                    connection.heard_s = self._clock.monotonic()
+                    for frames in messages:
+                        size_bytes = sum(map(len, frames))
+                        connection.waiting_bytes += size_bytes
+                        connection.used_s = connection.heard_s
+                        arrived.append(Received(frames, size_bytes, connection))
+                    if session.replies:
+                        self._send_replies(connection)
+                self._arm(connection)
+            except OSError:
+                self._drop(connection, "")
+            except ProtocolError as error:
+                with contextlib.suppress(OSError):
+                    self._send_replies(connection)
+                self._drop(connection, "broke the protocol", error)
+            except BaseException:
+                self._drop(connection, "")  # a bug must not leave it open and unheard
+                raise
+            self._count(connection)
+
+    def _send_replies(self, connection: Connection) -> None:
+        replies, connection.session.replies = connection.session.replies, []
+        connection.send([b"".join(replies)])
+
+    def _arm(self, connection: Connection) -> None:
+        """Wait for input, unless the client has enough waiting, and for room for what is unsent."""
+        reads = connection.waiting_bytes + connection.unsent_bytes < self._settings.max_message_bytes
+        if connection.session.more and reads:
+            interest = _OUT  # soon: there is nearly always room
+        else:
+            interest = (_IN if reads else 0) | (_OUT if connection.unsent else 0)
+        if interest != connection.interest:
+            connection.interest = interest
+            self._poller.modify(connection.descriptor, interest | _ONCE)
+
+    def _count(self, connection: Connection) -> None:
+        """Bring the sum over all connections up to date."""
+        held_bytes = connection.waiting_bytes
+        if not connection.closed:
+            held_bytes += connection.droppable_bytes
+        if held_bytes != connection.counted_bytes:
+            with self._lock:
+                self._held_bytes += held_bytes - connection.counted_bytes
+            connection.counted_bytes = held_bytes
+
+    def _look_after(self, connection: Connection, now_s: float) -> None:
+        heartbeat_s = self._settings.heartbeat_s
+        quiet_s = now_s - connection.heard_s
+        if connection.closed:
+            return
+        if not connection.session.mechanism.done:
+            if now_s - connection.since_s > self._settings.handshake_timeout_s:
+                self._drop(connection, "did not finish connecting")
+        elif connection.unsent:
+            if min(now_s - connection.sent_s, quiet_s) > 3 * heartbeat_s:
+                self._drop(connection, "does not read its answers")
+        elif connection.interest & _IN and quiet_s > heartbeat_s:
+            if quiet_s <= 3 * heartbeat_s:
+                connection.send([connection.session.ping()])
+                self._arm(connection)
+            elif not _has_input(connection.socket):
+                self._drop(connection, "is gone")
+
+    def _drop_largest(self, target_bytes: int) -> bool:
+        """Close connections of whoever holds most until no more than ``target_bytes`` are held."""
+        while self._held_bytes > target_bytes:
+            connections = list(self._connections.values())
+            held: Counter[str] = Counter()
+            for one in connections:
+                held[one.group] += one.counted_bytes
+            holders = [one for one in connections if one.droppable_bytes]
+            if not holders:
+                return False
+            victim = max(holders, key=lambda one: (held[one.group], one.droppable_bytes))
+            with victim.lock:
+                self._drop(victim, "holds more memory than any other")
+        return True
+
+    def _drop_idlest(self) -> bool:
+        """Make room: of whoever has most connections, those go that were idle longest."""
+        connections = list(self._connections.values())
+        number = Counter(one.group for one in connections)
+        idle = [one for one in connections if not one.waiting_bytes and not one.unsent]
+        idle.sort(key=lambda one: (-number[one.group], one.used_s))
+        for victim in idle[: max(1, self._most // _ROOM)]:
+            with victim.lock:
+                self._drop(victim, "was idle while there are too many connections")
+        return bool(idle)
+
+    def _drop(self, connection: Connection, reason: str, error: ProtocolError | None = None) -> None:
+        """Close a connection, under its lock; without a reason if its client has closed it."""
+        if connection.closed:
+            return
+        held_bytes = connection.droppable_bytes
+        connection.closed = True
+        self._connections.pop(connection.descriptor, None)  # before another gets the descriptor
+        with contextlib.suppress(OSError, ValueError):  # the pool has closed its poller
+            self._poller.unregister(connection.descriptor)
+        connection.socket.close()
+        connection.session.discard()
+        connection.unsent.clear()
+        self._count(connection)
+        if not reason:
+            return
+        if self._observer is not None:
+            self._observer.on_dropped(reason)
+        key = connection.key
+        caller = self._allowed.clients.get(key) if self._allowed is not None else None
+        if isinstance(error, Refused):
+            self._tell_refused(key, connection.address)
+        elif error is not None and not connection.session.mechanism.done:
+            message = "a client failed to connect: no peer of this protocol, or a wrong key"
+            self._tell(message, client=connection.address, reason=str(error))
+        else:
+            self._tell(
+                f"connection closed: the client {reason}",
+                client=connection.address,
+                name=caller.name if caller else key,
+                held_bytes=held_bytes,
+                **({"reason": str(error)} if error else {}),
             )
 
-    def _remember(self, descriptor: int, identity: bytes, key: str) -> None:
-        """Note whose connection a descriptor is, by the socket's number in the kernel: descriptors return."""
-        with contextlib.suppress(OSError):  # closed meanwhile
-            inode = os.fstat(descriptor).st_ino
-            known = self._connections.get(descriptor)
-            if identity or known is None or known.inode != inode:
-                self._connections[descriptor] = _Connection(inode, identity, key)
+    def _tell(self, message: str, **facts: object) -> None:
+        """Warn, of each matter once in a while: who attacks must not fill the log."""
+        now_s = self._clock.monotonic()
+        with self._lock:
+            next_s, untold = self._told.get(message, (now_s, 0))
+            again = now_s < next_s
+            self._told[message] = (next_s, untold + 1) if again else (now_s + _TELL_EVERY_S, 0)
+        if not again:
+            self._log.warning(message, **facts, **({"times_before": untold} if untold else {}))
 
-
-class _Connection(NamedTuple):
-    inode: int
-    identity: bytes
-    """As libzmq names the client; empty until it has sent a message, as is ``key``."""
-    key: str
-
-
-def _shut_down(descriptor: int, inode: int) -> bool:
-    """End a connection, unless the descriptor belongs to another by now; whether it did."""
-    with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as own:
-        if os.fstat(own.fileno()).st_ino == inode:
-            own.shutdown(sockets.SHUT_RDWR)
-            return True
-    return False
-
-
-def _refuse_live_ipc(endpoint: str) -> None:
-    # ZeroMQ replaces the file of an ipc socket, even if a daemon still listens there.
-    path = endpoint.removeprefix("ipc://")
-    if not Path(path).exists():
-        return
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe, contextlib.suppress(OSError):
-        probe.connect(path)
-        raise _in_use(endpoint)
-
-
-def _in_use(endpoint: str) -> AddressInUse:
-    return AddressInUse(
-        f"{endpoint} is in use", advice="stop the program that listens there, or choose another address"
-    )
-
-
-class ZapHandler:
-    """Answers libzmq's question whether a client may connect (ZAP, ZeroMQ RFC 27), in a thread of the server.
-
-    pyzmq's own authenticator would need an asyncio loop in a further thread of each server, and tells neither
-    its callback nor its log the address of a refused client.
-
-    Parameters
-    ----------
-    context : zmq.Context
-        That of the server's socket: ZAP reaches no further.
-    allowed : AllowList
-        Who may connect.
-    """
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: AllowList) -> None:
-        self._allowed = allowed
-        self._refused: set[str] = set()
-        self._log = get_logger("rpc.zap")
-        self._socket = context.socket(zmq.REP)
-        self._socket.linger = 0
-        self._socket.bind(_ZAP_ENDPOINT)
-
-    def fileno(self) -> int:
-        """The descriptor to poll; edge-triggered, so `serve` after each wake-up."""
-        return int(self._socket.getsockopt(zmq.FD))
-
-    def serve(self) -> None:
-        """Answer all questions that have arrived."""
-        while has_message(self._socket):
-            question = self._socket.recv_multipart(zmq.NOBLOCK)
-            self._socket.send_multipart(self._answer(question))
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def _answer(self, question: Sequence[bytes]) -> list[bytes]:
-        request_id = question[1] if len(question) > 1 else b""
-        well_formed = len(question) == 7 and question[0] == _ZAP_VERSION and len(question[6]) == 32
-        if not well_formed or question[5] != b"CURVE":
-            return [_ZAP_VERSION, request_id, b"400", b"CURVE only", b"", b""]
-        key = z85.encode(question[6]).decode()
-        if key not in self._allowed.clients:
-            self._allowed.notice_new()
-        client = self._allowed.clients.get(key)
-        address = question[3].decode("ascii", "replace")
-        if client is None:
-            self._log_refusal(key, address)
-            return [_ZAP_VERSION, request_id, b"400", b"unknown key", b"", b""]
-        self._refused.discard(key)
-        self._log.debug("client accepted", address=address, client=client.name)
-        return [_ZAP_VERSION, request_id, b"200", b"OK", key.encode(), b""]
-
-    def _log_refusal(self, key: str, address: str) -> None:
+    def _tell_refused(self, key: str, address: str) -> None:
         """Warn once per key: an unknown client tries again and again."""
         log = self._log.debug
         if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
             self._refused.add(key)
             log = self._log.warning
-        log(
-            "client refused: its key is not allowed",
-            address=address,
-            public_key=key,
-            advice="`nearsight keys allow` lets it in",
-        )
+        advice = "`nearsight keys allow` lets it in"
+        log("client refused: its key is not allowed", address=address, public_key=key, advice=advice)
+
+
+def _admits(allowed: AllowList, key: str) -> bool:
+    if key not in allowed.clients:
+        allowed.notice_new()
+    return key in allowed.clients
+
+
+def _most_connections(settings: ServerSettings, log: Any) -> int:
+    """As many as the settings say, and leave the process descriptors for other things."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = settings.connections_limit
+    if soft != resource.RLIM_INFINITY and most > soft * 3 // 4:
+        most = soft * 3 // 4
+        log.info("fewer connections than connections_limit", connections=most, advice=_DESCRIPTORS_ADVICE)
+    return most
+
+
+def _has_input(socket: sockets.socket) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        return bool(socket.recv(1, sockets.MSG_PEEK))
+    return False

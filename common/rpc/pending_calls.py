@@ -6,8 +6,7 @@ Rules:
   ``connect_grace_s`` since the connection was lost (a daemon that restarts is back by then); after that,
   each further call makes one attempt to connect and fails if that fails.
 - Attempts are bounded: the mean time between two doubles from ``connect_interval_s`` to
-  ``connect_interval_max_s`` until a call is answered. After the grace, a call that comes before the next
-  attempt fails as the last one did.
+  ``connect_interval_max_s`` until a call is answered. A call that comes in between waits for the next one.
 - When a connection is lost, calls that were sent on it fail with `Unavailable`, since nobody knows whether
   they were served. Those of idempotent methods are sent again instead, after a jittered wait, as far as
   attempts, the retry budget and the deadline allow.
@@ -119,7 +118,6 @@ class PendingCalls(Generic[C]):
         self._connect_at_s: float | None = None
         self._down_since_s: float | None = None
         self._failures = 0  # connections and attempts in a row that brought no answer
-        self._refusal: NearsightError | None = None
         self._busy_until_s: dict[Hashable, float] = {}
 
     def __len__(self) -> int:
@@ -149,15 +147,12 @@ class PendingCalls(Generic[C]):
         if self.up:
             call.attempts += 1
             return [Send(call)]
-        if self._refusal is not None and self._connect_at_s is not None and now_s < self._connect_at_s:
-            return [self._fail(call, self._refusal)]
         self._unsent[call.request_id] = call
         return self._connect_now(now_s)
 
     def connected(self, now_s: float) -> list[Action[C]]:
         """There is a connection, and the peer is who it should be."""
         self.up, self._connecting_until_s, self._connect_at_s, self._down_since_s = True, None, None, None
-        self._refusal = None
         return self._send_due(now_s)
 
     def refused(self, error: NearsightError, now_s: float) -> list[Action[C]]:
@@ -284,7 +279,6 @@ class PendingCalls(Generic[C]):
         self._failures += 1
 
     def _fail_unsent(self, error: NearsightError) -> list[Action[C]]:
-        self._refusal = error
         return [self._fail(call, error) for call in list(self._unsent.values())]
 
     def _fail(self, call: C, error: NearsightError) -> Fail[C]:

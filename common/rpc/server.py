@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
@@ -41,12 +41,13 @@ from nearsight.common.rpc.envelope import (
     salvage_request_id,
     told_to_peer,
 )
-from nearsight.common.rpc.listener import BATCH, Listener
+from nearsight.common.rpc.listener import ConnectionObserver, Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
 from nearsight.common.rpc.service import CallContext, Dispatcher, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import check_endpoint
 from nearsight.common.rpc.worker_pool import ServedCall, WorkerPool
+from nearsight.common.rpc.zmtp import Connection
 
 __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
 
@@ -60,8 +61,8 @@ IDLE_TICKS = 20
 """Ticks without work before the ticking ends, so that a trickle of work need not begin it each time."""
 
 
-class ServerObserver(Protocol):
-    """Told of every call that was answered: the hook for metrics."""
+class ServerObserver(ConnectionObserver, Protocol):
+    """Told of every call that was answered, and of connections: the hook for metrics."""
 
     def on_call(
         self,
@@ -159,15 +160,19 @@ class RpcServer:
         if not listen.startswith("inproc://"):
             if self._security is not None:
                 self._allowed = AllowList(self._security.allowed_clients, self._clock)
-            self._listener = Listener(self._settings, self._security, self._allowed, self._pool.signal)
+            self._listener = Listener(
+                self._settings,
+                self._security,
+                self._allowed,
+                self._pool.poller,
+                lambda job, after_s: self._background.submit(job, name="listener", after_s=after_s),
+                self._observer,
+            )
         self._started = True
         self._background.start()
-        self._watch_keys()
+        self._watch()
         for pool in self._pools:
-            if pool is self._pool and self._listener is not None:
-                pool.start(self._listener.filenos(), self._look)
-            else:
-                pool.start()
+            pool.start(self._look if pool is self._pool and self._listener is not None else None)
         self._log.info(
             "serving",
             endpoint=self.endpoint,
@@ -249,23 +254,16 @@ class RpcServer:
         if pool is not None:
             pool.signal()
 
-    def _look(self, ready: Collection[int]) -> None:
+    def _look(self, ready: Mapping[int, int]) -> None:
         """Receive what has arrived; threads of the pool do."""
         listener = self._listener
         if listener is None:
             return
-        listener.admit(ready)
-        more = True
-        while more:
-            arrived = listener.receive()
-            for frames, key, _ in arrived:
-                identity = bytes(frames.pop(0))
-                pool = self._accept(frames, partial(listener.send, identity), identity, key)
-                if pool not in (None, self._pool):  # the pool that receives looks into its own queue next
-                    pool.signal()
-            more = len(arrived) == BATCH
-            if more:  # this thread goes on receiving; others may begin to serve
-                self._pool.signal()
+        for frames, size_bytes, connection in listener.receive(ready):
+            reply = partial(listener.send, connection, size_bytes)
+            pool = self._accept(frames, reply, connection, connection.key)
+            if pool not in (None, self._pool):  # the pool that receives looks into its own queue next
+                pool.signal()
 
     def _accept(
         self,
@@ -296,6 +294,8 @@ class RpcServer:
                 raise _stopping_error()
             if request.size_bytes > self._settings.max_message_bytes:
                 raise _too_large("request", request.size_bytes, self._settings.max_message_bytes)
+            if self._listener is not None and not self._listener.has_room(request.size_bytes):
+                raise Overloaded("requests take as much memory as they may", advice="try again later")
             stream = endpoint.full_name if request.newest_wins and endpoint.newest_wins else ""
             sender = Sender(peer_key or peer, request.client_id, stream)
             if 2 * len(self._deferred) >= self._settings.deferred_limit:
@@ -313,7 +313,7 @@ class RpcServer:
             blobs=request.blobs,
             stopping=self._finished.is_set if self._allowed is None else partial(self._abandoned, caller),
         )
-        call = ServedCall(request, endpoint, context, reply, sender, arrived_s)
+        call = ServedCall(request, endpoint, context, reply, sender, peer, arrived_s)
         self._live[id(call)] = call
         pool = self._own_pools.get(endpoint.service_name, self._pool)
         pool.offer(call)
@@ -354,6 +354,8 @@ class RpcServer:
         call.started_s = self._clock.monotonic()
         call.context.queue_ms = (call.started_s - call.arrived_s) * 1000.0
         try:
+            if isinstance(call.peer, Connection) and call.peer.closed:
+                raise Unavailable("the client is gone")
             if self._allowed is not None and self._abandoned(call.context.caller):
                 raise _forbidden()
             result = call.endpoint.handler(call.endpoint.parse(call.request.message), call.context)
@@ -454,12 +456,17 @@ class RpcServer:
             sent_bytes=hop.sent_bytes,
         )
 
-    def _watch_keys(self) -> None:
-        """Notice changes in the folder of allowed clients, with or without traffic; again after a while."""
-        if self._allowed is not None and self._listener is not None:
-            self._allowed.refresh()
-            self._listener.cut_forbidden()
-            self._background.submit(self._watch_keys, name="keys", after_s=REFRESH_S)
+    def _watch(self) -> None:
+        """Look after connections and notice changes of the allowed keys, with or without traffic."""
+        if self._listener is None:
+            return
+        try:
+            if self._allowed is not None:
+                self._allowed.refresh()
+                self._listener.cut_forbidden()
+            self._listener.tick()
+        finally:
+            self._background.submit(self._watch, name="watch", after_s=REFRESH_S)
 
     def _tick_later(self) -> None:
         self._ticking = True

@@ -42,7 +42,33 @@ class ServerSettings(BaseModel):
         "requests are answered OVERLOADED",
     )
     max_message_bytes: PositiveInt = Field(
-        64 * MEBIBYTE, description="larger requests and responses are refused"
+        64 * MEBIBYTE,
+        description="larger requests and responses are refused; a client whose waiting requests and unread "
+        "answers together have more is not read any further",
+    )
+    max_frames: PositiveInt = Field(
+        16384, description="blobs that one request may have; a client that sends more loses its connection"
+    )
+    memory_limit_bytes: PositiveInt = Field(
+        256 * MEBIBYTE,
+        description="unfinished requests, requests that wait or are worked on, and unread answers of all "
+        "clients; beyond it, the client that holds most loses its connection",
+    )
+    send_limit_bytes: PositiveInt = Field(
+        128 * MEBIBYTE, description="a client that leaves more answers unread loses its connection"
+    )
+    connections_limit: PositiveInt = Field(
+        1024,
+        description="clients connected at once; one more replaces the connection that was idle longest. At "
+        "most three quarters of the descriptors that the process may open",
+    )
+    handshake_timeout_s: PositiveFloat = Field(
+        10.0, description="a client that has not connected by then loses its connection"
+    )
+    heartbeat_s: PositiveFloat = Field(
+        5.0,
+        description="a client that was quiet for so long is asked whether it is there; one that says nothing "
+        "and reads nothing for three times as long loses its connection",
     )
     log_requests: Literal["off", "debug", "info"] = Field(
         "off", description="a line in the log for each answered request, of this level"
@@ -67,7 +93,7 @@ class ChannelSettings(BaseModel):
         0.05, description="mean time between attempts to connect; doubles with each that fails"
     )
     connect_interval_max_s: PositiveFloat = Field(
-        1.0, description="longest mean time between attempts; calls meanwhile fail as the last attempt did"
+        0.25, description="longest mean time between attempts; a call meanwhile waits for the next one"
     )
     connect_timeout_s: PositiveFloat = Field(
         5.0, description="an attempt to connect that takes longer has failed"

@@ -7,19 +7,21 @@ than the sending. A socket is asked before it is read, since an exception costs 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import ipaddress
 import os
 import re
+import socket as sockets
 import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import zmq
 from zmq import zmq_poll
 
-from nearsight.common.errors import ConfigurationError, Unavailable
+from nearsight.common.errors import AddressInUse, ConfigurationError, Unavailable
 from nearsight.common.rpc.envelope import Buffer
 
 COPY_BELOW_BYTES = 65536
@@ -27,9 +29,12 @@ COPY_BELOW_BYTES = 65536
 
 _DESCRIPTORS_OF_A_SOCKET = 16
 """With its monitor and, the first time, the context and its threads."""
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
 _POLLIN = int(zmq.POLLIN)
-_DESCRIPTOR = int(zmq.SRCFD)
 _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 
@@ -94,16 +99,6 @@ def process_context() -> zmq.Context[zmq.Socket[bytes]]:
     return zmq.Context.instance()
 
 
-class Received(NamedTuple):
-    """One message; blobs stay in ZeroMQ's memory, which the views keep alive."""
-
-    frames: list[Buffer]
-    user_id: str | None = None
-    """Key that the peer proved."""
-    descriptor: int = -1
-    """Of its connection; like ``user_id``, only if asked for."""
-
-
 def has_message(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message can be received now."""
     return bool(zmq_poll([(socket, _POLLIN)], 0))
@@ -123,31 +118,17 @@ def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
         socket.send(frame, flags, len(frame) < COPY_BELOW_BYTES)
 
 
-def receive_message(socket: zmq.Socket[bytes], *, with_metadata: bool = False) -> Received | None:
-    """Receive a message without waiting; None if there is none.
-
-    Parameters
-    ----------
-    socket : zmq.Socket
-        A ROUTER or DEALER.
-    with_metadata : bool
-        Ask for the identity that ZAP gave to the peer, and its connection.
-    """
+def receive_message(socket: zmq.Socket[bytes]) -> list[Buffer] | None:
+    """Receive a message without waiting; None if there is none. Blobs stay in ZeroMQ's memory."""
     try:
         frame = socket.recv(_NOBLOCK, False)
     except zmq.Again:
         return None
-    user_id: str | None = None
-    descriptor = -1
-    if with_metadata:
-        with contextlib.suppress(zmq.ZMQError):
-            user_id = str(frame.get("User-Id")) or None
-            descriptor = int(frame.get(_DESCRIPTOR))
     frames: list[Buffer] = [frame.bytes]
     while frame.more:
         frame = socket.recv(_NOBLOCK, False)
         frames.append(frame.buffer)
-    return Received(frames, user_id, descriptor)
+    return frames
 
 
 class Waker:
@@ -196,3 +177,72 @@ class Waker:
 def _close_all(*descriptors: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def listen_on(endpoint: str) -> tuple[sockets.socket, str]:
+    """A socket that accepts connections, without waiting, and its address with the port that was bound.
+
+    Raises
+    ------
+    AddressInUse
+        If something listens there.
+    ConfigurationError
+        If it is not an address of this machine.
+    """
+    try:
+        listening, bound = (_listen_on_file if endpoint.startswith("ipc://") else _listen_on_port)(endpoint)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise AddressInUse(
+                f"{endpoint} is in use",
+                advice="stop the program that listens there, or choose another address",
+            ) from error
+        raise ConfigurationError(
+            f"cannot listen on {endpoint}: {error.strerror}",
+            advice="listen on an address of this machine, e.g. tcp://127.0.0.1:0",
+        ) from error
+    listening.setblocking(False)
+    return listening, bound
+
+
+def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    host = host.strip("[]")
+    number = 0 if port == "*" else int(port)
+    if host == "*":
+        host = "0.0.0.0"  # only with keys, see `require_security`
+    elif host in {name for _, name in sockets.if_nameindex()}:
+        host = _address_of(host)
+    family = sockets.AF_INET6 if is_tcp_v6(endpoint) else sockets.AF_INET
+    listening = sockets.create_server(
+        (host, number),
+        family=family,
+        backlog=BACKLOG,
+        dualstack_ipv6=host == "::" and sockets.has_dualstack_ipv6(),
+    )
+    listening.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)  # its connections inherit it
+    bound, port = listening.getsockname()[:2]
+    return listening, f"tcp://[{bound}]:{port}" if family == sockets.AF_INET6 else f"tcp://{bound}:{port}"
+
+
+def _address_of(interface: str) -> str:
+    """The IPv4 address of a network interface."""
+    get_address, name = 0x8915, interface.encode()[:15]  # SIOCGIFADDR of Linux
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as asking:
+        return sockets.inet_ntoa(fcntl.ioctl(asking, get_address, name.ljust(256, b"\0"))[20:24])
+
+
+def _listen_on_file(endpoint: str) -> tuple[sockets.socket, str]:
+    path = endpoint.removeprefix("ipc://")
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        if probe.connect_ex(path) == 0:
+            raise OSError(errno.EADDRINUSE, "somebody listens there")
+    Path(path).unlink(missing_ok=True)  # left by a process that was killed
+    listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    try:
+        listening.bind(path)
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening, endpoint

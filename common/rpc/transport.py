@@ -176,9 +176,9 @@ class Transport:
             received = receive_message(self._socket)
             if received is None:
                 break
-            link = self._by_name.get(bytes(received.frames[0]))
+            link = self._by_name.get(bytes(received[0]))
             if link is not None:
-                messages.append((link, received.frames[1:]))
+                messages.append((link, received[1:]))
         return messages
 
     def changes(self) -> list[tuple[Link, ConnectionEvent]]:

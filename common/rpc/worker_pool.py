@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nearsight.common.clock import Clock
@@ -23,6 +23,11 @@ from nearsight.common.rpc.sockets import Waker
 
 PAUSE_S = 0.02
 """Between two looks at what arrived while all workers are busy: each look takes the interpreter from them."""
+_EVENTS = 16
+"""Events that a thread takes at once; others may take the rest."""
+
+_LOOKS = 64
+"""Times that it does so before the next pause."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +46,8 @@ class ServedCall:
         Sends the frames of the answer.
     sender : Sender
         Whose turn it takes.
+    peer : hashable
+        The connection that it came from.
     arrived_s : float
         When it arrived.
     started_s : float or None
@@ -52,6 +59,7 @@ class ServedCall:
     context: CallContext
     reply: Callable[[Sequence[Buffer]], None]
     sender: Sender
+    peer: Hashable
     arrived_s: float
     started_s: float | None = None
 
@@ -108,6 +116,8 @@ class WorkerPool:
         self._queue: AdmissionQueue[ServedCall] = AdmissionQueue(settings, workers)
         self._busy = 0
         self._stopping = threading.Event()
+        self.poller = select.epoll()
+        """Where the threads wait; each event of it goes to one of them."""
         self._work = Waker()
         self._end = Waker()
         self._threads: list[threading.Thread] = []
@@ -115,23 +125,21 @@ class WorkerPool:
     def __len__(self) -> int:
         return self._queue.size
 
-    def start(
-        self, filenos: Sequence[int] = (), look: Callable[[Collection[int]], None] = lambda _: None
-    ) -> None:
+    def start(self, look: Callable[[Mapping[int, int]], None] | None = None) -> None:
         """Start the threads.
 
         Parameters
         ----------
-        filenos : sequence of int
-            Descriptors that say when to look for requests; empty where others `offer` all of them.
-        look : callable
-            Takes the descriptors that are readable and offers what has arrived; several threads may look at
-            once.
+        look : callable, optional
+            Takes the events of what was registered with ``poller``, and offers what has arrived; several
+            threads may look at once. None where others `offer` all requests.
         """
-        for index in range(self._workers + bool(filenos)):
+        # Edge-triggered, one wake-up reaches one thread; the end reaches all.
+        self.poller.register(self._work.fileno(), select.EPOLLIN | select.EPOLLET)
+        self.poller.register(self._end.fileno(), select.EPOLLIN)
+        for index in range(self._workers + (look is not None)):
             name = f"rpc-{self._name}-{index}"
-            poller = _poller([*filenos, self._work.fileno()], [self._end.fileno()])
-            thread = threading.Thread(target=self._loop, args=(poller, look), name=name, daemon=True)
+            thread = threading.Thread(target=self._loop, args=(look,), name=name, daemon=True)
             self._threads.append(thread)
         for thread in self._threads:
             thread.start()
@@ -172,11 +180,11 @@ class WorkerPool:
         if stuck:
             self._log.warning("handlers do not end; they are left behind", threads=stuck)
         else:
+            self.poller.close()
             self._work.close()
             self._end.close()
 
-    def _loop(self, poller: select.epoll | select.poll, look: Callable[[Collection[int]], None]) -> None:
-        work = self._work.fileno()
+    def _loop(self, look: Callable[[Mapping[int, int]], None] | None) -> None:
         call: ServedCall | None = None
         while not self._stopping.is_set():
             try:
@@ -186,14 +194,19 @@ class WorkerPool:
                     continue
                 if self._busy >= self._workers:
                     self._stopping.wait(PAUSE_S)
-                ready = dict(poller.poll())
-                if work in ready:
-                    self._work.clear()
-                look(ready)
+                self._look(look, dict(self.poller.poll(maxevents=_EVENTS)))
+                for _ in range(_LOOKS):  # all that has arrived, while there is nothing else to do
+                    if self._busy < self._workers or not (ready := self.poller.poll(0, _EVENTS)):
+                        break
+                    self._look(look, dict(ready))
             except Exception:  # noqa: BLE001  # a bug around one call must not end the thread
                 self._log.exception("a call could not be served")
-        if isinstance(poller, select.epoll):  # not left to its frame, which a traceback may keep alive
-            poller.close()
+
+    def _look(self, look: Callable[[Mapping[int, int]], None] | None, ready: dict[int, int]) -> None:
+        if ready.pop(self._work.fileno(), 0):
+            self._work.clear()
+        if look is not None:
+            look(ready)
 
     def _next(self, served: ServedCall | None) -> ServedCall | None:
         """The next call to serve, if this thread may; ``served``: the one that it has just served."""
@@ -212,18 +225,3 @@ class WorkerPool:
         for one in refused:
             self._refuse(*one)
         return call
-
-
-def _poller(exclusive: Iterable[int], shared: Iterable[int]) -> select.epoll | select.poll:
-    """A poller for one thread: an event wakes one thread of an exclusive descriptor, all of a shared one.
-
-    Linux wakes a single one of the threads that wait on an exclusive descriptor. Elsewhere all wake, and all
-    but one find nothing to do: correct, but slower.
-    """
-    linux = hasattr(select, "epoll")
-    poller: select.epoll | select.poll = select.epoll() if linux else select.poll()
-    for fileno in exclusive:
-        poller.register(fileno, select.EPOLLIN | select.EPOLLEXCLUSIVE if linux else select.POLLIN)
-    for fileno in shared:
-        poller.register(fileno, select.EPOLLIN if linux else select.POLLIN)
-    return poller

@@ -131,7 +131,7 @@ def test_a_key_that_came_and_went_between_two_looks_at_the_folder_is_cut(keys: K
         keys.add("tablet")
         tablet = raw("tablet", server.endpoint)
         forbid_client("tablet", keys.allowed)
-        server._watch_keys()
+        server._watch()
         wait_until(tablet.is_cut, what="the cut")
 
 

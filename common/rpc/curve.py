@@ -1,0 +1,144 @@
+"""CURVE, the security of ZeroMQ, as a server speaks it: keys are proved and every frame is encrypted.
+
+The cryptography is libsodium's, by PyNaCl; here are the order of the messages and their layout, and no more.
+A client that fails any check is told nothing, and its connection is closed; only a client that proved a key
+which is not allowed learns so. Source: CurveZMQ (ZeroMQ RFC 26).
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nacl import bindings as sodium
+from nacl.exceptions import CryptoError
+from zmq.utils import z85
+
+from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.security import KeyPair
+from nearsight.common.rpc.zmtp import METADATA, ProtocolError, Refused, frame_header
+
+_KEY, _COOKIE, _MAC, _VOUCH = 32, 96, 16, 80
+_HELLO_BYTES = 200
+_MESSAGE = b"\x07MESSAGE"
+_TO_CLIENT, _FROM_CLIENT = b"CurveZMQMESSAGES", b"CurveZMQMESSAGEC"
+_COPY_BELOW_BYTES = 16384
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ServerKeys:
+    """The identity of a server, in bytes."""
+
+    public: bytes
+    secret: bytes
+
+    @classmethod
+    def of(cls, pair: KeyPair) -> ServerKeys:
+        """From Z85."""
+        return cls(z85.decode(pair.public), z85.decode(pair.secret))
+
+
+class Curve:
+    """The security of one connection; see `zmtp.Mechanism`.
+
+    Parameters
+    ----------
+    keys : ServerKeys
+        Who this server is.
+    admit : callable
+        Whether a client with this key (Z85), which it proved to own, may connect.
+    """
+
+    name = b"CURVE"
+    overhead = len(_MESSAGE) + 8 + _MAC + 1
+
+    def __init__(self, keys: ServerKeys, admit: Callable[[str], bool]) -> None:
+        self._keys = keys
+        self._admit = admit
+        self.done = False
+        self.key = ""
+        self._client = b""  # the client's key for this connection
+        self._secret = b""  # this side's
+        self._cookie = b""
+        self._shared = b""
+        self._sent = 0  # numbers of the frames: none may come twice, or a copy would be taken for another
+        self._received = 0
+
+    def opening(self) -> list[bytes]:
+        """Nothing: the client begins."""
+        return []
+
+    def advance(self, command: bytes) -> list[bytes]:
+        """Take HELLO, then INITIATE; see `zmtp.Mechanism`."""
+        try:
+            if not self._client:
+                return [self._welcome(command)]
+            return [self._ready(command)]
+        except (CryptoError, ValueError) as error:
+            raise ProtocolError("a client without this server's key, or an altered handshake") from error
+
+    def seal(self, flags: int, content: Buffer) -> tuple[bytes, Buffer]:
+        """Encrypt a frame; see `zmtp.Mechanism`."""
+        self._sent += 1
+        number = self._sent.to_bytes(8, "big")
+        box = sodium.crypto_box_easy_afternm(
+            b"".join((bytes((flags,)), content)), _TO_CLIENT + number, self._shared
+        )
+        return frame_header(0, len(_MESSAGE) + 8 + len(box)) + _MESSAGE + number, box
+
+    def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
+        """Decrypt a frame; see `zmtp.Mechanism`."""
+        del flags  # nobody proved them; those that count are encrypted
+        if body[:8] != _MESSAGE or len(body) < self.overhead:
+            raise ProtocolError("a frame that is not encrypted")
+        number = bytes(memoryview(body)[8:16])
+        self._count(number)
+        try:
+            plain = sodium.crypto_box_open_easy_afternm(bytes(body[16:]), _FROM_CLIENT + number, self._shared)
+        except CryptoError as error:
+            raise ProtocolError("a frame that was altered on the way") from error
+        return plain[0], plain[1:] if len(plain) < _COPY_BELOW_BYTES else memoryview(plain)[1:]
+
+    def _welcome(self, hello: bytes) -> bytes:
+        if len(hello) != _HELLO_BYTES or not hello.startswith(b"\x05HELLO\x01\x00"):
+            raise ProtocolError("no HELLO of CURVE 1.0 after the greeting")
+        client, number, box = hello[80:112], hello[112:120], hello[120:]
+        shared = sodium.crypto_box_beforenm(client, self._keys.secret)
+        self._count(number)
+        if sodium.crypto_box_open_easy_afternm(box, b"CurveZMQHELLO---" + number, shared) != bytes(64):
+            raise ProtocolError("an altered HELLO")
+        public, self._secret = sodium.crypto_box_keypair()
+        # This side remembers what the cookie is for, so that it need not hold anything.
+        self._client, self._cookie, nonce = client, os.urandom(_COOKIE), os.urandom(16)
+        box = sodium.crypto_box_easy_afternm(public + self._cookie, b"WELCOME-" + nonce, shared)
+        return b"\x07WELCOME" + nonce + box
+
+    def _ready(self, initiate: bytes) -> bytes:
+        cookie, number, box = initiate[9:105], initiate[105:113], initiate[113:]
+        if not initiate.startswith(b"\x08INITIATE") or not hmac.compare_digest(cookie, self._cookie):
+            raise ProtocolError("no INITIATE after the WELCOME")
+        self._count(number)
+        shared = sodium.crypto_box_beforenm(self._client, self._secret)
+        plain = sodium.crypto_box_open_easy_afternm(box, b"CurveZMQINITIATE" + number, shared)
+        key, nonce, vouch = plain[:_KEY], plain[_KEY : _KEY + 16], plain[_KEY + 16 : _KEY + 16 + _VOUCH]
+        proof = sodium.crypto_box_open_easy_afternm(
+            vouch, b"VOUCH---" + nonce, sodium.crypto_box_beforenm(key, self._secret)
+        )
+        if not hmac.compare_digest(proof, self._client + self._keys.public):
+            raise ProtocolError("a client that does not own its key")
+        self.key = z85.encode(key).decode()
+        if not self._admit(self.key):
+            raise Refused(f"the key {self.key} is not allowed")
+        self._shared, self._secret, self.done = shared, b"", True
+        self._sent = 1
+        number = self._sent.to_bytes(8, "big")
+        ready = sodium.crypto_box_easy_afternm(METADATA, b"CurveZMQREADY---" + number, shared)
+        return b"\x05READY" + number + ready
+
+    def _count(self, number: bytes) -> None:
+        value = int.from_bytes(number, "big")
+        if value <= self._received:
+            raise ProtocolError("a frame that came twice")
+        self._received = value

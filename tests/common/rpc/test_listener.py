@@ -1,0 +1,317 @@
+"""What one client may take of a server: memory, output and connections, over real sockets."""
+
+import errno
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import Overloaded, Unavailable
+from nearsight.common.rpc.envelope import decode_response
+from nearsight.common.rpc.listener import Listener
+from nearsight.common.rpc.server import RpcServer
+from nearsight.common.rpc.service import CallContext
+from nearsight.common.rpc.settings import ServerSettings
+from nearsight.protos import echo_pb2
+from support.rpc import Gate, ScriptedEcho, echo_stub, serving, text
+from support.waiting import wait_until
+from support.zmtp import READY, RawPeer, begun, frame, greeting, raw_peers
+
+TCP = "tcp://127.0.0.1:0"
+KIB = 1024
+CONNECTS = greeting() + frame(READY, 4)
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.dropped: list[str] = []
+
+    def on_call(self, *_: Any) -> None:
+        pass
+
+    def on_connections(self, count: int, held_bytes: int) -> None:
+        pass
+
+    def on_dropped(self, reason: str) -> None:
+        self.dropped.append(reason)
+
+
+@contextmanager
+def observed(handler: Any = None, **settings: Any) -> Iterator[tuple[RpcServer, Observer]]:
+    observer = Observer()
+    server = RpcServer(
+        [ScriptedEcho(handler) if handler else ScriptedEcho()],
+        tier="test",
+        settings=ServerSettings(listen=TCP, **settings),
+        observer=observer,
+    )
+    server.start()
+    try:
+        yield server, observer
+    finally:
+        server.stop(grace_s=0.0)
+
+
+def held_bytes(server: RpcServer) -> int:
+    assert server._listener is not None
+    return server._listener.held_bytes
+
+
+def answers(size: int) -> Callable[[Any, CallContext], echo_pb2.EchoResponse]:
+    def answer(_: Any, context: CallContext) -> echo_pb2.EchoResponse:
+        context.response_blobs.append(bytes(size))
+        return echo_pb2.EchoResponse()
+
+    return answer
+
+
+def test_a_message_of_millions_of_frames_ends_its_connection_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with (
+        observed() as (server, observer),
+        echo_stub(server) as stub,
+        raw_peers(server.endpoint, 1) as (bomber,),
+    ):
+        assert not bomber.send(b"\x01\x00" * 4_000_000)
+        wait_until(lambda: observer.dropped != [], what="the cut")
+        assert held_bytes(server) == 0
+        assert stub.echo(text("fine"), timeout_s=20).message.text == "fine"
+        name = "{}:{}".format(*bomber.socket.getsockname())
+    assert observer.dropped == ["broke the protocol"]
+    assert name in capsys.readouterr().err
+
+
+def test_messages_that_never_end_take_no_more_memory_than_the_limit() -> None:
+    limits = {"max_message_bytes": 1024 * KIB, "memory_limit_bytes": 2048 * KIB}
+    with (
+        observed(**limits) as (server, observer),
+        echo_stub(server) as stub,
+        raw_peers(server.endpoint, 8) as peers,
+    ):
+        for peer in peers:
+            peer.send(begun(1000 * KIB) + bytes(900 * KIB))
+        wait_until(lambda: len(observer.dropped) >= 6, what="six of them being cut")
+        assert 0 < held_bytes(server) <= 2048 * KIB
+        assert stub.echo(text(), timeout_s=20, blobs=[bytes(100 * KIB)]).blobs[0].nbytes == 100 * KIB
+        assert sum(peer.is_cut() for peer in peers) == 6
+    assert set(observer.dropped) == {"holds more memory than any other"}
+
+
+def test_what_a_client_holds_is_given_back_when_it_goes() -> None:
+    with serving(ScriptedEcho(), listen=TCP) as server, raw_peers(server.endpoint, 1) as (peer,):
+        peer.send(begun(1000 * KIB) + bytes(900 * KIB))
+        wait_until(lambda: held_bytes(server) >= 900 * KIB, what="the bytes")
+        peer.close()
+        wait_until(lambda: held_bytes(server) == 0, what="the end")
+
+
+def test_a_client_that_does_not_read_its_answers_loses_its_connection(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with (
+        observed(answers(1024 * KIB), send_limit_bytes=8 * 1024 * KIB, queue_timeout_s=60.0) as (
+            server,
+            observer,
+        ),
+        echo_stub(server) as stub,
+    ):
+        lazy = RawPeer(server.endpoint, receive_buffer=4096)
+        lazy.greet()
+        for number in range(60):
+            lazy.request(request_id=number + 1, time_left_s=60.0)
+        wait_until(lambda: observer.dropped != [], what="the cut")
+        wait_until(lambda: held_bytes(server) == 0, what="its memory")
+        assert stub.echo(text(), timeout_s=20).blobs[0].nbytes == 1024 * KIB
+        lazy.close()
+    assert observer.dropped == ["does not read its answers"]
+    assert "does not read its answers" in capsys.readouterr().err
+
+
+def test_requests_of_a_client_that_is_gone_are_not_executed() -> None:
+    gate = Gate()
+    echo = ScriptedEcho(gate)
+    with serving(echo, listen=TCP, workers=1, queue_timeout_s=60.0) as server, echo_stub(server) as stub:
+        first = stub.echo.future(text("first"), timeout_s=60)
+        assert gate.entered.acquire(timeout=20)
+        with raw_peers(server.endpoint, 1) as (peer,):
+            peer.request("of nobody", time_left_s=60.0)
+            wait_until(lambda: server.queue_length == 1, what="the request")
+        assert server._listener is not None
+        listener = server._listener
+        wait_until(lambda: len(listener._connections) == 1, what="its end")
+        gate.open.set()
+        assert first.result(20).message.text == "first"
+        assert stub.echo(text("last"), timeout_s=20).message.text == "last"
+    assert echo.seen == ["first", "last"]
+
+
+def test_a_client_whose_requests_wait_is_not_read_any_further() -> None:
+    gate = Gate()
+    with (
+        serving(
+            ScriptedEcho(gate), listen=TCP, workers=1, max_message_bytes=256 * KIB, queue_timeout_s=60.0
+        ) as server,
+        raw_peers(server.endpoint, 1) as (peer,),
+    ):
+        peer.socket.setblocking(False)
+        taken = 0
+        with pytest.raises(BlockingIOError):
+            for number in range(10_000):
+                peer.request("x" * 100_000, request_id=number + 1, time_left_s=60.0)
+                taken += 1
+        assert gate.entered.acquire(timeout=20)
+        wait_until(lambda: held_bytes(server) >= 256 * KIB, what="its bytes")
+        assert held_bytes(server) <= 2 * 256 * KIB
+        assert server.queue_length <= 4
+        peer.socket.settimeout(20)
+        gate.open.set()
+        for _ in range(taken):
+            assert decode_response([peer.frame()]).status == 0
+
+
+def test_a_request_for_which_there_is_no_memory_is_refused_and_a_small_one_is_not() -> None:
+    gate = Gate()
+    with (
+        serving(ScriptedEcho(gate), listen=TCP, workers=1, memory_limit_bytes=1000 * KIB) as server,
+        echo_stub(server) as first,
+        echo_stub(server) as second,
+    ):
+        served = first.echo.future(text(), timeout_s=60, blobs=[bytes(400 * KIB)])
+        assert gate.entered.acquire(timeout=20)
+        with pytest.raises(Overloaded, match="memory"):
+            second.echo(text(), timeout_s=20, blobs=[bytes(400 * KIB)])
+        small = second.echo.future(text(), timeout_s=60, blobs=[bytes(100 * KIB)])
+        wait_until(lambda: server.queue_length == 1, what="the small request")
+        gate.open.set()
+        assert served.result(20).blobs[0].nbytes == 400 * KIB
+        assert small.result(20).blobs[0].nbytes == 100 * KIB
+        wait_until(lambda: held_bytes(server) == 0, what="the memory")
+
+
+def test_idle_connections_make_room_for_newcomers(capsys: pytest.CaptureFixture[str]) -> None:
+    with observed(connections_limit=8) as (server, observer), raw_peers(server.endpoint, 7) as idle:
+        with echo_stub(server) as busy:
+            busy.echo(text(), timeout_s=20)
+            for _ in range(3):
+                with echo_stub(server) as newcomer:
+                    assert newcomer.echo(text("new"), timeout_s=20).message.text == "new"
+                assert busy.echo(text("busy"), timeout_s=20).message.text == "busy"
+        wait_until(idle[0].is_cut, what="the cut of the one that was idle longest")
+        assert not idle[-1].is_cut()
+    assert set(observer.dropped) == {"was idle while there are too many connections"}
+    assert capsys.readouterr().err.count("was idle while") == 1  # the rest is counted
+
+
+def test_connections_with_calls_do_not_make_room() -> None:
+    gate = Gate()
+    with (
+        serving(ScriptedEcho(gate), listen=TCP, workers=1, connections_limit=2) as server,
+        ExitStack() as stack,
+    ):
+        stubs = [stack.enter_context(echo_stub(server)) for _ in range(2)]
+        calls = [stub.echo.future(text(), timeout_s=60) for stub in stubs]
+        assert gate.entered.acquire(timeout=20)
+        wait_until(lambda: server.queue_length == 1, what="both calls")
+        with echo_stub(server, connect_grace_s=0.0) as newcomer, pytest.raises(Unavailable):
+            newcomer.echo(text(), timeout_s=20)
+        gate.open.set()
+        assert all(call.result(20).message is not None for call in calls)
+
+
+Driven = tuple[Listener, Callable[[], Any], socket.socket]
+
+
+@contextmanager
+def driven(clock: ManualClock, observer: Observer, said: bytes = b"", **settings: Any) -> Iterator[Driven]:
+    """A listener that does what is ready when it is told to, and a client of it that has said something."""
+    with select.epoll() as poller:
+        options = ServerSettings(listen=TCP, **settings)
+        listener = Listener(options, None, None, poller, lambda job, _: job(), observer, clock)
+
+        def look() -> Any:
+            return listener.receive(dict(poller.poll(0.05)))
+
+        try:
+            with connected(listener, look) as peer:
+                peer.sendall(said)
+                yield listener, look, peer
+        finally:
+            listener.close()
+
+
+def connected(listener: Listener, look: Callable[[], Any]) -> socket.socket:
+    host, _, port = listener.endpoint.removeprefix("tcp://").rpartition(":")
+    peer = socket.create_connection((host, int(port)), timeout=20)
+    wait_until(lambda: bool(look() or listener._connections), what="the connection")
+    return peer
+
+
+def test_a_client_that_says_nothing_is_asked_and_dropped_if_it_does_not_answer() -> None:
+    clock, observer = ManualClock(), Observer()
+    with driven(clock, observer, CONNECTS, heartbeat_s=5.0) as (listener, look, peer):
+        (connection,) = listener._connections.values()
+        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        while not peer.recv(4096).endswith(b"\x08Identity\x00\x00\x00\x00"):
+            pass
+        clock.advance(6.0)
+        listener.tick()
+        assert peer.recv(4096) == frame(b"\x04PING\x00\x00", 4)
+        peer.sendall(frame(b"\x04PONG", 4))
+        wait_until(lambda: bool(look() or connection.heard_s == clock.monotonic()), what="the answer")
+        clock.advance(14.0)
+        listener.tick()
+        assert not connection.closed
+        clock.advance(2.0)
+        listener.tick()
+        assert connection.closed
+    assert observer.dropped == ["is gone"]
+
+
+def test_a_client_whose_words_wait_to_be_read_is_not_dropped() -> None:
+    clock, observer = ManualClock(), Observer()
+    with driven(clock, observer, CONNECTS, heartbeat_s=5.0) as (listener, look, peer):
+        (connection,) = listener._connections.values()
+        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        peer.sendall(frame(b"\x04PING\x00\x00", 4))
+        assert select.select([connection.socket], [], [], 20)[0]
+        clock.advance(100.0)
+        listener.tick()
+        assert not connection.closed
+    assert observer.dropped == []
+
+
+def test_a_client_that_does_not_finish_connecting_is_dropped() -> None:
+    clock, observer = ManualClock(), Observer()
+    with driven(clock, observer, b"\xff", handshake_timeout_s=10.0) as (listener, _, _):
+        clock.advance(9.0)
+        listener.tick()
+        assert len(listener._connections) == 1
+        clock.advance(2.0)
+        listener.tick()
+        assert not listener._connections
+    assert observer.dropped == ["did not finish connecting"]
+
+
+def test_without_descriptors_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, observer = ManualClock(), Observer()
+    with driven(clock, observer) as (listener, _, _):
+
+        class Exhausted:
+            def accept(self) -> None:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+        real = listener._socket
+        later: list[Any] = []
+        monkeypatch.setattr(listener, "_later", lambda job, _: later.append(job))
+        monkeypatch.setattr(listener, "_socket", Exhausted())
+        listener._accept()
+        assert observer.dropped == ["was idle while there are too many connections"]
+        monkeypatch.setattr(listener, "_socket", real)
+        (again,) = later
+        with connected(listener, again):
+            assert len(listener._connections) == 1
