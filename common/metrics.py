@@ -175,6 +175,7 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     max_connections = 16
+    request_queue_size = 128
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
