@@ -163,7 +163,10 @@ class DatabaseFile:
                 copy = free_name(self.path, "rescued")
                 write_copy(self._connection, copy, self.form)
                 self._copy_of_deleted = copy
-            advice = f"what it held is in {self._copy_of_deleted}: put the right file in place, then restart"
+            log = log_of(self.path).name
+            advice = (
+                f"what it held is in {self._copy_of_deleted}: stop, put a file in place without {log}, start"
+            )
         except NearsightError as error:
             advice = f"what it held could not be saved: {error}"
         return Unavailable(f"{file} was {what} while it is in use: no changes are taken", advice=advice)
