@@ -261,7 +261,7 @@ class RpcServer:
             return
         for frames, size_bytes, connection in listener.receive(ready):
             reply = partial(listener.send, connection, size_bytes)
-            pool = self._accept(frames, reply, connection, connection.key)
+            pool = self._accept(frames, reply, connection, connection.key or None)
             if pool not in (None, self._pool):  # the pool that receives looks into its own queue next
                 pool.signal()
 
