@@ -7,13 +7,12 @@ header of each frame is read, before anything is kept. Source: ZMTP 3.1 (ZeroMQ 
 
 from __future__ import annotations
 
+import mmap
 import socket as sockets
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
-
-import numpy as np
 
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.settings import ServerSettings
@@ -39,6 +38,9 @@ _READ_BYTES = 4096
 """To read at once, but of large frames: each frame takes time, and thousands may be in few bytes."""
 
 _READ_LARGE_BYTES = 2**20
+_CLAIM_BELOW_BYTES = 2**16
+"""Memory for smaller frames is claimed at once; for larger ones as it is filled, by a call of the system."""
+
 _TURN = 64
 _JOIN_BELOW_BYTES = 16384
 """Gathering a small piece in the kernel costs more than copying it."""
@@ -270,10 +272,13 @@ class Session:
             raise ProtocolError(f"a message of more than {self._most_frames} frames")
 
     def _begin_large(self, flags: int, size: int, start: bytes) -> None:
-        """Make room for a frame. The memory is claimed only as it is filled."""
+        """Make room for a frame."""
         try:
-            self._large = np.empty(size, np.uint8).data
-        except MemoryError as error:
+            if size < _CLAIM_BELOW_BYTES:
+                self._large = memoryview(bytearray(size))
+            else:
+                self._large = memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        except (OSError, MemoryError) as error:
             raise ProtocolError(f"no memory for a frame of {size} bytes") from error
         self._flags, self._filled = flags, len(start)
         self._large[: self._filled] = start
