@@ -44,6 +44,7 @@ def report_as(client: EdgeClient, devices: range) -> None:
             assert reply.result(30).message.next_objects.revision == 1
 
 
+@pytest.mark.system
 def test_memory_does_not_grow_with_devices_that_ask_once(forgetful: EdgeDaemon) -> None:
     cache = cache_of(forgetful)
     with EdgeClient(forgetful.endpoint) as client:

@@ -101,6 +101,7 @@ def test_a_model_that_never_comes_does_not_keep_back_the_others(cloud: ScriptedC
         wait_until(lambda: "01" in ids_of(models_for(device, ["01", "03"])), what="the other, too")
 
 
+@pytest.mark.system
 def test_models_that_never_come_take_the_place_of_no_other_for_long(
     cloud: ScriptedCloud, serve: Serve
 ) -> None:

@@ -170,6 +170,7 @@ def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
     assert load_state(state) is None
 
 
+@pytest.mark.system
 def test_what_fails_first_is_told_also_where_not_all_can_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
