@@ -1,10 +1,15 @@
 """Real peer nodes with keys, each on a host of its own in a network of namespaces."""
 
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest import mock
 
+import zmq
+
+from nearsight.common.rpc import transport
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import KeyFiles, generate_keys
 from nearsight.device.peers.node import PeerNode
@@ -23,6 +28,8 @@ class PeerHosts:
         self._network = NamespaceNetwork(hosts)
         self._open = ExitStack()
         self._settings = {"period_s": 0.4, "departure_s": 1.2, "ping_timeout_s": 0.5, **settings}
+        self._contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+        self._lock = threading.Lock()
         self.nodes: list[PeerNode] = []
 
     @property
@@ -71,7 +78,17 @@ class PeerHosts:
 
     def __enter__(self) -> "PeerHosts":
         self._open.enter_context(self._network)
+        self._open.callback(lambda: [context.term() for context in self._contexts.values()])
+        self._open.enter_context(mock.patch.object(transport, "process_context", self._context_of_the_host))
         return self
+
+    def _context_of_the_host(self) -> zmq.Context[zmq.Socket[bytes]]:
+        """ZeroMQ's threads are on one host, so that a process on several needs a context for each."""
+        host = Path("/proc/thread-self/ns/net").stat().st_ino
+        with self._lock:
+            if host not in self._contexts:
+                self._contexts[host] = zmq.Context()
+            return self._contexts[host]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
