@@ -38,8 +38,9 @@ _READ_BYTES = 4096
 """To read at once, but of large frames: each frame takes time, and thousands may be in few bytes."""
 
 _READ_LARGE_BYTES = 2**20
-_CLAIM_BELOW_BYTES = 2**16
-"""Memory for smaller frames is claimed at once; for larger ones as it is filled, by a call of the system."""
+_CLAIM_BELOW_BYTES = 2**21
+"""Memory for smaller frames is claimed and counted at once; for larger ones as it is filled, which is slower:
+the system hands it out page by page."""
 
 _TURN = 64
 _JOIN_BELOW_BYTES = 16384
@@ -156,7 +157,10 @@ class Session:
     @property
     def held_bytes(self) -> int:
         """Memory that a message takes which is not complete."""
-        return len(self._rest) + self._filled + self._frames_bytes + FRAME_COST * len(self._frames)
+        claimed = self._filled
+        if self._large is not None and len(self._large) < _CLAIM_BELOW_BYTES:
+            claimed = len(self._large)
+        return len(self._rest) + claimed + self._frames_bytes + FRAME_COST * len(self._frames)
 
     @property
     def space(self) -> memoryview | None:
