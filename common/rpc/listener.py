@@ -117,6 +117,7 @@ class Listener:
             self._mechanism = partial(Curve, keys, partial(_admits, allowed))
         self._most = _most_connections(settings, self._log)
         self._lock = threading.Lock()
+        self._making_room = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._held_bytes = 0
         self._told: dict[str, tuple[float, int]] = {}
@@ -326,17 +327,18 @@ class Listener:
 
     def _drop_largest(self, target_bytes: int) -> bool:
         """Close connections of whoever holds most until no more than ``target_bytes`` are held."""
-        while self._held_bytes > target_bytes:
-            connections = list(self._connections.values())
-            held: Counter[str] = Counter()
-            for one in connections:
-                held[one.group] += one.counted_bytes
-            holders = [one for one in connections if one.droppable_bytes]
-            if not holders:
-                return False
-            victim = max(holders, key=lambda one: (held[one.group], one.droppable_bytes))
-            with victim.lock:
-                self._drop(victim, "holds more memory than any other")
+        with self._making_room:  # or two threads would each close one where one is enough
+            while self._held_bytes > target_bytes:
+                connections = list(self._connections.values())
+                held: Counter[str] = Counter()
+                for one in connections:
+                    held[one.group] += one.counted_bytes
+                holders = [one for one in connections if one.droppable_bytes]
+                if not holders:
+                    return False
+                victim = max(holders, key=lambda one: (held[one.group], one.droppable_bytes))
+                with victim.lock:
+                    self._drop(victim, "holds more memory than any other")
         return True
 
     def _drop_idlest(self) -> bool:
