@@ -136,7 +136,8 @@ def recognize(  # noqa: PLR0917  typer calls it by name
             if isinstance(outcome, NearsightError):
                 print_error(f"{photo}: {outcome}")
             else:
-                print_line(text_report(str(photo), outcome))
+                for line in text_report(str(photo), outcome):
+                    print_line(line)
     if as_json:
         reports = zip(photos, outcomes, strict=True)
         print_json([json_report(str(photo), outcome) for photo, outcome in reports])

@@ -33,8 +33,8 @@ def _time_in(hop: Hop) -> float:
     return hop.queue_ms + hop.compute_ms + hop.next_tier_ms
 
 
-def text_report(photo: str, recognition: Recognition) -> str:
-    """A few lines for a person."""
+def text_report(photo: str, recognition: Recognition) -> list[str]:
+    """A few lines for a person. Labels and metadata in them may hold anything."""
     split = ", ".join(f"{part} {ms:.1f}" for part, ms in latency_split(recognition).items())
     took = f"{recognition.answered_by} answered in {recognition.latency_ms:.1f} ms ({split})"
     traffic = f"{_size(recognition.sent_bytes)} sent, {_size(recognition.received_bytes)} received"
@@ -42,8 +42,7 @@ def text_report(photo: str, recognition: Recognition) -> str:
     lines += [f"  {key}: {value}" for key, value in sorted(recognition.metadata.items())]
     if recognition.corners is not None:
         lines.append("  outline: " + " ".join(f"({x:.0f}, {y:.0f})" for x, y in recognition.corners))
-    lines += [f"  {took}", f"  {traffic}"]
-    return "\n".join(lines)
+    return [*lines, f"  {took}", f"  {traffic}"]
 
 
 def _headline(recognition: Recognition) -> str:

@@ -35,8 +35,10 @@ def test_a_photo_is_described(
 ) -> None:
     assert main(["recognize", photo, "--edge", edge.endpoint]) == 0
     output = capsys.readouterr().out
-    for part in (photo, "Night [0042]", "90%", "artist: R.", "edge answered in", "network device-edge"):
-        assert part in output
+    headline, *lines = output.splitlines()
+    assert headline == f"{photo}: Night [0042], confidence 90%"
+    assert "  artist: R." in lines
+    assert any(line.startswith("  edge answered in") and "network device-edge" in line for line in lines)
 
 
 def test_several_photos_as_json(

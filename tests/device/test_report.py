@@ -53,7 +53,7 @@ def test_time_lost_on_a_tier_that_failed_is_shown() -> None:
 
 
 def test_the_text_holds_what_a_person_asks_for() -> None:
-    text = text_report("photo.jpg", THROUGH_THE_EDGE)
+    text = "\n".join(text_report("photo.jpg", THROUGH_THE_EDGE))
     for part in (
         "photo.jpg",
         "Night",
@@ -66,9 +66,8 @@ def test_the_text_holds_what_a_person_asks_for() -> None:
         "60.0 KB",
     ):
         assert part in text
-    assert "unknown" in text_report(
-        "photo.jpg", Recognition(None, "edge", 1.0, hops=THROUGH_THE_EDGE.hops[2:])
-    )
+    unknown, *_ = text_report("photo.jpg", Recognition(None, "edge", 1.0, hops=THROUGH_THE_EDGE.hops[2:]))
+    assert unknown == "photo.jpg: unknown"
 
 
 def test_the_json_of_an_answer_and_of_an_error() -> None:
