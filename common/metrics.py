@@ -66,12 +66,13 @@ class DaemonMetrics:
         self._received = Counter("nearsight_received_bytes", "Bytes of requests.", method, registry=registry)
         self._sent = Counter("nearsight_sent_bytes", "Bytes of responses.", method, registry=registry)
         self._series: dict[tuple[str, str, StatusCode], tuple[Any, ...]] = {}
-        self._connections, self._held = (
-            Gauge(f"nearsight_rpc_{name}", text, registry=registry)
-            for name, text in (
-                ("connections", "Clients that are connected."),
-                ("held_bytes", "Memory of requests that are unfinished or wait, and of unread answers."),
-            )
+        self._connections = Gauge(
+            "nearsight_rpc_connections", "Clients that are connected.", registry=registry
+        )
+        self._held = Gauge(
+            "nearsight_rpc_held_bytes",
+            "Memory of requests that are unfinished or wait, and of unread answers.",
+            registry=registry,
         )
         self._dropped = Counter(
             "nearsight_rpc_dropped_connections",

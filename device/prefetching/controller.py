@@ -346,14 +346,15 @@ class PrefetchController:
         """Something was predicted, or the edge did not answer."""
         if prediction is not None and prediction.now is not None:
             self._profiler.observe_edge(prediction.now)
-        away = self._forecasts.edge_away
-        if away != self._edge_away:
+        away, was_away = self._forecasts.edge_away, self._edge_away
+        if away != was_away:
             self._edge_away = away
             self._fetcher.want(())  # what failed while it was away need not wait any longer
             self._basis = None
-            self._assemble()
         if self._forecasts.get(self._current) is not None or not self._has_edge:
             self._decide()
+        elif away != was_away:
+            self._assemble()
         if prediction is not None:
             self._sync.note_revision(prediction.revision)
 

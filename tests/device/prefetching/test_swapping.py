@@ -8,11 +8,11 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from nearsight.common.background.futures import failed
 from nearsight.common.catalogue.answers import FetchedModels, Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.object_cache.next_objects import NextObjects
-from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchSources
@@ -41,10 +41,13 @@ class Edge:
         self.calls.append((tuple(object_ids), Future()))
         return self.calls[-1][1]
 
+    def get_next_objects(self, object_id: str, timeout_s: float) -> Future[Prediction]:
+        return failed(Unavailable("away"))
+
     def list_objects(self, timeout_s: float) -> Future[Listing]:
         raise NotImplementedError
 
-    get_revision = get_next_objects = list_objects
+    get_revision = list_objects
 
 
 class Scene:
@@ -76,10 +79,15 @@ class Scene:
         expected = NextObjects(
             tuple(following), np.array(list(following.values())), 1.0 - sum(following.values())
         )
-        model = MODELS[name]
-        found = RecognizedObject(name, name, model.version, 1.0, 50, ((0.0, 0.0),) * 4, {})
-        features: Features | None = None
-        self.controller.note(found, features, Prediction(expected, 1), seen_by_edge=True)
+        self._note(name, Prediction(expected, 1))
+
+    def sees_alone(self, name: str) -> None:
+        """The device recognises this object, and the edge does not answer."""
+        self._note(name, None)
+
+    def _note(self, name: str, prediction: Prediction | None) -> None:
+        found = RecognizedObject(name, name, MODELS[name].version, 1.0, 50, ((0.0, 0.0),) * 4, {})
+        self.controller.note(found, None, prediction, seen_by_edge=prediction is not None)
         self.background.advance(0.2)
 
     def come(self, *names: str) -> None:
@@ -154,3 +162,13 @@ def test_a_device_that_moves_on_and_on_holds_no_more_than_it_may(scene: Scene) -
     scene.come(E)
     assert len(scene.known) <= 4
     assert scene.known >= {D, E}
+
+
+def test_what_answered_while_the_edge_was_away_goes_on_until_its_next_decision_is_here(scene: Scene) -> None:
+    scene.sees(B, {A: 0.95})
+    scene.sees_alone(A)
+    assert scene.known == {A, B, C}, "all that is held"
+    scene.sees(D, {E: 0.5, F: 0.4})
+    assert scene.known == {A, B, C}
+    scene.come(D, E, F)
+    assert scene.known == {D, E, F}
