@@ -206,17 +206,13 @@ class LiveCatalogue:
         alike = {one.model.object_id: indexed.resembling(one.model) for one in new}
         with self._putting:  # what one thread stores, the next one compares with
             while True:
+                content = self._content
                 accepted, rejected = compare(
-                    new,
-                    self._content.models,
-                    alike,
-                    indexed,
-                    self._settings,
-                    allow_similar=allow_similar,
+                    new, content.models, alike, indexed, self._settings, allow_similar=allow_similar
                 )
                 try:
-                    outcome = self._store.put(self.name, [*same, *accepted], by, at=self._content.revision)
-                except CatalogueChanged:  # by another process
+                    outcome = self._store.put(self.name, [*same, *accepted], by, at=content.revision)
+                except CatalogueChanged:  # by another process, or by `remove`
                     self.refresh()
                 else:
                     self.refresh()
@@ -310,7 +306,8 @@ class LiveCatalogue:
             return not self._stopping
 
     def _build_next(self) -> None:
-        models, revision = self._content.models, self._content.revision
+        content = self._content
+        models, revision = content.models, content.revision
         started_s = self._clock.monotonic()
         built: ObjectRecognizer | None = None
         problem = ""

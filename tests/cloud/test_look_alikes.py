@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -166,6 +167,24 @@ def test_what_another_process_added_is_compared_with(
     put(catalogue, unlike=ELSE)
     store.put("museum", trained(*images(one=PORTRAIT)))
     outcome = put(catalogue, copy=SMALLER)
+    assert [one.object_id for one in outcome.rejected] == ["copy"]
+
+
+def test_what_is_taken_over_during_a_comparison_is_compared_with(
+    store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process adds the picture, and the watcher takes it over, while its copy is compared."""
+    live = LiveCatalogue("museum", store, SETTINGS)
+    live.put(trained(*images(unlike=ELSE)))
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        found = compare(*arguments, **options)
+        store.put("museum", trained(*images(one=PORTRAIT)))
+        live.refresh()
+        return found
+
+    monkeypatch.setattr("nearsight.cloud.catalogue.compare", interrupted)
+    outcome = live.put(trained(*images(copy=SMALLER)))
     assert [one.object_id for one in outcome.rejected] == ["copy"]
 
 
