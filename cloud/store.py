@@ -231,15 +231,14 @@ class CatalogueStore(DatabaseFile):
                 raise CatalogueChanged
             for item in objects:
                 object_id = item.model.object_id
-                query = f"""SELECT content_hash, training, {_MODEL} FROM objects
-                            WHERE catalogue = ? AND object_id = ?"""
+                query = "SELECT content_hash, training FROM objects WHERE catalogue = ? AND object_id = ?"
                 old = self.rows(query, catalogue, object_id)
-                same = [row[:2] for row in old] == [(item.content_hash, item.training)]
-                if same and isinstance(_model_in(old[0][2:]), ObjectModel):
+                model = self._model(catalogue, object_id)
+                if model is not None and old == [(item.content_hash, item.training)]:
                     unchanged.append(object_id)
                     continue
                 (replaced if old else added).append(object_id)
-                for rival in {**self._rivals_of(catalogue, object_id), **item.model.rivals}:
+                for rival in {**(model.rivals if model else {}), **item.model.rivals}:
                     rivals[rival][object_id] = item.model.rivals.get(rival)
                 self._write(catalogue, item, revision)
             done = [("began", "")] * begun + [("added", one) for one in added]
@@ -262,7 +261,8 @@ class CatalogueStore(DatabaseFile):
         with self.transaction():
             revision = self._revision_of(catalogue) + 1
             for object_id in dict.fromkeys(object_ids):
-                for rival in self._rivals_of(catalogue, object_id):
+                model = self._model(catalogue, object_id)
+                for rival in model.rivals if model else ():
                     rivals[rival][object_id] = None
                 query = "DELETE FROM objects WHERE catalogue = ? AND object_id = ? RETURNING version"
                 versions = self.rows(query, catalogue, object_id)
@@ -397,10 +397,6 @@ class CatalogueStore(DatabaseFile):
         self._connection.execute(
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, data)
         )
-
-    def _rivals_of(self, catalogue: str, object_id: str) -> Mapping[str, int]:
-        model = self._model(catalogue, object_id)
-        return {} if model is None else model.rivals
 
     def _tell_rivals(self, catalogue: str, changes: _Rivals, revision: int) -> None:
         """Write a new version of the objects whose rivals change by this."""
