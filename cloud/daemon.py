@@ -131,16 +131,13 @@ class CloudDaemon:
 
     def _warn_of_old_training(self, training: str) -> None:
         """Tell of objects that an earlier version trained: they were not compared with each other."""
-        for catalogue in self._catalogues.all():
-            stored = self._store.objects(catalogue.name)
-            old = sum(item.training != training for item in stored)
-            if old:
-                self._log.warning(
-                    "objects were trained by another version or with other settings: caches may mistake them",
-                    catalogue=catalogue.name,
-                    objects=old,
-                    advice="ingest their images again",
-                )
+        for catalogue, objects in self._store.outdated(training).items():
+            self._log.warning(
+                "objects were trained by another version or with other settings: caches may mistake them",
+                catalogue=catalogue,
+                objects=objects,
+                advice="ingest their images again",
+            )
 
     def stop(self, grace_s: float) -> None:
         """Refuse new requests, finish those in progress within ``grace_s`` seconds, close the database."""

@@ -350,6 +350,11 @@ class CatalogueStore(DatabaseFile):
             rows = connection.execute(f"SELECT {_MODEL} FROM objects WHERE catalogue = ?", (catalogue,))
             return frozenset(row[0] for row in rows if not isinstance(_model_in(row), ObjectModel))
 
+    def outdated(self, training: str) -> Mapping[str, int]:
+        """How many objects have another training than this one, by catalogue; only where there are any."""
+        query = "SELECT catalogue, count(*) FROM objects WHERE training != ? GROUP BY catalogue"
+        return dict(self.rows(query, training))
+
     def data_version(self) -> int:
         """A number that changes when another connection, in this or any process, has committed."""
         ((version,),) = self.rows("PRAGMA data_version")
