@@ -207,10 +207,8 @@ class Catalogues:
         else:
             catalogue.start()
         with self._lock:
-            winner = self._by_name.setdefault(name, catalogue)
-        if winner is not catalogue:
-            catalogue.stop()
-        return winner
+            self._by_name[name] = catalogue
+        return catalogue
 
     def _note_progress(self, before: int, total: int) -> Progress:
         """Keeps `loading` true, and logs now and then, while a catalogue loads after ``before`` objects."""
