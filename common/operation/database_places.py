@@ -54,9 +54,9 @@ def put_in_place(new: Path, path: Path) -> Path | None:
     with _excluding_others(path):
         there = path.exists()
         aside = free_name(path, "replaced")
-        _move_log(path, aside)
         if there:
-            os.link(path, aside)
+            os.link(path, aside)  # first: a disk without links keeps the database with its log
+        _move_log(path, aside)
         new.replace(path)
         sync_folder(path.parent)
     return aside if there else None

@@ -31,6 +31,23 @@ def test_a_database_takes_the_place_of_another_which_is_kept_with_its_log(old: P
     assert rows(old.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
 
 
+def test_a_database_that_cannot_be_set_aside_keeps_its_log(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new.db"
+    copy_database(old, new, FORMAT)
+    with used_by_another_process(old):
+        pass  # killed: the log stays
+
+    def no_links(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.link", no_links)
+    with pytest.raises(PermissionError):
+        put_in_place(new, old)
+    assert rows(old, "things") == [("lamp",), ("chair",)]
+
+
 def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
     copy_database(old, new, FORMAT)
