@@ -258,34 +258,38 @@ def test_models_beyond_one_response_are_left_out_and_named(tmp_path: Path) -> No
         assert got == [f"p{seed}" for seed in range(5)]
 
 
+def hold_recognition(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Recognition sets the first event, then waits for the second one."""
+    held, release = threading.Event(), threading.Event()
+    recognize = ObjectRecognizer.recognize
+
+    def slow(self: ObjectRecognizer, features: object) -> object:
+        held.set()
+        assert release.wait(20)
+        return recognize(self, features)
+
+    monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
+    return held, release
+
+
+def ask(client: CloudClient, photo: bytes) -> Future[Reply]:
+    request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
+    return client.recognition.recognize.future(request, timeout_s=20.0, blobs=[photo], catalogue="museum")
+
+
 def test_an_overloaded_cloud_says_so_and_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker is held in real work; what the queue cannot take or keeps for too long is OVERLOADED."""
-    held, release = threading.Event(), threading.Event()
     server = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=4, queue_timeout_s=0.2)
     with (
         running_cloud(tmp_path / "cloud.db", server=server) as daemon,
         CloudClient(daemon.endpoint) as client,
     ):
         client.add(pictures(1))
-        recognize = ObjectRecognizer.recognize
-
-        def slow(self: ObjectRecognizer, features: object) -> object:
-            held.set()
-            assert release.wait(20)
-            return recognize(self, features)
-
-        monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
+        held, release = hold_recognition(monkeypatch)
         photo = photo_jpeg(1)
-
-        def ask() -> Future[Reply]:
-            request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
-            return client.recognition.recognize.future(
-                request, timeout_s=20.0, blobs=[photo], catalogue="museum"
-            )
-
-        first = ask()
+        first = ask(client, photo)
         assert held.wait(10)
-        waiting = [ask() for _ in range(12)]
+        waiting = [ask(client, photo) for _ in range(12)]
         errors = [future.exception(15) for future in waiting]
         assert all(isinstance(error, Overloaded) for error in errors), errors
         assert not first.done()
@@ -296,27 +300,14 @@ def test_an_overloaded_cloud_says_so_and_recovers(tmp_path: Path, monkeypatch: p
 
 def test_models_do_not_wait_behind_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are what lets an edge send fewer photos."""
-    held, release = threading.Event(), threading.Event()
     server = ServerSettings(listen="tcp://127.0.0.1:0", workers=1)
     with (
         running_cloud(tmp_path / "cloud.db", server=server) as daemon,
         CloudClient(daemon.endpoint) as client,
     ):
         client.add(pictures(1))
-        recognize = ObjectRecognizer.recognize
-
-        def slow(self: ObjectRecognizer, features: object) -> object:
-            held.set()
-            assert release.wait(20)
-            return recognize(self, features)
-
-        monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
-        photo = photo_jpeg(1)
-        request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
-        photos = [
-            client.recognition.recognize.future(request, timeout_s=20.0, blobs=[photo], catalogue="museum")
-            for _ in range(3)
-        ]
+        held, release = hold_recognition(monkeypatch)
+        photos = [ask(client, photo_jpeg(1)) for _ in range(3)]
         assert held.wait(10)
         assert [model.object_id for model in client.models("p1").message.models] == ["p1"]
         assert not any(future.done() for future in photos)
