@@ -267,10 +267,12 @@ class Figure(Experiment):
             wrong.bar_label(bars, fontsize=8)
             sizes = np.arange(len(found["sizes"])) + (place - 0.5) * 0.36
             shares = [one[f"recall_{name}"] for one in found["sizes"].values()]
-            recall.bar(sizes, shares, 0.34, color=colour)
+            bars = recall.bar(sizes, shares, 0.34, color=colour)
+            recall.bar_label(bars, fmt="%.3f", fontsize=8)
         wrong.set(title="Answers that the catalogue would not give", xlabel="objects in the cache")
         wrong.set_xticks(range(len(parts)), [*parts])
-        recall.set(title="Recall", xlabel="objects in the cache", ylim=(0.8, 1.0))
+        wrong.set_ylim(0, max(1.0, 1.1 * wrong.get_ylim()[1]))
+        recall.set(title="Recall", xlabel="objects in the cache", ylim=(0, 1.08))
         recall.set_xticks(range(len(found["sizes"])), [*found["sizes"]])
         drawing.whole_numbers(wrong.yaxis)
         drawing.caption(

@@ -117,18 +117,30 @@ class Figure(OnMachines):
         ]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """The share of sessions with at most so many failures; a panel per number of visitors."""
-        found = nested(results.rows, ("visitors", "tiers"), lambda rows: values(rows, "failed"))
-        picture = drawing.new_picture(3.4 * len(found) + 0.6, 3.2)
-        panels = picture.subplots(1, len(found), squeeze=False)[0]
-        for axes, (visitors, failed) in zip(panels, found.items(), strict=True):
-            for tiers, counts in failed.items():
-                drawing.distribution(axes, counts, color=COLOURS[tiers], label=NAMES[tiers])
-            axes.set(title=f"{visitors} visitors", xlabel="photos without an answer", ylim=(0, 1.02))
-            axes.set_xscale("symlog")
-            axes.set_xlim(left=0)
-        picture.axes[0].set_ylabel("share of the sessions")
-        drawing.legend_below(picture, picture.axes[0])
+        """Photos without an answer and the sessions' medians by configuration; a column per visitors."""
+        found = nested(results.rows, ("visitors", "tiers"), lambda rows: rows)
+        picture = drawing.new_picture(3.4 * max(2, len(found)) + 0.6, 4.6)
+        panels = picture.subplots(2, len(found), squeeze=False, sharex="all", sharey="row")
+        for (lost, medians), (visitors, by_tiers) in zip(panels.T, found.items(), strict=True):
+            sessions = len(next(iter(by_tiers.values())))
+            for place, (tiers, rows) in enumerate(by_tiers.items()):
+                counts = values(rows, "failed")
+                look = {"color": COLOURS[tiers], "label": NAMES[tiers]}
+                bar = lost.bar(place, np.mean(counts), **look)
+                lost.bar_label(bar, [f"{sum(counts):.0f}"], fontsize=8)
+                box = medians.boxplot(values(rows, "p50_ms"), positions=[place], widths=0.7, whis=(0, 100))
+                for line in (line for lines in box.values() for line in lines):
+                    line.set_color(COLOURS[tiers])
+            lost.set(title=f"{visitors} visitors, {sessions} sessions")
+            lost.set_ylim(0, max(1.0, 1.15 * lost.get_ylim()[1]))
+            medians.set(yscale="log", xticks=[])
+            drawing.plain_logarithmic(medians.yaxis)
+        panels[0, 0].set_ylabel("without an answer,\nphotos per session")
+        panels[1, 0].set_ylabel("p50 of each session [ms]")
+        drawing.caption(
+            picture, "numbers: photos without an answer in all sessions; boxes: quartiles, least and most"
+        )
+        drawing.legend_below(picture, panels[0, 0], columns=3)
         return picture
 
 
