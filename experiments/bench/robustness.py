@@ -54,7 +54,17 @@ _TIMEOUT_S = 5.0
 """Longest wait of an honest client."""
 _WARM_S, _QUIET_S, _PATIENCE_S, _WELL_S = 1.5, 5.0, 40.0, 1.0
 """Before anything counts; before the attack; most for recovery, which is reached when so long all is well."""
+_LEAST_S = 2.0
+"""A photo that is asked so soon after the attack begins counts as asked during it, even if it is over."""
 _SAMPLE_S = 0.02
+
+_WAITS = {
+    "p95 ms": "{quiet_p95_ms:.0f} → {p95_ms:.0f}",
+    "times": "{slower:.1f}",
+    "answered": "{answered:.0%}",
+    "well after s": "{recovery_s:.1f}",
+}
+"""Columns of the table that tell how long honest clients wait."""
 
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -108,6 +118,11 @@ class Asked:
     newcomer: bool
     """Whether the client came for this photo alone."""
 
+    @property
+    def ended_s(self) -> float:
+        """When it was answered; without an answer, the latest that it can have ended."""
+        return self.begun_s + self.ms / 1e3
+
 
 def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
     """Scenarios by name; all if none is named.
@@ -155,14 +170,18 @@ def bench_robustness(
         "attack": "{attack}",
         "sent": "{sent}",
         "MiB": "{quiet_mib:.0f} → {most_mib:.0f}",
-        "p95 ms": "{quiet_p95_ms:.0f} → {p95_ms:.0f}",
-        "times": "{slower:.1f}",
-        "answered": "{answered:.0%}",
-        "well after s": "{recovery_s:.1f}",
+        **{name: f"{{{name}}}" for name in _WAITS},
         "refused": "{refused}",
         "verdict": "{verdict}",
     }
-    return Benchmark("robustness", "What one hostile client takes from the others", columns, rows)
+    title = "What one hostile client takes from the others"
+    return Benchmark("robustness", title, columns, [*map(shown, rows)], {"rows": rows})
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the waits of honest clients in words for the table: dashes where nobody asked."""
+    words = {name: text.format_map(row) if row["photos"] else "-" for name, text in _WAITS.items()}
+    return {**row, **words}
 
 
 def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -173,6 +192,7 @@ def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str,
         if isinstance(value, float):
             values = [one[name] for one in tried]
             row[name] = round(statistics.median(values) if "mib" not in name else max(values), 3)
+    row["photos"] = min(one["photos"] for one in tried)
     row["slower_range"] = [round(pick(one["slower"] for one in tried), 2) for pick in (min, max)]
     reasons = [one[name] for name in ("ended", "broken") for one in tried if one[name]][:2]
     if (more_mib := row["most_mib"] - row["quiet_mib"]) > MOST_MORE_MIB:
@@ -181,6 +201,8 @@ def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str,
         reasons.append(f"{more} threads more")
     if scenario.honest and not scenario.overload and row["slower"] > MOST_SLOWER:
         reasons.append(f"others wait {row['slower']:.1f} times as long")
+    if scenario.honest and not row["photos"]:
+        reasons.append("nobody asked during it")
     if scenario.honest and row["recovery_s"] > MOST_RECOVERY_S:
         reasons.append(f"recovers after {row['recovery_s']:.1f} s")
     row["reached"] = not reasons
@@ -217,10 +239,13 @@ class _Round:
             hostile.send("go")
             outcome: Outcome = answer_of(hostile, scenario.seconds + 120.0)
             ended_s = time.monotonic()
-            quiet = asked.between(began_s, attacked_s)
-            well_ms = MOST_SLOWER * max(map(_p95, _kinds(quiet)), default=0.0)
+            quiet = [one for one in asked.between(began_s, attacked_s) if one.ended_s < attacked_s]
+            well_ms = MOST_SLOWER * max(map(_p95, _kinds(quiet)))
             recovery_s = asked.recovery_s(ended_s, well_ms) if scenario.honest else 0.0
-            during = asked.between(attacked_s, ended_s)
+            until_s = max(ended_s, attacked_s + _LEAST_S)
+            time.sleep(max(0.0, until_s - time.monotonic()) if scenario.honest else 0.0)
+            asked.finish()
+        during = [one for one in asked.between(began_s, until_s) if one.ended_s >= attacked_s]
         pairs = [(_p95(before), _p95(now)) for before, now in zip(_kinds(quiet), _kinds(during), strict=True)]
         quiet_p95_ms, p95_ms = max(pairs, key=lambda pair: pair[1] / max(pair[0], 1.0))
         return {
@@ -323,13 +348,20 @@ class _Samples:
 
     def __init__(self, honest: Connection | None) -> None:
         self._all: list[Asked] = []
-        if honest is not None:
-            threading.Thread(target=self._take, args=(honest,), daemon=True).start()
+        self._honest = honest
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
 
-    def _take(self, honest: Connection) -> None:
+    def _take(self) -> None:
         with suppress(EOFError, OSError):
-            while True:
-                self._all.append(honest.recv())
+            while self._honest is not None:
+                self._all.append(self._honest.recv())
+
+    def finish(self) -> None:
+        """End the clients, and wait for the photos that are still asked: the slow ones count, too."""
+        if self._honest is not None:
+            self._honest.send(None)
+        self._thread.join(2 * _TIMEOUT_S)
 
     def between(self, start_s: float, end_s: float) -> list[Asked]:
         """Photos that were begun in this time and have ended."""

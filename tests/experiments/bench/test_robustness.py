@@ -9,7 +9,7 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.errors import NotFound
 from nearsight.experiments.bench.attacks import many_scans_jpeg
-from nearsight.experiments.bench.robustness import MOST_MORE_MIB, SCENARIOS, Scenario, chosen, summary
+from nearsight.experiments.bench.robustness import MOST_MORE_MIB, SCENARIOS, Scenario, chosen, shown, summary
 
 QUIET = {
     "sent": "much",
@@ -21,6 +21,7 @@ QUIET = {
     "more_threads": 0,
     "slower": 1.2,
     "recovery_s": 0.0,
+    "photos": 40,
 }
 
 
@@ -33,7 +34,7 @@ def test_a_daemon_that_nobody_notices_under_attack_reaches_its_targets() -> None
         **{
             name: QUIET[name] for name in ("sent", "refused", "quiet_mib", "most_mib", "slower", "recovery_s")
         },
-        **{"attack": "attack", "tier": "cloud", "curve": False, "slower_range": [1.2, 1.2]},
+        **{"attack": "attack", "tier": "cloud", "curve": False, "slower_range": [1.2, 1.2], "photos": 40},
         **{"reached": True, "verdict": "reached", "rounds": ()},
     }
 
@@ -47,6 +48,7 @@ def test_a_daemon_that_nobody_notices_under_attack_reaches_its_targets() -> None
         ({"more_threads": 100}, "100 threads more"),
         ({"ended": "the daemon ended"}, "the daemon ended"),
         ({"broken": "served a forbidden key"}, "served a forbidden key"),
+        ({"photos": 0}, "nobody asked during it"),
     ],
 )
 def test_a_missed_target_is_named(worse: dict[str, Any], verdict: str) -> None:
@@ -63,6 +65,15 @@ def test_of_several_rounds_the_median_wait_and_the_worst_memory_count() -> None:
 
 def test_honest_clients_that_overload_a_daemon_may_slow_each_other_down() -> None:
     assert row({"slower": 20.0}, overload=True)["reached"]
+
+
+def test_where_nobody_is_to_ask_the_table_has_dashes_in_place_of_waits() -> None:
+    waits = {"quiet_p95_ms": 20.0, "p95_ms": 50.0, "slower": 2.5, "answered": 0.5, "recovery_s": 1.0}
+    names = ("p95 ms", "times", "answered", "well after s")
+    asked, unasked = shown(row(waits)), shown(row({**waits, "photos": 0}, honest=False))
+    assert [asked[name] for name in names] == ["20 → 50", "2.5", "50%", "1.0"]
+    assert [unasked[name] for name in names] == ["-"] * 4
+    assert unasked["reached"]
 
 
 def test_an_unknown_attack_is_refused_with_those_that_exist() -> None:
