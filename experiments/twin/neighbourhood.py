@@ -29,7 +29,7 @@ from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.model_source import CooperativeModelSource
 from nearsight.device.cooperation.sharing import ModelSharing
 from nearsight.device.peers.presence.identity import NodeId, random_node_id
-from nearsight.device.peers.routing.kroute import RendezvousRouter
+from nearsight.device.peers.routing.kroute import rank
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.device.peers.store.shared_store import Claims
@@ -46,7 +46,6 @@ from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectMode
 A = TypeVar("A")
 
 _CATALOGUE = "museum"
-_ROUTER = RendezvousRouter()
 _ITEM_BYTES = 20
 
 
@@ -78,7 +77,7 @@ class TwinNeighbourhood:
         """The devices that hold a key, in the order of their responsibility."""
         nodes = self._nodes_of.get(key)
         if nodes is None:
-            nodes = _ROUTER.replicas(key, self.peers, self.settings.replicas)
+            nodes = rank(key, self.peers)[: self.settings.replicas]
             self._nodes_of[key] = nodes
         return nodes[:count]
 

@@ -18,28 +18,14 @@ from nearsight.device.peers.routing.connections import PeerConnections
 _REMEMBERED_RANKINGS = 4096
 
 
-class RendezvousRouter:
-    """Ranks nodes for keys by h(key, node) = XXH3 of the key, seeded with the node's id.
+def rank(key: str, nodes: Collection[NodeId]) -> tuple[NodeId, ...]:
+    """All nodes, the one most responsible for the key first; whatever order they are given in.
 
-    Notes
-    -----
-    Holds no state. Ranking 50 nodes takes microseconds: no need to keep rankings in step with the nodes.
+    The weight of a node is the XXH3 of the key, seeded with the node's id.
     """
-
-    def rank(self, key: str, nodes: Collection[NodeId]) -> tuple[NodeId, ...]:
-        """All nodes, the one most responsible for the key first; whatever order they are given in."""
-        return tuple(node for _, node in sorted(_weighted(key, nodes), reverse=True))
-
-    def replicas(self, key: str, nodes: Collection[NodeId], count: int) -> tuple[NodeId, ...]:
-        """The first ``count`` of the ranking, or all if there are fewer."""
-        if count == 1 and nodes:
-            return (max(_weighted(key, nodes))[1],)
-        return self.rank(key, nodes)[:count]
-
-
-def _weighted(key: str, nodes: Collection[NodeId]) -> list[tuple[int, NodeId]]:
     data, weight = key.encode(), xxhash.xxh3_64_intdigest
-    return [(weight(data, node), node) for node in nodes]
+    weighted = [(weight(data, node), node) for node in nodes]
+    return tuple(node for _, node in sorted(weighted, reverse=True))
 
 
 class KRoute:
@@ -58,7 +44,6 @@ class KRoute:
         self.cluster = cluster
         self.connections = connections
         self.call = connections.call
-        self._router = RendezvousRouter()
         self._rankings: tuple[View, dict[str, tuple[NodeId, ...]]] = (cluster.view, {})
 
     def ranking(self, key: str, view: View | None = None) -> tuple[NodeId, ...]:
@@ -70,7 +55,7 @@ class KRoute:
             self._rankings = (view, known)
         ranking = known.get(key)
         if ranking is None:
-            ranking = self._router.rank(key, view.nodes)
+            ranking = rank(key, view.nodes)
             if len(known) >= _REMEMBERED_RANKINGS:
                 known.clear()
             known[key] = ranking

@@ -17,10 +17,9 @@ import xxhash
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.routing.kroute import RendezvousRouter
+from nearsight.device.peers.routing.kroute import rank
 
 _MAX_BEFORE = 8
-_ROUTER = RendezvousRouter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Placement:
 
     def replicas(self, key: str) -> tuple[NodeId, ...]:
         """The replicas of the key, the first one first."""
-        return _ROUTER.replicas(key, self.nodes, self.count)
+        return rank(key, self.nodes)[: self.count]
 
 
 class HandoverPlan:
