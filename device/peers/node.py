@@ -12,11 +12,11 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.security import ServerSecurity
-from nearsight.common.rpc.server import RpcServer, ServerObserver, ServerSettings
+from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import Service
 from nearsight.device.peers.presence.addresses import own_endpoint
 from nearsight.device.peers.presence.beacons import BeaconCounts
-from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks, PeersService
+from nearsight.device.peers.presence.discovery import Discovery, PeersService
 from nearsight.device.peers.presence.identity import Identity, NodeId, is_node_id
 from nearsight.device.peers.presence.peer import Peer, PingReply
 from nearsight.device.peers.report import HOLDS, PeersReport, PeerStatus, presence_facts, store_facts
@@ -61,8 +61,6 @@ class PeerNode:
         Further services for peers, e.g. models.
     held : callable or None
         How many models this device can hand out.
-    observer : ServerObserver or None
-        Told of every call that peers make.
 
     Attributes
     ----------
@@ -88,7 +86,6 @@ class PeerNode:
         rng: random.Random | None = None,
         services: Sequence[Service] = (),
         held: Callable[[], int] | None = None,
-        observer: ServerObserver | None = None,
     ) -> None:
         self.settings = settings
         self.device_id = device_id
@@ -101,8 +98,7 @@ class PeerNode:
         self._refreshed_s = float("-inf")
         self._started = False
         self._stopped = False
-        hooks = DiscoveryHooks(self._ping, self._peers_changed, self._slept)
-        self._discovery = Discovery(own, settings, hooks, clock=clock)
+        self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
         self._cluster = ClusterView(own.node_id, View.of(own.node_id, own.incarnation, ()))
         self._links = PeerConnections(own, settings, clock, self._discovery)
         self.route = KRoute(self._cluster, self._links)
@@ -125,7 +121,6 @@ class PeerNode:
             settings=ServerSettings(listen=settings.listen, max_message_bytes=max_message_bytes(settings)),
             security=_server_security(settings),
             clock=clock,
-            observer=observer,
         )
 
     @property

@@ -7,7 +7,7 @@ from types import TracebackType
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import Unavailable
 from nearsight.device.peers.presence.beacons import BeaconSocket
-from nearsight.device.peers.presence.discovery import Discovery, DiscoveryHooks
+from nearsight.device.peers.presence.discovery import Discovery
 from nearsight.device.peers.presence.identity import AllowedPeers, Identity, NodeId
 from nearsight.device.peers.presence.peer import Peer, PingReply
 from nearsight.device.peers.settings import PeerSettings
@@ -52,7 +52,9 @@ class Device:
         self.discovery = Discovery(
             own,
             settings or group.settings,
-            DiscoveryHooks(self._ping, self._changed, self._slept),
+            self._ping,
+            self._changed,
+            self._slept,
             clock=clock,
             carrier=beacons,
         )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.presence.membership import Actions, Announce, Gone, Joined, Membership
-from nearsight.device.peers.presence.peer import PingReply
+from nearsight.device.peers.presence.membership import Actions, Membership
+from nearsight.device.peers.presence.peer import Announce, Gone, Joined, PingReply
 from nearsight.device.peers.presence.pings import Ping
 from nearsight.device.peers.settings import PeerSettings
 

@@ -91,22 +91,25 @@ class BeaconSocket:
 
     Parameters
     ----------
-    host : str
-        That the TCP server listens on: the source of the beacons, as peers will look there.
     port : int
         UDP port of all beacons.
     broadcast : str
         As in the settings; "off": nothing is sent or received.
     """
 
-    def __init__(self, host: str, port: int, broadcast: str) -> None:
-        self._host = "127.0.0.1" if host == "localhost" else host
+    def __init__(self, port: int, broadcast: str) -> None:
+        self._host = ""
         self._port = port
         self._broadcast = broadcast
         self._socket: socket.socket | None = None
 
-    def open(self) -> int | None:
+    def open(self, host: str) -> int | None:
         """Begin to listen; returns the descriptor to poll, None if beacons are off.
+
+        Parameters
+        ----------
+        host : str
+            That the TCP server listens on: the source of the beacons, as peers will look there.
 
         Raises
         ------
@@ -115,6 +118,7 @@ class BeaconSocket:
         """
         if self._broadcast == NO_BROADCAST:
             return None
+        self._host = "127.0.0.1" if host == "localhost" else host
         # Bound to loopback's broadcast address, it does not even hear other machines.
         address = LOOPBACK_BROADCAST if is_loopback(self._host) and not self._broadcast else ""
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -203,6 +207,8 @@ class BeaconExchange:
         This device.
     allowed : AllowedPeers or None
         Whom to share with; None without keys, which is for one machine alone.
+    carrier : BeaconSocket
+        Carries the beacons; owned: opened and closed with this.
 
     Attributes
     ----------
@@ -210,34 +216,19 @@ class BeaconExchange:
         Beacons so far.
     """
 
-    def __init__(self, node_id: NodeId, allowed: AllowedPeers | None) -> None:
+    def __init__(self, node_id: NodeId, allowed: AllowedPeers | None, carrier: BeaconSocket) -> None:
         self.counts = BeaconCounts()
+        self.close = carrier.close
         self._own = Beacon(node_id, 0)
         self._allowed = allowed
-        self._carrier = BeaconSocket("", 0, NO_BROADCAST)
+        self._carrier = carrier
         self._log = get_logger("peers.beacons")
         self._failing: set[str] = set()
 
-    def open(self, carrier: BeaconSocket, port: int) -> int | None:
-        """Begin to send and receive over a socket, for a server on this TCP port.
-
-        Returns
-        -------
-        int or None
-            The descriptor to poll; None if beacons are off.
-
-        Raises
-        ------
-        AddressInUse
-            If beacons cannot be received.
-        """
-        self._carrier = carrier
+    def open(self, host: str, port: int) -> int | None:
+        """Begin to send and receive, for a TCP server at this address; as `BeaconSocket.open`."""
         self._own = Beacon(self._own.node_id, port)
-        return carrier.open()
-
-    def close(self) -> None:
-        """Stop receiving."""
-        self._carrier.close()
+        return self._carrier.open(host)
 
     def receive(self) -> list[tuple[Beacon, str]]:
         """Beacons that a peer may have sent, or a device with this one's id, each with its address."""
@@ -284,7 +275,8 @@ class BeaconExchange:
         if beacon is None:
             self.counts.malformed += 1
             return None
-        if is_loopback(host) if self._allowed is None else same_id or beacon.node_id in self._allowed:
+        allowed = self._allowed
+        if is_loopback(host) if allowed is None else same_id or allowed.public_key(beacon.node_id):
             return beacon
         self.counts.strangers += 1
         return None

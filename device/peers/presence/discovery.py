@@ -11,8 +11,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -30,21 +29,19 @@ from nearsight.device.peers.presence.addresses import (
 )
 from nearsight.device.peers.presence.beacons import BeaconCounts, BeaconExchange, BeaconSocket
 from nearsight.device.peers.presence.identity import Identity, NodeId, proven_id, shown
-from nearsight.device.peers.presence.membership import (
-    Action,
-    Actions,
+from nearsight.device.peers.presence.membership import Action, Actions, Membership, MembershipCounts
+from nearsight.device.peers.presence.peer import (
     Announce,
     Conflict,
     Gone,
     Joined,
-    Membership,
-    MembershipCounts,
     Moved,
+    Peer,
+    PingReply,
     Readdressed,
     Slept,
 )
-from nearsight.device.peers.presence.peer import Peer, PingReply
-from nearsight.device.peers.presence.pings import Ping, Pinger
+from nearsight.device.peers.presence.pings import Ask, Ping, Pinger
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.protos import peers_pb2
 
@@ -52,12 +49,17 @@ _LONGEST_WAIT_S = 1.0
 """Also how soon a device that slept notices it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryHooks:
-    """What `Discovery` asks for and whom it tells. All are called on its own thread and must be short.
+class Discovery:
+    """Finds the peers nearby and keeps watch over them. Before `start` there are none.
+
+    Its callbacks run on its own thread and must be short.
 
     Parameters
     ----------
+    own : Identity
+        This device, and whom to share with.
+    settings : PeerSettings
+        Addresses, period, departure time.
     ping : callable
         Asks who is at an endpoint: begins ``Peers.Ping`` there, with the key of the node given (None: there
         are no keys), and returns a future of the answer, which ends by ``ping_timeout_s``. It may be asked
@@ -67,28 +69,8 @@ class DiscoveryHooks:
     slept : callable
         Told that this device was not running for a while, or has another address: what it knew may be stale,
         and its connections may be dead. Called before the peers are pinged, and before ``changed``.
-    """
-
-    ping: Callable[[NodeId | None, str], Future[PingReply]]
-    changed: Callable[[tuple[Peer, ...]], None]
-    slept: Callable[[], None] = lambda: None
-
-
-class Discovery:
-    """Finds the peers nearby and keeps watch over them. Before `start` there are none.
-
-    Parameters
-    ----------
-    own : Identity
-        This device, and whom to share with.
-    settings : PeerSettings
-        Addresses, period, departure time.
-    hooks : DiscoveryHooks
-        How to ping, and whom to tell.
     clock : Clock
         The time.
-    rng : random.Random or None
-        Spreads the beacons; by default seeded by the system.
     carrier : BeaconSocket or None
         Carries the beacons; by default UDP as in the settings.
 
@@ -102,15 +84,17 @@ class Discovery:
         self,
         own: Identity,
         settings: PeerSettings,
-        hooks: DiscoveryHooks,
+        ping: Ask,
+        changed: Callable[[tuple[Peer, ...]], None],
+        slept: Callable[[], None],
         *,
         clock: Clock = SYSTEM_CLOCK,
-        rng: random.Random | None = None,
         carrier: BeaconSocket | None = None,
     ) -> None:
         self._own = own
         self._settings = settings
-        self._hooks = hooks
+        self._changed = changed
+        self._slept = slept
         self._clock = clock
         self._log = get_logger("peers.discovery")
         allowed = own.allowed
@@ -118,13 +102,18 @@ class Discovery:
             (allowed.node_named(peer.name) if allowed is not None else None, peer.endpoint)
             for peer in settings.static_peers()
         ]
-        rng = rng or random.Random()
-        self._membership = Membership(own.node_id, own.incarnation, settings, static=static, rng=rng)
-        self._carrier = carrier
-        self._beacons = BeaconExchange(own.node_id, allowed)
+        rng = random.Random()  # spreads beacons, draws who is asked
+        self._membership = seen = Membership(own.node_id, own.incarnation, settings, static=static, rng=rng)
+        carrier = carrier or BeaconSocket(settings.beacon_port, settings.broadcast)
+        self._beacons = BeaconExchange(own.node_id, allowed, carrier)
         self._addresses = OwnAddresses("")
         self._pinger = Pinger(
-            hooks.ping, self._ping_answered, self._ping_failed, self._ping_dropped, clock, rng
+            ping,
+            partial(self._notice, seen.ping_answered),
+            partial(self._notice, seen.ping_failed),
+            partial(self._notice, seen.ping_dropped),
+            clock,
+            rng,
         )
         self._events: deque[Callable[[float], Actions]] = deque()
         self._heard: dict[NodeId, float] = {}
@@ -134,7 +123,8 @@ class Discovery:
         self._stopping = False
         self._offset_s = 0.0
         self._last = (clock.monotonic(), clock.wall())
-        self._thread = threading.Thread(name="peers-discovery", daemon=True)
+        self._descriptor: int | None = None
+        self._thread = threading.Thread(target=self._run, name="peers-discovery", daemon=True)
 
     @property
     def beacon_counts(self) -> BeaconCounts:
@@ -180,16 +170,12 @@ class Discovery:
             port = host_and_port(settings.advertise)[1]
         self._membership.listen_at(settings.advertise or endpoint)
         self._addresses = OwnAddresses(host)
-        carrier = self._carrier or BeaconSocket(host, settings.beacon_port, settings.broadcast)
-        descriptor = self._beacons.open(carrier, port)
-        if descriptor is not None and not broadcast_targets(host, settings.broadcast):
+        self._descriptor = self._beacons.open(host, port)
+        if self._descriptor is not None and not broadcast_targets(host, settings.broadcast):
             self._log.warning(
                 "beacons need IPv4, nobody will hear of this device",
                 advice="listen on an IPv4 address or on [::], or name static peers and set broadcast = off",
             )
-        self._thread = threading.Thread(
-            target=self._run, args=(descriptor,), name="peers-discovery", daemon=True
-        )
         self._thread.start()
 
     def stop(self, *, farewell: bool = True) -> None:
@@ -223,11 +209,11 @@ class Discovery:
         host, _ = host_and_port(endpoint)
         if self._own.allowed is None and not is_loopback(host):
             raise InvalidArgument("without keys, peers are on one machine")
-        self._notice(lambda now_s: self._membership.introduced(node_id, endpoint, incarnation, now_s))
+        self._notice(self._membership.introduced, node_id, endpoint, incarnation)
 
     def left(self, node_id: NodeId, incarnation: int) -> None:
         """A peer that proved its id said that it goes away."""
-        self._notice(lambda now_s: self._membership.left(node_id, incarnation, now_s))
+        self._notice(self._membership.left, node_id, incarnation)
 
     def heard(self, node_id: NodeId) -> None:
         """Something came from a peer. Cheap: for every answer."""
@@ -235,7 +221,7 @@ class Discovery:
 
     def call_failed(self, node_id: NodeId) -> None:
         """A call to a peer was not answered."""
-        self._notice(lambda now_s: self._membership.call_failed(node_id, now_s))
+        self._notice(self._membership.call_failed, node_id)
 
     def refresh(self, within_s: float) -> bool:
         """Ask all peers what they hold, and wait until `known` tells it.
@@ -254,15 +240,16 @@ class Discovery:
         # Every answer is a value of its own, also one that says the same.
         return all(peer.reply is not before.get(peer.node_id) for peer in self.peers())
 
-    def _notice(self, event: Callable[[float], Actions]) -> None:
-        self._events.append(event)
+    def _notice(self, event: Callable[..., Actions], *facts: object) -> None:
+        """Have the membership told of an event, in its own thread; the time comes after the facts."""
+        self._events.append(partial(event, *facts))
         self._waker.wake()
 
-    def _run(self, descriptor: int | None) -> None:
+    def _run(self) -> None:
         poller = select.poll()
         poller.register(self._waker.fileno(), select.POLLIN)
-        if descriptor is not None:
-            poller.register(descriptor, select.POLLIN)
+        if self._descriptor is not None:
+            poller.register(self._descriptor, select.POLLIN)
         while not self._stopping:
             try:
                 self._turn()
@@ -309,7 +296,7 @@ class Discovery:
     def _carry_out(self, actions: list[Action]) -> None:
         # First of all, as answers to pings may come at once.
         if any(isinstance(action, Slept | Readdressed) for action in actions):
-            self._hooks.slept()
+            self._slept()
         changed = False
         for action in actions:
             match action:
@@ -321,7 +308,7 @@ class Discovery:
                     changed |= isinstance(action, Joined | Gone | Moved)
                     self._tell(action)
         if changed:
-            self._hooks.changed(self.peers())
+            self._changed(self.peers())
 
     def _tell(self, action: Action) -> None:
         log = self._log.info
@@ -343,15 +330,6 @@ class Discovery:
                     second=endpoint,
                     advice="give each device a key of its own with `nearsight keys generate`",
                 )
-
-    def _ping_answered(self, ping: Ping, reply: PingReply, round_trip_s: float) -> None:
-        self._notice(lambda now_s: self._membership.ping_answered(ping, reply, round_trip_s, now_s))
-
-    def _ping_failed(self, ping: Ping) -> None:
-        self._notice(lambda now_s: self._membership.ping_failed(ping, now_s))
-
-    def _ping_dropped(self, ping: Ping) -> None:
-        self._notice(lambda now_s: self._membership.ping_dropped(ping, now_s))
 
 
 class PeersService(Service):

@@ -6,15 +6,15 @@ which key the connection must prove.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NewType
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated
-from nearsight.common.rpc.allow_list import AllowList, Caller
+from nearsight.common.rpc.allow_list import AllowList
 from nearsight.common.rpc.security import read_secret_key
 from nearsight.common.rpc.service import CallContext
 from nearsight.common.rpc.sockets import is_local
@@ -26,6 +26,7 @@ NodeId = NewType("NodeId", int)
 _LAST = 2**64 - 1
 
 
+@functools.lru_cache(maxsize=4096)
 def node_id_of_key(public_key: str) -> NodeId:
     """The id of the owner of a CURVE key.
 
@@ -54,7 +55,7 @@ def shown(node_id: int) -> str:
 
 
 class AllowedPeers:
-    """Public keys by node id, from a folder of ``*.key`` files. One thread refreshes it; any may ask.
+    """Public keys of the devices to share with, from a folder of ``*.key`` files. Thread-safe.
 
     Parameters
     ----------
@@ -70,16 +71,12 @@ class AllowedPeers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._list = AllowList(folder)
-        self._keys: dict[NodeId, str] = {}
-        self._clients: Mapping[str, Caller] = {}
-        self._read()
-
-    def __contains__(self, node_id: object) -> bool:
-        return node_id in self._keys
+        self.refresh = self._list.refresh
+        """Read the folder again if a file in it changed."""
 
     def public_key(self, node_id: NodeId) -> str | None:
         """The key in Z85 that this node must prove; None for a stranger."""
-        return self._keys.get(node_id)
+        return next((key for key in self._list.clients if node_id_of_key(key) == node_id), None)
 
     def node_named(self, name: str) -> NodeId:
         """The node whose key is in ``NAME.key``.
@@ -89,23 +86,13 @@ class AllowedPeers:
         ConfigurationError
             If there is no such key.
         """
-        for client in self._clients.values():
+        for client in self._list.clients.values():
             if client.name == name:
                 return node_id_of_key(client.key)
         raise ConfigurationError(
             f"no key called {name!r} is in {self._folder}",
             advice=f"let it in with `nearsight keys allow {name}.key --dir {self._folder}`",
         )
-
-    def refresh(self) -> None:
-        """Read the folder again if a file in it changed."""
-        self._list.refresh()
-        if self._list.clients is not self._clients:
-            self._read()
-
-    def _read(self) -> None:
-        self._clients = self._list.clients
-        self._keys = {node_id_of_key(key): key for key in self._clients}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,58 +23,23 @@ from dataclasses import dataclass
 from cachetools import FIFOCache
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.presence.peer import NEVER, NOT_DUE, Peer, PeerState, PingReply, TrackedPeer
+from nearsight.device.peers.presence.peer import (
+    NEVER,
+    NOT_DUE,
+    Announce,
+    Conflict,
+    Gone,
+    Joined,
+    Moved,
+    Peer,
+    PeerState,
+    PingReply,
+    Readdressed,
+    Slept,
+    TrackedPeer,
+)
 from nearsight.device.peers.presence.pings import Ping, PingRation
 from nearsight.device.peers.settings import PeerSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Send a beacon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A peer answered for the first time."""
-
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A peer was dropped. ``why``: silent, unreachable, left, restarted or replaced."""
-
-    peer: Peer
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A peer, still the same process, answers at another address now."""
-
-    peer: Peer
-    before: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A second device uses the id of a live peer, or that of this device."""
-
-    node_id: NodeId
-    endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Slept:
-    """This device was not running for a while: what it knew may be stale."""
-
-    gap_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Readdressed:
-    """This device has another address: connections that it had are dead."""
-
 
 Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept | Readdressed
 Actions = tuple[Action, ...]
@@ -237,7 +202,10 @@ class Membership:
             return self._done()
         self._pings.ended(ping)
         if reply.node_id == self.own:
-            self._own_answer(ping, reply, now_s)
+            if reply.incarnation == self.incarnation:
+                self.listen_at(ping.endpoint)
+            else:
+                self._conflict(self.own, ping.endpoint, now_s)
             return self._done()
         if ping.endpoint in self._static:
             self._static[ping.endpoint] = reply.node_id
@@ -459,12 +427,6 @@ class Membership:
         node.unanswered += ping.endpoint == node.endpoint
         if ping.endpoint == node.endpoint or node.endpoint_failed:
             self._give_up_endpoint(node, now_s)
-
-    def _own_answer(self, ping: Ping, reply: PingReply, now_s: float) -> None:
-        if reply.incarnation != self.incarnation:
-            self._conflict(self.own, ping.endpoint, now_s)
-            return
-        self.listen_at(ping.endpoint)
 
     def _conflict(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
         self.counts.conflicts += 1

@@ -1,4 +1,4 @@
-"""What a device knows about a peer, what a peer says of itself, and what `Membership` remembers of it."""
+"""A peer: what it says of itself, what a device knows of it, what `Membership` remembers and makes of it."""
 
 from __future__ import annotations
 
@@ -81,6 +81,54 @@ class Peer:
     def device_id(self) -> str:
         """Its name for people; empty before it joined."""
         return self.reply.device_id if self.reply is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Send a beacon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A peer answered for the first time."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A peer was dropped. ``why``: silent, unreachable, left, restarted or replaced."""
+
+    peer: Peer
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A peer, still the same process, answers at another address now."""
+
+    peer: Peer
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A second device uses the id of a live peer, or that of this device."""
+
+    node_id: NodeId
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """This device was not running for a while: what it knew may be stale."""
+
+    gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Readdressed:
+    """This device has another address: connections that it had are dead."""
 
 
 NEVER = float("-inf")

@@ -57,7 +57,7 @@ class Ping:
 
 
 Address = tuple[NodeId | None, str]
-Answered = Callable[[Ping, PingReply, float], None]
+Ask = Callable[[NodeId | None, str], Future[PingReply]]
 
 
 class PingRation:
@@ -149,8 +149,8 @@ class Pinger:
 
     def __init__(
         self,
-        ask: Callable[[NodeId | None, str], Future[PingReply]],
-        answered: Answered,
+        ask: Ask,
+        answered: Callable[[Ping, PingReply, float], None],
         failed: Callable[[Ping], None],
         dropped: Callable[[Ping], None],
         clock: Clock,

@@ -18,7 +18,6 @@ from nearsight.common.errors import AddressInUse, ConfigurationError, InvalidArg
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.presence.beacons import UDP_IP_HEADER_BYTES, Beacon, BeaconSocket, encode_beacon
-from nearsight.device.peers.presence.discovery import DiscoveryHooks
 from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, node_id_of_key
 from nearsight.device.peers.settings import PeerSettings
 from support.discovery import Neighbourhood, shout
@@ -86,13 +85,13 @@ class ScriptedSocket(BeaconSocket):
     """Hears what the test says, as if from anywhere, and cannot send if told so."""
 
     def __init__(self) -> None:
-        super().__init__("127.0.0.1", 1, "")
+        super().__init__(1, "")
         self._read, self._write = os.pipe2(os.O_NONBLOCK)
         self._waiting: list[tuple[bytes, str]] = []
         self.broken = False
         self.sent: list[bytes] = []
 
-    def open(self) -> int:
+    def open(self, host: str) -> int:
         return self._read
 
     def close(self) -> None:
@@ -144,7 +143,7 @@ def test_a_network_that_is_down_is_counted_and_comes_back(group: Neighbourhood) 
 
 def test_a_device_that_cannot_broadcast_says_so(group: Neighbourhood) -> None:
     with capture_logs() as logs:
-        device = group.add(1, endpoint="tcp://[::1]:7000", beacons=BeaconSocket("::1", group.port, ""))
+        device = group.add(1, endpoint="tcp://[::1]:7000", beacons=BeaconSocket(group.port, ""))
     assert any("beacons need IPv4" in line["event"] for line in logs)
     assert (device.discovery.beacon_counts.sent, device.discovery.beacon_counts.send_errors) == (0, 0)
 
@@ -248,7 +247,7 @@ def test_a_ping_that_cannot_even_begin_counts_as_failed(
     def refuse(node_id: NodeId | None, endpoint: str) -> None:
         raise Unauthenticated("no key")
 
-    monkeypatch.setattr(device.discovery, "_hooks", DiscoveryHooks(refuse, lambda _: None))  # type: ignore[arg-type]
+    monkeypatch.setattr(device.discovery._pinger, "_ask", refuse)
     device.start()
     shout(encode_beacon(Beacon(NodeId(2), 7000)), group.port)
     wait_until(lambda: device.discovery.counts.pings_failed >= 1)

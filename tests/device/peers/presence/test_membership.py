@@ -7,16 +7,17 @@ import itertools
 import pytest
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.presence.membership import (
+from nearsight.device.peers.presence.peer import (
     Announce,
     Conflict,
     Gone,
     Joined,
     Moved,
+    PeerState,
+    PingReply,
     Readdressed,
     Slept,
 )
-from nearsight.device.peers.presence.peer import PeerState, PingReply
 from nearsight.device.peers.presence.pings import ADDRESSES_AT_A_TIME, Ping
 from nearsight.device.peers.settings import PeerSettings
 from support.driven_membership import (
@@ -43,11 +44,6 @@ def test_a_node_joins_when_it_answers_and_not_before(alone: Driven) -> None:
     assert action.peer.endpoint == THERE
     assert action.peer.incarnation == 20
     assert alone.sees() == {OTHER}
-
-
-def test_a_node_that_does_not_answer_never_joins(alone: Driven) -> None:
-    assert alone.fail(alone.beacon_ping()) == ()
-    assert alone.state() is None
 
 
 def test_a_node_that_fails_is_asked_less_and_less_often(alone: Driven) -> None:
@@ -183,13 +179,9 @@ def test_a_peer_that_leaves_is_gone_at_once_and_late_beacons_do_not_bring_it_bac
 
 
 def test_a_node_that_left_comes_back_with_its_next_start(joined: Driven) -> None:
+    assert joined.membership.left(OTHER, 19, joined.now_s) == (), "an earlier start"
     joined.membership.left(OTHER, 20, joined.now_s)
     joined.answer(joined.beacon_ping(), SECOND)
-    assert joined.sees() == {OTHER}
-
-
-def test_leaving_of_an_earlier_start_is_ignored(joined: Driven) -> None:
-    assert joined.membership.left(OTHER, 19, joined.now_s) == ()
     assert joined.sees() == {OTHER}
 
 

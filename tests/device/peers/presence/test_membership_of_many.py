@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearsight.device.peers.presence.identity import NodeId
-from nearsight.device.peers.presence.membership import Gone
+from nearsight.device.peers.presence.peer import Gone
 from nearsight.device.peers.settings import PeerSettings
 from support.driven_membership import SETTINGS
 from support.presence import SimulatedNetwork
