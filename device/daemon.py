@@ -12,7 +12,7 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService, format_bytes
-from nearsight.common.request.breaker import BreakerState
+from nearsight.common.request.next_tiers import BreakerState
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import Service
 from nearsight.device.cooperation.account import CooperationState

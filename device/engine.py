@@ -22,9 +22,8 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, DeadlineExceeded, InternalError, NearsightError, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.request.answer import Answer, Attempt
-from nearsight.common.request.breaker import BreakerState
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, RequestFlow, Stage
-from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.device.query import DeviceQuery, QuerySource
 from nearsight.device.recognition import Recognition, RequestHandle, recognition_of
 from nearsight.device.recognizer_settings import RecognizerSettings

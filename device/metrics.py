@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from nearsight.common.metrics import Readings
 from nearsight.common.request.answer import Attempt
-from nearsight.common.request.breaker import BreakerState
+from nearsight.common.request.next_tiers import BreakerState
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome
 from nearsight.device.prefetching.controller import PrefetchState

@@ -24,9 +24,8 @@ from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.models import Features
-from nearsight.common.request.breaker import BreakerState
 from nearsight.common.request.forms import FEATURES, IMAGE
-from nearsight.common.request.next_tiers import AskRules, NextTiers
+from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.settings import ChannelSettings

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.request.breaker import BreakerSettings
+from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.device.peers.settings import PeerSettings
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

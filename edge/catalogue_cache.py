@@ -29,10 +29,9 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
 from nearsight.common.request.forms import FEATURES
 from nearsight.edge.cloud_client import when_done
-from nearsight.edge.idle_prefetch import IdlePrefetch
-from nearsight.edge.markov_estimator import MarkovEstimator
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, Optimizer, Situation
+from nearsight.edge.prediction import IdlePrefetch, MarkovEstimator
 from nearsight.edge.profiler import MissLatency, Profiler
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.quick_profile import ProfileMeasurement

@@ -10,8 +10,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from nearsight.common.background.futures import flat, then
 from nearsight.common.catalogue.answers import add_models
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.common.object_cache.codec import next_objects_to_proto
-from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.next_objects import NextObjects, next_objects_to_proto
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches

@@ -18,7 +18,7 @@ import numpy as np
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import FloatArray
-from nearsight.common.object_cache.rolling_mean import RollingMean
+from nearsight.common.object_cache.profile import RollingMean
 from nearsight.edge.settings import LoadSettings, MultiUser
 
 RECOGNIZE = "nearsight.v1.Recognition.Recognize"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
-from nearsight.common.object_cache.codec import next_objects_to_proto
+from nearsight.common.object_cache.next_objects import next_objects_to_proto
 from nearsight.common.recognition.codec import recognized_object_from_proto, recognized_object_to_proto
 from nearsight.common.request.answer import OBJECT, Answer
 from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow

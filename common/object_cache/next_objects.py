@@ -1,4 +1,7 @@
-"""What a device may see next: the PDF that an edge sends to its devices (dissertation, section 4.3.1.3)."""
+"""What a device may see next: the PDF that an edge sends to its devices (dissertation, section 4.3.1.3).
+
+As a message, too. What comes in was written by strangers: it is checked before it is believed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InvalidArgument, InvalidMessage
+from nearsight.protos.recognition_pb2 import NextObjectsMessage
 
+MAX_NEXT_OBJECTS = 4096
+"""Most objects that a message may list as next; edges send tens."""
 _ROUNDING = 1e-6
 
 
@@ -68,3 +74,34 @@ class NextObjects:
     def nothing(cls) -> NextObjects:
         """No idea what comes next."""
         return cls((), np.zeros(0), 1.0)
+
+
+def next_objects_to_proto(following: NextObjects, revision: int) -> NextObjectsMessage:
+    """The message of a PDF, as of this revision of the catalogue; the unlikely rest is cut off."""
+    listed = following.top(MAX_NEXT_OBJECTS) if len(following) > MAX_NEXT_OBJECTS else following
+    return NextObjectsMessage(
+        object_ids=listed.object_ids,
+        probabilities=listed.probabilities.tolist(),
+        remaining=max(0.0, listed.remaining),
+        revision=revision,
+    )
+
+
+def next_objects_from_proto(message: NextObjectsMessage) -> NextObjects:
+    """The PDF of a message; its revision stays with the message.
+
+    Raises
+    ------
+    InvalidMessage
+        If there are too many objects, one without an id, or numbers that are no distribution.
+    """
+    count = len(message.object_ids)
+    if count > MAX_NEXT_OBJECTS:
+        raise InvalidMessage(f"{count} next objects, the limit is {MAX_NEXT_OBJECTS}")
+    if not all(message.object_ids):
+        raise InvalidMessage("next objects: an object without an id")
+    probabilities = np.array(message.probabilities, dtype=np.float64)
+    try:
+        return NextObjects(tuple(message.object_ids), probabilities, message.remaining)
+    except InvalidArgument as error:
+        raise InvalidMessage(f"next objects: {error.message}") from error

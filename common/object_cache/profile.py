@@ -10,13 +10,15 @@ whose lookup time turns negative or falls clearly as the cache grows, is refused
 - recall and precision are limited to [0, 1];
 - f(0) = 0: an empty cache is not asked.
 
-`LookupCorrection` follows the machine while it serves.
+`LookupCorrection` follows the machine while it serves; `RollingMean` keeps the times that are measured there
+(section 3.5.1.1).
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -300,3 +302,47 @@ class LookupCorrection:
         self.factor += self._weight * (ratio - self.factor)
         self._resting = False
         self._lookups += 1
+
+
+class RollingMean:
+    """Mean of the last values.
+
+    Parameters
+    ----------
+    window : int
+        How many; 100 in the dissertation's system.
+    seed : float
+        What the window is full of before anything was measured.
+
+    Raises
+    ------
+    InvalidArgument
+        If ``window`` is below 1, or ``seed`` is not positive and finite.
+
+    Attributes
+    ----------
+    mean : float
+        Of the values in the window.
+    """
+
+    def __init__(self, window: int, seed: float) -> None:
+        if window < 1 or not 0 < seed < math.inf:
+            raise InvalidArgument(
+                f"a rolling mean needs a window and a seed above 0, got {window} and {seed}"
+            )
+        self._values = deque([seed] * window, maxlen=window)
+        self.mean = seed
+
+    def observe(self, value: float) -> None:
+        """Push out the oldest value.
+
+        Raises
+        ------
+        InvalidArgument
+            If the value is negative or not finite.
+        """
+        if not 0 <= value < math.inf:
+            raise InvalidArgument(f"expected a finite value that is not negative, got {value}")
+        self._values.append(value)
+        # Summed anew: a running sum drifts, and a hundred values are summed in a microsecond.
+        self.mean = math.fsum(self._values) / len(self._values)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.object_cache.codec import explanation_from_proto, explanation_to_proto
-from nearsight.common.object_cache.expected_latency import Explanation
+from nearsight.common.errors import InvalidMessage
+from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
 from nearsight.common.operation.inquiry import ask_all
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import explanation_pb2
-from nearsight.protos.explanation_pb2 import ExplainRequest, ExplainResponse
+from nearsight.protos.explanation_pb2 import (
+    ExplainedDecision,
+    ExplainRequest,
+    ExplainResponse,
+    Fact,
+    LatencyTermsMessage,
+)
 
 TABLE_COLUMNS = (
     "",
@@ -28,6 +35,8 @@ TABLE_COLUMNS = (
     "costs more",
 )
 """Headings of `table_of`."""
+
+_ROUNDING = 1e-6
 
 
 class ExplanationService(Service):
@@ -115,3 +124,71 @@ def table_of(explanation: Explanation) -> list[tuple[str, ...]]:
         )
         for terms, is_chosen in points
     ]
+
+
+def explanation_to_proto(explanation: Explanation) -> ExplainedDecision:
+    """The message of an explained decision."""
+    return ExplainedDecision(
+        catalogue=explanation.catalogue,
+        age_s=explanation.age_s,
+        chosen=_terms_to_proto(explanation.chosen),
+        alternatives=[_terms_to_proto(terms) for terms in explanation.alternatives],
+        k_max=explanation.k_max,
+        why=explanation.why,
+        object_ids=explanation.object_ids,
+        facts=[Fact(name=name, value=value) for name, value in explanation.facts],
+    )
+
+
+def explanation_from_proto(message: ExplainedDecision) -> Explanation:
+    """The explained decision of a message.
+
+    Raises
+    ------
+    InvalidMessage
+        If there is no chosen point, or a number is not finite or out of its range.
+    """
+    if not message.HasField("chosen"):
+        raise InvalidMessage("an explained decision without what was chosen")
+    if not 0 <= message.age_s < math.inf:
+        raise InvalidMessage(f"a decision cannot be {message.age_s} s old")
+    return Explanation(
+        message.catalogue,
+        message.age_s,
+        _terms_from_proto(message.chosen),
+        tuple(_terms_from_proto(terms) for terms in message.alternatives),
+        message.k_max,
+        message.why,
+        tuple(message.object_ids),
+        tuple((fact.name, fact.value) for fact in message.facts),
+    )
+
+
+def _terms_to_proto(terms: LatencyTerms) -> LatencyTermsMessage:
+    return LatencyTermsMessage(
+        k=terms.k,
+        features=terms.features,
+        lookup_ms=terms.lookup_ms,
+        recall=terms.recall,
+        cached_probability=terms.cached_probability,
+        miss_ms=terms.miss_ms,
+        expected_ms=terms.expected_ms,
+    )
+
+
+def _terms_from_proto(message: LatencyTermsMessage) -> LatencyTerms:
+    for name in ("lookup_ms", "miss_ms", "expected_ms"):
+        if not 0 <= getattr(message, name) < math.inf:
+            raise InvalidMessage(f"{name} must be finite and not negative, got {getattr(message, name)}")
+    for name in ("recall", "cached_probability"):
+        if not 0 <= getattr(message, name) <= 1 + _ROUNDING:
+            raise InvalidMessage(f"{name} must be in [0, 1], got {getattr(message, name)}")
+    return LatencyTerms(
+        message.k,
+        message.lookup_ms,
+        message.recall,
+        message.cached_probability,
+        message.miss_ms,
+        message.expected_ms,
+        message.features,
+    )

@@ -18,8 +18,7 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InvalidMessage, NearsightError, NotFound
 from nearsight.common.logging import get_logger
-from nearsight.common.object_cache.codec import next_objects_from_proto
-from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.next_objects import NextObjects, next_objects_from_proto
 from nearsight.device.recognizer_settings import PrefetchSettings
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 

@@ -28,8 +28,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.object_cache.profile import LookupCorrection
-from nearsight.common.object_cache.rolling_mean import RollingMean
+from nearsight.common.object_cache.profile import LookupCorrection, RollingMean
 from nearsight.device.prefetching.decision import ExtractionCurves
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.prefetching.predictions import EdgeTimes

@@ -64,7 +64,7 @@ class CacheState:
 
 @dataclass(frozen=True, slots=True)
 class GuestCount:
-    """An edge's account of what it fetched while nobody asked (`edge.idle_prefetch`)."""
+    """An edge's account of what it fetched while nobody asked (`edge.prediction`)."""
 
     entered: int
     useful: int

@@ -23,7 +23,7 @@ from nearsight import (
 )
 from nearsight.__main__ import main
 from nearsight.common.config.base import SecuritySettings
-from nearsight.common.request.breaker import BreakerSettings
+from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import ServerSecurity, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings

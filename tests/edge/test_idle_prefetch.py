@@ -6,7 +6,7 @@ from prometheus_client import generate_latest
 
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.idle_prefetch import IdlePrefetch, PrefetchCount
+from nearsight.edge.prediction import IdlePrefetch, PrefetchCount
 from nearsight.edge.profiler import Costs
 from nearsight.edge.settings import PrefetchSettings
 from support.edge import (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.object_cache.rolling_mean import RollingMean
+from nearsight.common.object_cache.profile import RollingMean
 from nearsight.edge.device_services import answer_ms
 from nearsight.edge.load import (
     PRESENT_S,

@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.common.object_cache.codec import next_objects_from_proto
-from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.next_objects import NextObjects, next_objects_from_proto
 from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply

@@ -13,8 +13,7 @@ from typing import Any
 
 from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.common.object_cache.codec import next_objects_from_proto
-from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.next_objects import NextObjects, next_objects_from_proto
 from nearsight.common.recognition.codec import (
     features_from_proto,
     features_to_proto,

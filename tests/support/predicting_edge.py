@@ -9,8 +9,7 @@ from concurrent.futures import Future
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument, NotFound
-from nearsight.common.object_cache.codec import next_objects_to_proto
-from nearsight.common.object_cache.next_objects import NextObjects
+from nearsight.common.object_cache.next_objects import NextObjects, next_objects_to_proto
 from nearsight.common.recognition.codec import (
     features_from_proto,
     model_digest,

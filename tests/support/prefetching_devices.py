@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from nearsight import Recognizer, RecognizerSettings
-from nearsight.common.request.breaker import BreakerSettings
+from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, SIDE, exhibit_models
 from support.pictures import photo_jpeg

@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack
 
 from nearsight import NearsightError, Recognition, Recognizer, RecognizerSettings
-from nearsight.common.request.breaker import BreakerSettings
+from nearsight.common.request.next_tiers import BreakerSettings
 from support.pictures import jpeg, picture
 from support.recognition_server import Answer, ScriptedRecognition, serve
 

@@ -8,10 +8,9 @@ from concurrent.futures import Future
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
-from nearsight.common.request.breaker import BreakerSettings
 from nearsight.common.request.flow import Ask, Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
-from nearsight.common.request.next_tiers import AskRules, NextTiers
+from nearsight.common.request.next_tiers import AskRules, BreakerSettings, NextTiers
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.query import DeviceQuery
 from nearsight.device.tiers import RemoteTier

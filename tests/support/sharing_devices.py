@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 from nearsight import Recognizer, RecognizerSettings
-from nearsight.common.request.breaker import BreakerSettings
+from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.rpc.service import Service
 from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.device.cooperation.protocol import CooperationRules

@@ -20,7 +20,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.recognizer_settings import PrefetchSettings
-from nearsight.edge.markov_estimator import MarkovEstimator
+from nearsight.edge.prediction import MarkovEstimator
 from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.links.link import TABLE_6_3, LinkShape

@@ -1,15 +1,25 @@
 """`nearsight explain`: a daemon's decision as a table and as JSON, silence, and nothing decided yet."""
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.errors import InvalidMessage
 from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
-from nearsight.common.operation.explain import ExplanationService, ask_explanations, table_of
+from nearsight.common.operation.explain import (
+    ExplanationService,
+    ask_explanations,
+    explanation_from_proto,
+    explanation_to_proto,
+    table_of,
+)
 from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.protos.explanation_pb2 import ExplainedDecision, LatencyTermsMessage
 
 EDGE = Explanation(
     "museum",
@@ -79,3 +89,28 @@ def test_silence_and_daemons_that_decided_nothing_are_told_apart(capsys: pytest.
         assert "nothing decided yet" in capsys.readouterr().out
         assert main(["explain", edge, gone, "--timeout", "0.5"]) == 4
         assert "no answer" in capsys.readouterr().out
+
+
+def test_a_decision_survives_the_wire_with_its_alternatives() -> None:
+    others = (replace(DEVICE.chosen, k=0, features=200), replace(DEVICE.chosen, k=4))
+    facts = (("regret", "+1 %"), ("load", "none"))
+    original = Explanation("museum", 3.0, DEVICE.chosen, others, 20, "because", ("a", "b", "c"), facts)
+    assert explanation_from_proto(explanation_to_proto(original)) == original
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("lookup_ms", math.nan), ("miss_ms", -1.0), ("expected_ms", math.inf), ("recall", 1.5)],
+)
+def test_a_decision_with_impossible_numbers_is_refused(field: str, value: float) -> None:
+    message = explanation_to_proto(Explanation("museum", 0.0, DEVICE.chosen))
+    setattr(message.chosen, field, value)
+    with pytest.raises(InvalidMessage, match=field):
+        explanation_from_proto(message)
+
+
+def test_a_decision_without_a_choice_or_from_the_future_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match="chosen"):
+        explanation_from_proto(ExplainedDecision())
+    with pytest.raises(InvalidMessage, match="old"):
+        explanation_from_proto(ExplainedDecision(chosen=LatencyTermsMessage(), age_s=-1))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.request.breaker import BreakerSettings, BreakerState, CircuitBreaker
+from nearsight.common.request.next_tiers import BreakerSettings, BreakerState, CircuitBreaker
 
 SETTINGS = BreakerSettings(failures=3, cooldown_s=1.0, longest_cooldown_s=8.0)
 

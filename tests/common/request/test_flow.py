@@ -20,10 +20,9 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.request.answer import Answer
-from nearsight.common.request.breaker import BreakerState
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, Phase, RequestFlow
 from nearsight.common.request.forms import FEATURES, IMAGE
-from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.common.rpc.envelope import Hop
 from support.recognition_server import EXHIBIT
 from support.requests import PlainQuery, PlainStage, tiers

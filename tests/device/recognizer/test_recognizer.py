@@ -24,7 +24,7 @@ from nearsight import (
 )
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
-from nearsight.common.request.breaker import BreakerState
+from nearsight.common.request.next_tiers import BreakerState
 from support.child_server import child_server
 from support.pictures import broken_images, picture
 from support.recognition_server import (
