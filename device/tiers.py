@@ -12,7 +12,7 @@ from nearsight.common.recognition.codec import features_to_proto, recognized_obj
 from nearsight.common.request.answer import OBJECT, Answer
 from nearsight.common.request.flow import Ask
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.prefetching.predictions import Prediction, prediction_of
+from nearsight.device.prefetching.predictions import prediction_of
 from nearsight.device.query import DeviceQuery
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse
 
@@ -89,7 +89,14 @@ class RemoteTier:
             except InvalidMessage as error:
                 # Not the caller's fault: another tier may answer properly.
                 raise InternalError(f"the {self._name} sent a broken answer: {error.message}") from error
-        query.prediction = self._prediction(message)
+        query.prediction = None
+        if message.HasField("next_objects"):
+            try:
+                query.prediction = prediction_of(message.next_objects)
+            except InvalidMessage as error:
+                _log.warning(
+                    "a prediction that makes no sense was ignored", tier=self._name, error=str(error)
+                )
         return Answer(
             found,
             message.answered_by or self._name,
@@ -98,12 +105,3 @@ class RemoteTier:
             reply.sent_bytes,
             reply.received_bytes,
         )
-
-    def _prediction(self, message: RecognizeResponse) -> Prediction | None:
-        if not message.HasField("next_objects"):
-            return None
-        try:
-            return prediction_of(message.next_objects)
-        except InvalidMessage as error:
-            _log.warning("a prediction that makes no sense was ignored", tier=self._name, error=str(error))
-            return None

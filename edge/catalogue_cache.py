@@ -32,10 +32,9 @@ from nearsight.edge.cloud_client import when_done
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, Optimizer, Situation
 from nearsight.edge.prediction import IdlePrefetch, MarkovEstimator
-from nearsight.edge.profiler import MissLatency, Profiler
+from nearsight.edge.profiler import MissLatency, Profiler, Regret
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.quick_profile import ProfileMeasurement
-from nearsight.edge.regret import Regret
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings

@@ -104,6 +104,11 @@ class LoadBalancer:
     compute_seed_ms : float
         Compute time assumed at first.
 
+    Attributes
+    ----------
+    compute : RollingMean
+        Time in ms that the edge computes for one request; those sent to the cloud at once do not count.
+
     Notes
     -----
     Source: Cachier dissertation, section 3.5.1.2. Not thread-safe.
@@ -117,24 +122,15 @@ class LoadBalancer:
         compute_seed_ms: float = 50.0,
     ) -> None:
         self._interarrival = interarrival
-        self._compute = RollingMean(window, compute_seed_ms)
+        self.compute = RollingMean(window, compute_seed_ms)
         self._capacity = capacity
-
-    @property
-    def compute_ms(self) -> float:
-        """Mean time that the edge computes for one request."""
-        return self._compute.mean
-
-    def observe_compute(self, compute_ms: float) -> None:
-        """The edge computed this long for a request; those sent to the cloud at once do not count."""
-        self._compute.observe(compute_ms)
 
     @property
     def edge_probability(self) -> float:
         """P(edge) as of now."""
-        if self._compute.mean <= 0:
+        if self.compute.mean <= 0:
             return 1.0
-        return min(1.0, self._capacity.used * self._interarrival.mean_ms / self._compute.mean)
+        return min(1.0, self._capacity.used * self._interarrival.mean_ms / self.compute.mean)
 
     def to_edge(self, rng: np.random.Generator) -> bool:
         """Whether the request that just arrived is worked on here; else it goes to the cloud."""
@@ -287,7 +283,7 @@ class LoadControl:
     def computed(self, compute_ms: float) -> None:
         """The edge computed this long for a request."""
         with self._lock:
-            self._balancer.observe_compute(compute_ms)
+            self._balancer.compute.observe(compute_ms)
             self._recent.observe(self._clock.monotonic(), compute_ms)
 
     def compute_ms(self) -> float | None:
@@ -322,7 +318,7 @@ class LoadControl:
         with self._lock:
             every = (
                 f"a request every {self._interarrival.mean_ms:.1f} ms, "
-                f"{self._balancer.compute_ms:.1f} ms of work each"
+                f"{self._balancer.compute.mean:.1f} ms of work each"
             )
             if self._multi_user == "load-balanced":
                 probability = self._balancer.edge_probability

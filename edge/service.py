@@ -151,7 +151,11 @@ class EdgeRecognitionService(Service):
             call.answer.set_exception(error)
             return
         call.answer.set_result(response)
-        self._learn(call, finish)
+        if call.cache is None:
+            self._caches.admit(call.context.catalogue)
+        if isinstance(finish.outcome, Answer):
+            for stage in finish.learners:
+                stage.learn(call.query, finish.outcome, finish.lesson)
 
     def _response(self, call: _Call, finish: Finish[EdgeQuery]) -> RecognizeResponse:
         """The message to the device; counts what was recognised, and adds what may be asked for next.
@@ -176,14 +180,6 @@ class EdgeRecognitionService(Service):
                 revision = call.cache.listing.revision
                 response.next_objects.CopyFrom(next_objects_to_proto(following, revision))
         return response
-
-    def _learn(self, call: _Call, finish: Finish[EdgeQuery]) -> None:
-        if isinstance(finish.outcome, NearsightError):
-            return
-        if call.cache is None:
-            self._caches.admit(call.context.catalogue)
-        for stage in finish.learners:
-            stage.learn(call.query, finish.outcome, finish.lesson)
 
 
 def _answer_of(done: Future[Reply], sent_bytes: int) -> tuple[Answer, RecognizeResponse]:

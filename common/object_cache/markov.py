@@ -244,7 +244,7 @@ class MarkovModel:
                 slots: NDArray[np.intp] = np.flatnonzero(support & (self._counts.popularity > 0))
                 weights = self._counts.popularity[slots]
             else:
-                row = self._counts.row(past[len(past) - length :])
+                row = self._counts.rows.get(past[len(past) - length :])
                 if row is None:
                     continue
                 slots, weights = row.slots.astype(np.intp), row.weights

@@ -78,7 +78,7 @@ class NextObjects:
 
 def next_objects_to_proto(following: NextObjects, revision: int) -> NextObjectsMessage:
     """The message of a PDF, as of this revision of the catalogue; the unlikely rest is cut off."""
-    listed = following.top(MAX_NEXT_OBJECTS) if len(following) > MAX_NEXT_OBJECTS else following
+    listed = following.top(MAX_NEXT_OBJECTS) if len(following.object_ids) > MAX_NEXT_OBJECTS else following
     return NextObjectsMessage(
         object_ids=listed.object_ids,
         probabilities=listed.probabilities.tolist(),

@@ -212,23 +212,20 @@ class TransitionCounts:
         self._origin_s = 0.0
         self.popularity = np.zeros(0)
         """Weight of each object whatever came before it: (S,) float64."""
-        self._rows: OrderedDict[tuple[int, ...], TransitionRow] = OrderedDict()
+        self.rows: OrderedDict[tuple[int, ...], TransitionRow] = OrderedDict()
+        """What followed each history that is not empty, the one unused for longest first."""
         # A dictionary serves as an ordered set: what is written is the same in every run.
         self._touched: dict[Transition, None] | None = {} if journal else None
 
     def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
-
-    def row(self, history: tuple[int, ...]) -> TransitionRow | None:
-        """What followed a history that is not empty; None if nothing ever did."""
-        return self._rows.get(history)
+        return sum(map(len, self.rows.values()))
 
     def weight_of(self, transition: Transition) -> float:
         """The weight of one transition."""
         history, slot = transition
         if not history:
             return float(self.popularity[slot])
-        row = self._rows.get(history)
+        row = self.rows.get(history)
         return row.weight_of(slot) if row is not None else 0.0
 
     def touch(self, transitions: Iterable[Transition]) -> None:
@@ -254,14 +251,14 @@ class TransitionCounts:
         if not history:
             self.popularity[slot] += weight
             return
-        row = self._rows.get(history)
+        row = self.rows.get(history)
         if row is None:
-            row = self._rows[history] = TransitionRow()
-            if len(self._rows) > self._rows_max:
-                old, old_row = self._rows.popitem(last=False)
+            row = self.rows[history] = TransitionRow()
+            if len(self.rows) > self._rows_max:
+                old, old_row = self.rows.popitem(last=False)
                 self.touch((old, followed) for followed in old_row.slots.tolist())
         else:
-            self._rows.move_to_end(history)
+            self.rows.move_to_end(history)
         row.add(slot, weight)
 
     def remove(self, gone: Sequence[int], present: NDArray[np.bool_]) -> None:
@@ -274,9 +271,9 @@ class TransitionCounts:
                 for history, slot in self._touched
                 if slot not in left and left.isdisjoint(history)
             }
-        for history in [history for history in self._rows if not left.isdisjoint(history)]:
-            del self._rows[history]
-        for row in self._rows.values():
+        for history in [history for history in self.rows if not left.isdisjoint(history)]:
+            del self.rows[history]
+        for row in self.rows.values():
             row.keep(present[row.slots])
         self._drop_empty_rows()
 
@@ -300,12 +297,12 @@ class TransitionCounts:
         unpopular = (self.popularity > 0) & (self.popularity < NEGLIGIBLE)
         self.popularity[unpopular] = 0.0
         self.touch(((), slot) for slot in np.flatnonzero(unpopular).tolist())
-        for history, row in self._rows.items():
+        for history, row in self.rows.items():
             row.scale(factor)
             gone = row.keep(row.weights >= NEGLIGIBLE)
             self.touch((history, slot) for slot in gone.tolist())
         self._drop_empty_rows()
 
     def _drop_empty_rows(self) -> None:
-        for history in [history for history, row in self._rows.items() if not len(row)]:
-            del self._rows[history]
+        for history in [history for history, row in self.rows.items() if not len(row)]:
+            del self.rows[history]

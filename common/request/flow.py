@@ -380,7 +380,6 @@ class RequestFlow(Generic[Q]):
 
     def _answered(self, question: _Question, answer: Answer, now_s: float, *, complete: bool) -> Finish[Q]:
         choice = question.choice
-        self._tiers.succeeded(choice)
         waited_ms = (now_s - question.asked_s) * 1e3
         self.attempts.append(Attempt(choice.tier, StatusCode.OK, waited_ms))
         self._asked_ms += waited_ms
@@ -393,8 +392,8 @@ class RequestFlow(Generic[Q]):
             complete=complete,
             hop=answer.hops[-1] if answer.hops else None,
         )
-        if self._query.has_image and not self._query.asked_again:
-            self._tiers.observe_outcome(choice.tier, unknown=lesson.unknown, behind_ms=lesson.behind_ms)
+        counts = self._query.has_image and not self._query.asked_again
+        self._tiers.succeeded(choice, lesson if counts else None)
         return self._finish(answer, lesson, self._stages)
 
     def _end(self, error: NearsightError) -> Finish[Q] | None:

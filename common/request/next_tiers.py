@@ -27,6 +27,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError, Unauthenticated
+from nearsight.common.request.answer import Lesson
 from nearsight.common.request.forms import (
     FEATURES,
     LinkEstimate,
@@ -281,15 +282,12 @@ class NextTiers:
                 self._mean_features_bytes += _NEWEST_WEIGHT * (sent_bytes - self._mean_features_bytes)
                 self.features_bytes = round(self._mean_features_bytes)
 
-    def observe_outcome(self, tier: str, *, unknown: bool, behind_ms: float) -> None:
-        """What became of a photo that there was a choice for: see `OffloadChoice.observe_outcome`."""
-        with self._lock:
-            self._forms[tier].observe_outcome(unknown=unknown, behind_ms=behind_ms)
-
-    def succeeded(self, choice: Choice) -> None:
-        """The tier answered."""
+    def succeeded(self, choice: Choice, lesson: Lesson | None) -> None:
+        """The tier answered; with what that teaches on photos that can be sent in both forms."""
         with self._lock:
             self._breakers[choice.tier].succeeded()
+            if lesson is not None:
+                self._forms[choice.tier].observe_outcome(unknown=lesson.unknown, behind_ms=lesson.behind_ms)
 
     def abandoned(self, choice: Choice) -> None:
         """Nobody waits for the tier's answer any more."""

@@ -4,7 +4,7 @@ import pytest
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import features_to_proto
-from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.request.forms import OffloadChoice
 from nearsight.edge.daemon import EdgeDaemon
 from support.edge import (
     EdgeClient,
@@ -66,7 +66,7 @@ def test_an_unknown_photo_counts_once_however_many_messages_it_took(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes: list[bool] = []
-    monkeypatch.setattr(NextTiers, "observe_outcome", lambda *_, **seen: outcomes.append(seen["unknown"]))
+    monkeypatch.setattr(OffloadChoice, "observe_outcome", lambda *_, **seen: outcomes.append(seen["unknown"]))
     with serve(forward="features") as (edge, device):
         warm(edge, device, [0])
         outcomes.clear()

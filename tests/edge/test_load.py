@@ -31,7 +31,7 @@ def balancer(every_ms: float, compute_ms: float, share: float = 1.0, servers: in
     made = LoadBalancer(interarrival, Capacity(share, servers))
     for number in range(151):
         interarrival.observe(number * every_ms / 1e3)
-        made.observe_compute(compute_ms)
+        made.compute.observe(compute_ms)
     return made
 
 

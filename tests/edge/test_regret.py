@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.edge.profiler import Costs
-from nearsight.edge.regret import Regret
+from nearsight.edge.profiler import Costs, Regret
 from support.caching import profile_of_table_3_2, ranking_of
 
 LOOKUP_MS = np.array([0.0, 10.0, 12.0, 15.0, 30.0])

@@ -21,7 +21,7 @@ from nearsight.common.errors import (
 )
 from nearsight.common.request.answer import Answer
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, Phase, RequestFlow
-from nearsight.common.request.forms import FEATURES, IMAGE
+from nearsight.common.request.forms import FEATURES, IMAGE, OffloadChoice
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.common.rpc.envelope import Hop
 from support.recognition_server import EXHIBIT
@@ -324,9 +324,7 @@ def test_each_message_is_a_measurement_and_each_photo_counts_once_among_the_unkn
     forms: list[str] = []
     unknown: list[bool] = []
     monkeypatch.setattr(NextTiers, "observe", lambda _self, _tier, form, *_: forms.append(form))
-    monkeypatch.setattr(
-        NextTiers, "observe_outcome", lambda *_, unknown_=unknown, **seen: unknown_.append(seen["unknown"])
-    )
+    monkeypatch.setattr(OffloadChoice, "observe_outcome", lambda *_, **seen: unknown.append(seen["unknown"]))
     _, flow = features_asked()
     flow.replied(0, UNKNOWN, 0.2)
     flow.replied(0, FOUND, 0.5)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from nearsight.common.request.answer import Lesson
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.common.rpc.envelope import Hop
@@ -89,17 +90,23 @@ def test_features_that_are_not_there_yet_are_as_large_as_those_sent_lately() -> 
     assert next_tiers.features_bytes == pytest.approx(10_000, rel=0.01)
 
 
+def answered(next_tiers: NextTiers, *, unknown: bool) -> None:
+    choice = next_tiers.choose(["cloud"], [Payload(IMAGE, IMAGE_BYTES)], 0.0)
+    lesson = Lesson("cloud", unknown, 100.0, 100.0, 100.0, complete=True, hop=None)
+    next_tiers.succeeded(choice, lesson)
+
+
 def test_a_second_trip_is_part_of_the_price_of_features() -> None:
     """Features take 40 + 48 + 20 ms, an image 40 + 192 + 30 ms: three unknown photos of four are too many."""
     next_tiers = measured(40.0, 5.0, 30.0, 20.0)
     chosen = []
     for _ in range(100):
-        next_tiers.observe_outcome("cloud", unknown=False, behind_ms=0.0)
-        next_tiers.observe_outcome("cloud", unknown=True, behind_ms=0.0)
+        answered(next_tiers, unknown=False)
+        answered(next_tiers, unknown=True)
         chosen.append(form(next_tiers))
     assert chosen.count(FEATURES) >= 98, "half of the photos: 239 ms < 262 ms, but for a trial"
     for _ in range(20):
-        next_tiers.observe_outcome("cloud", unknown=True, behind_ms=0.0)
+        answered(next_tiers, unknown=True)
     assert form(next_tiers) == IMAGE
     assert "unknown" in next_tiers.why()["cloud"]
 
@@ -107,9 +114,9 @@ def test_a_second_trip_is_part_of_the_price_of_features() -> None:
 def test_a_crowd_of_unknown_photos_is_forgotten_though_only_images_are_sent() -> None:
     next_tiers = measured(40.0, 5.0, 30.0, 20.0)
     for _ in range(100):
-        next_tiers.observe_outcome("cloud", unknown=True, behind_ms=0.0)
+        answered(next_tiers, unknown=True)
     photos = 0
     while form(next_tiers) == IMAGE:
-        next_tiers.observe_outcome("cloud", unknown=False, behind_ms=0.0)  # known from their images
+        answered(next_tiers, unknown=False)  # known from their images
         photos += 1
     assert 5 <= photos <= 20
