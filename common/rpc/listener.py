@@ -17,6 +17,7 @@ import resource
 import select
 import socket as sockets
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -37,6 +38,10 @@ LINGER_S = 0.5
 
 _ACCEPTS = 64
 _ACCEPT_AGAIN_S = 0.02
+_NEWCOMERS_SHARE = 0.5
+"""Most of one core that clients who connect may take: clients that are connected must be served meanwhile."""
+
+_NEWCOMERS_BURST_S = 0.05
 _ROOM = 32
 """What part of the connections makes room at once: looking for them takes time."""
 
@@ -118,6 +123,7 @@ class Listener:
         self._most = _most_connections(settings, self._log)
         self._lock = threading.Lock()
         self._making_room = threading.Lock()
+        self._newcomers_s, self._newcomers_at_s = 0.0, clock.monotonic()
         self._connections: dict[int, Connection] = {}
         self._held_bytes = 0
         self._told: dict[str, tuple[float, int]] = {}
@@ -139,7 +145,12 @@ class Listener:
         for descriptor, events in ready.items():
             connection = self._connections.get(descriptor)
             if connection is not None:
-                self._serve(connection, events, arrived)
+                if connection.session.mechanism.done:
+                    self._serve(connection, events, arrived)
+                else:
+                    begun_s = time.thread_time()
+                    self._serve(connection, events, arrived)
+                    self._charge_newcomers(begun_s)
                 if self._held_bytes > self._settings.memory_limit_bytes:
                     self._drop_largest(self._settings.memory_limit_bytes)
             elif descriptor == self._socket.fileno():
@@ -208,13 +219,13 @@ class Listener:
                 self._drop(connection, "")
 
     def _accept(self) -> None:
-        """Accept who waits. Where that takes others' places, a few at a time: they come again."""
-        made_room = False
+        """Accept who waits; a while later where newcomers have taken their share of the processor."""
+        begun_s = time.thread_time()
         for _ in range(_ACCEPTS):
-            full = len(self._connections) >= self._most
-            if full and made_room:
-                self._later(self._accept, _ACCEPT_AGAIN_S)
+            if (wait_s := self._charge_newcomers(begun_s)) > 0:
+                self._later(self._accept, wait_s)
                 return
+            begun_s = time.thread_time()
             try:
                 socket, address = self._socket.accept()
             except BlockingIOError:
@@ -228,15 +239,22 @@ class Listener:
                     self._later(self._accept, _ACCEPT_AGAIN_S)
                 return  # else it is closed
             name = f"{address[0]}:{address[1]}" if address else "local"
-            if full:
-                made_room = self._drop_idlest()
-            if full and not made_room:
+            if len(self._connections) < self._most or self._drop_idlest():
+                self._begin(socket, name)
+            else:
                 self._tell("client refused: there are too many connections, all with calls", client=name)
                 socket.close()
-            else:
-                self._begin(socket, name)
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile
             self._poller.modify(self._socket, _IN | _ONCE)
+
+    def _charge_newcomers(self, begun_s: float) -> float:
+        """Count what this thread has done for newcomers since; returns how long they must then wait."""
+        took_s, now_s = time.thread_time() - begun_s, self._clock.monotonic()
+        with self._lock:
+            back_s = _NEWCOMERS_SHARE * (now_s - self._newcomers_at_s)
+            self._newcomers_s = max(0.0, self._newcomers_s - back_s) + took_s
+            self._newcomers_at_s = now_s
+            return (self._newcomers_s - _NEWCOMERS_BURST_S) / _NEWCOMERS_SHARE
 
     def _begin(self, socket: sockets.socket, address: str) -> None:
         socket.setblocking(False)
@@ -342,11 +360,11 @@ class Listener:
         return True
 
     def _drop_idlest(self) -> bool:
-        """Make room: of whoever has most connections, those go that were idle longest."""
-        connections = list(self._connections.values())
-        number = Counter(one.group for one in connections)
-        idle = [one for one in connections if not one.waiting_bytes and not one.unsent]
-        idle.sort(key=lambda one: (-number[one.group], one.used_s))
+        """Make room: of whoever has most connections, those go that never asked, or were idle longest."""
+        groups = {one: one.group for one in list(self._connections.values())}
+        number = Counter(groups.values())
+        idle = [one for one in groups if not one.waiting_bytes and not one.unsent]
+        idle.sort(key=lambda one: (-number[groups[one]], one.used_s > one.since_s, one.used_s))
         for victim in idle[: max(1, self._most // _ROOM)]:
             with victim.lock:
                 self._drop(victim, "was idle while there are too many connections")

@@ -207,6 +207,39 @@ def test_idle_connections_make_room_for_newcomers(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.count("was idle while") == 1  # the rest is counted
 
 
+def test_clients_that_never_asked_make_room_before_one_that_asked_long_ago() -> None:
+    with observed(connections_limit=8) as (server, _), echo_stub(server) as asked:
+        asked.echo(text(), timeout_s=20)
+        assert server._listener is not None
+        (connection,) = server._listener._connections.values()
+        with raw_peers(server.endpoint, 7) as idle, echo_stub(server) as newcomer:
+            assert newcomer.echo(text("new"), timeout_s=20).message.text == "new"
+            assert not connection.closed
+            wait_until(idle[0].is_cut, what="the cut of one that never asked")
+
+
+def test_newcomers_wait_when_they_have_taken_their_share_of_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, observer = ManualClock(), Observer()
+    with driven(clock, observer, CONNECTS) as (listener, look, peer):
+        (connection,) = listener._connections.values()
+        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        later: list[tuple[Callable[[], None], float]] = []
+        monkeypatch.setattr(listener, "_later", lambda *job: later.append(job))
+        monkeypatch.setattr("nearsight.common.rpc.listener._NEWCOMERS_BURST_S", 0.0)
+        with connected(listener, lambda: look() or later):
+            ((accept, after_s),) = later
+            assert len(listener._connections) == 1
+            peer.sendall(frame(b"\x04PING\x00\x00", 4))  # who is connected is served meanwhile
+            clock.advance(1.0)
+            wait_until(lambda: bool(look() or connection.heard_s == clock.monotonic()), what="its words")
+            assert 0.0 < after_s < 1.0
+            monkeypatch.undo()
+            accept()
+            assert len(listener._connections) == 2
+
+
 def test_connections_with_calls_do_not_make_room() -> None:
     gate = Gate()
     with (
