@@ -26,7 +26,12 @@ from nearsight.common.recognition.images import GrayImage, ImageSource, load_ima
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.verification import CLEAR_INLIERS, Verifier, confidence
+from nearsight.common.recognition.verification import (
+    CLEAR_INLIERS,
+    Verifier,
+    agreeing_share,
+    confidence,
+)
 
 _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
@@ -43,7 +48,7 @@ _SECOND_SIDE_PX, _SECOND_FEATURES = 960, 2000
 
 
 class Resemblance(NamedTuple):
-    """How much two pictures have in common: inliers, and their share of the features of one of the two."""
+    """How much two pictures have in common: inliers, and their share (`agreeing_share`)."""
 
     inliers: int
     share: float
@@ -146,8 +151,11 @@ class ObjectRecognizer:
                     candidate = Candidate(shown.object_id, shown_view, 0, _NO_VOTES, _NO_VOTES)
                     verified = self._verifier.verify(query, shown, candidate)
                     if verified is not None:
-                        one = Resemblance(verified.inliers, verified.inliers / len(query))
-                        found[name] = max(one, found.get(name, one))
+                        share = agreeing_share(verified, query, shown.views[shown_view])
+                        before = found.get(name, Resemblance(0, 0.0))
+                        found[name] = Resemblance(
+                            max(before.inliers, verified.inliers), max(before.share, share)
+                        )
         return found
 
     def _inliers_to_be_sure(self, model: ObjectModel) -> float:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.recognition.classifiers.classifier import Candidate
+from nearsight.common.recognition.extraction import LEVELS, SCALE
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.results import Corners, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -58,6 +59,12 @@ _MAX_FORESHORTENING = 6.0
 """Largest ratio of opposite sides; a photo under 80 degrees stays below."""
 _MIN_SINE = 0.17
 """Of a corner's angle: 10 degrees."""
+
+
+_LEAST_COMMON = 0.2
+"""Of the area of both pictures, the part that both show: less is a detail."""
+_LEAST_KEPT = 0.15
+"""Of the features, when a picture is reduced: fewer decide nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,6 +173,49 @@ def confidence(inliers: int, runner_up_inliers: int) -> float:
     return max(1e-6, -float(np.expm1(-inliers / 20)) * margin)
 
 
+def agreeing_share(found: RecognizedObject, query: Features, view: Features) -> float:
+    """Of the features that two pictures could share, the part that agrees; 0 if they share only a detail.
+
+    A copy that was cropped shows fewer features, a reduced one no fine ones. So features outside of the
+    common part, or too fine for the smaller picture, do not count.
+
+    Parameters
+    ----------
+    found : RecognizedObject
+        What the query was verified to show.
+    query, view : Features
+        Of the query, and of the view of the object.
+    """
+    frame = _outline(view.image_size)
+    scaling = np.array(query.image_size, np.float64) / np.array(query.source_size, np.float64)
+    corners = (np.array(found.corners) * scaling).astype(np.float32)
+    there = np.zeros(query.image_size[::-1], np.uint8)
+    cv2.fillConvexPoly(there, corners.astype(np.int32), 1)
+    if int(there.sum()) < _LEAST_COMMON * max(there.size, _area(corners)):
+        return 0.0
+    there_from_view = np.asarray(cv2.getPerspectiveTransform(frame, corners), np.float64)
+    view_from_there = np.asarray(cv2.getPerspectiveTransform(corners, frame), np.float64)
+    of_view = len(_visible(view, there_from_view, query.image_size))
+    of_query = len(_visible(query, view_from_there, view.image_size))
+    scale = math.sqrt(_area(corners) / _area(frame))
+    return found.inliers / min(of_view * kept_share(1 / scale), of_query * kept_share(scale))
+
+
+def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
+    width, height = size
+    return np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
+
+
+def kept_share(times: float) -> float:
+    """Of the features of a picture, those that are left if it is so many times smaller; 1 if it is not.
+
+    Levels of the pyramid are ``SCALE`` apart and have features in proportion to their sides; what is lost are
+    the largest levels.
+    """
+    beyond = SCALE**-LEVELS
+    return max(_LEAST_KEPT, (1 / max(times, 1.0) - beyond) / (1 - beyond))
+
+
 def _homography(
     source: NDArray[np.float32], target: NDArray[np.float32], reprojection_px: float
 ) -> tuple[NDArray[np.float64] | None, NDArray[np.uint8] | None]:
@@ -271,8 +321,7 @@ def _log10_binomial(n: int, k: int) -> float:
 
 def project_corners(homography: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64] | None:
     """Corners (4, 2) of an image of ``size`` under the homography; None if one is behind the camera."""
-    width, height = size
-    corners = np.array([[0, 0, 1], [width, 0, 1], [width, height, 1], [0, height, 1]], np.float64)
+    corners = np.insert(_outline(size).astype(np.float64), 2, 1.0, axis=1)
     projected = corners @ (homography / homography[2, 2] if homography[2, 2] else homography).T
     if not np.isfinite(projected).all() or (projected[:, 2] <= 1e-6).any():
         return None

@@ -36,6 +36,7 @@ def images(**pixels: object) -> list[NewObject]:
 PORTRAIT = picture(0, side=SIDE)
 OTHER = look_alike(60, of=0, side=SIDE, part=FACE)
 SMALLER = cv2.resize(PORTRAIT, None, fx=0.7, fy=0.7, interpolation=cv2.INTER_AREA)
+LARGE = picture(3, side=2 * SIDE)
 ELSE = picture(7, side=SIDE)
 
 
@@ -64,6 +65,30 @@ def test_a_copy_of_a_picture_is_refused_with_the_other_id(indexed: int) -> None:
     assert accepted == {}
     assert "'one'" in rejected["copy"]
     assert "--allow-similar" in rejected["copy"]
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        pytest.param(cv2.resize(LARGE, None, fx=0.3, fy=0.3, interpolation=cv2.INTER_AREA), id="reduced"),
+        pytest.param(LARGE[60:420, 40:400], id="cropped"),
+        pytest.param(np.ascontiguousarray(LARGE[SIDE:, :SIDE]), id="a quarter"),
+    ],
+)
+@pytest.mark.parametrize("copied_first", [False, True])
+def test_a_copy_of_a_part_or_much_smaller_is_refused(copy: np.ndarray, copied_first: bool) -> None:
+    first, second = (copy, LARGE) if copied_first else (LARGE, copy)
+    accepted, rejected = compared(images(again=second), images(first=first, other=ELSE))
+    assert accepted == {}
+    assert "'first'" in rejected["again"]
+
+
+def test_a_picture_that_hangs_in_another_one_is_a_rival() -> None:
+    room = LARGE.copy()
+    room[40 : 40 + SIDE * 3 // 4, 40 : 40 + SIDE * 3 // 4] = cv2.resize(PORTRAIT, (SIDE * 3 // 4,) * 2)
+    accepted, rejected = compared(images(room=room), images(one=PORTRAIT))
+    assert rejected == {}
+    assert accepted["room"].keys() == {"one"}
 
 
 def test_the_first_of_two_copies_in_a_batch_goes_in() -> None:

@@ -313,4 +313,4 @@ def test_what_resembles_an_object_is_found_with_its_inliers(
     found = recognizer.resembling(ObjectModel("new", "", (exhibit_model(9).views[0], one.views[0])))
     assert found.keys() == {one.object_id, "other"}
     assert found[one.object_id].inliers > 2 * found["other"].inliers >= 20
-    assert found[one.object_id].share == pytest.approx(found[one.object_id].inliers / len(one.views[0]))
+    assert found[one.object_id].share > 0.15 > found["other"].share > 0
