@@ -298,10 +298,11 @@ class Membership:
     def _ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, force: bool = False) -> bool:
         if self._pings.is_under_way(node_id, endpoint):
             return True
-        if not force and not self._pings.may_ask(node_id, endpoint, now_s):
+        node = self._nodes.get(node_id) if node_id is not None else None
+        joined = node is not None and node.joined
+        if not force and not self._pings.may_ask(node_id, endpoint, now_s, joined=joined):
             return False
         self.counts.pings += 1
-        node = self._nodes.get(node_id) if node_id is not None else None
         urgent = node is not None and node.is_at(endpoint)
         self._actions.append(self._pings.ask(node_id, endpoint, urgent=urgent))
         return True

@@ -3,8 +3,8 @@
 Beacons may be forged and must not make this device a nuisance: `PingRation` limits pings per address.
 Where a crowd meets, everybody hears of everybody at once, and if all connected at the same moment, the
 handshakes would take so long that pings time out: `Pinger` asks strangers a few at a time. Peers that may be
-gone do not wait for that. A flood of forged beacons makes more strangers than can be asked; lots decide then,
-so that a true newcomer, which sends beacons again and again, has its turn as well.
+gone do not wait for that. A flood of forged beacons makes more strangers than can be asked. So hosts take
+turns, those first where the fewest pings failed: a host that floods waits behind a true newcomer.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from nearsight.device.peers.presence.peer import PingReply
 
 LONGEST_BACKOFF_PERIODS = 4.0
 ADDRESSES_AT_A_TIME = 2
-"""Addresses of one node that are pinged at the same time because of beacons."""
+"""Addresses of one node that are pinged at the same time because of beacons; of a stranger on each host."""
 REMEMBERED_ADDRESSES = 1024
 STRANGERS_AT_A_TIME = 4
 WAITING_STRANGERS = 256
-"""More than meet at once; beyond that one that waits makes room."""
+"""More than meet at once; beyond that one makes room, of the host with most failures, then most waiting."""
+REMEMBERED_HOSTS = 1024
 REMEMBERED_REFUSALS = 256
 
 
@@ -86,10 +87,13 @@ class PingRation:
         """Whether any address of this node is being pinged."""
         return any(asked == node_id for asked, _ in self._under_way)
 
-    def may_ask(self, node_id: NodeId | None, endpoint: str, now_s: float) -> bool:
-        """Whether a beacon is reason enough to ping the address."""
+    def may_ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, joined: bool) -> bool:
+        """Whether a beacon is reason enough to ping the address, of a node that has joined or not."""
         _, earliest_s = self._failures.get((node_id, endpoint), (0, now_s))
-        at_once = sum(asked == node_id for asked, _ in self._under_way)
+        host = _host(endpoint)
+        at_once = sum(
+            asked == node_id and (joined or _host(where) == host) for asked, where in self._under_way
+        )
         return now_s >= earliest_s and at_once < ADDRESSES_AT_A_TIME
 
     def ask(self, node_id: NodeId | None, endpoint: str, *, urgent: bool) -> Ping:
@@ -144,7 +148,7 @@ class Pinger:
     clock : Clock
         The time.
     rng : random.Random
-        Draws the next stranger.
+        Draws the next stranger of a host.
     """
 
     def __init__(
@@ -163,7 +167,8 @@ class Pinger:
         self._clock = clock
         self._rng = rng
         self._log = get_logger("peers.pinger")
-        self._waiting: list[Ping] = []
+        self._waiting: dict[str, list[Ping]] = {}  # by host, first the one whose turn was longest ago
+        self._failures: FIFOCache[str, int] = FIFOCache(REMEMBERED_HOSTS)
         self._strangers = 0
         self._refused: set[str] = set()
         self._lock = threading.Lock()
@@ -173,16 +178,27 @@ class Pinger:
         if ping.urgent:
             self._start(ping)
         else:
-            if len(self._waiting) >= WAITING_STRANGERS:
-                self._dropped(self._draw())
-            self._waiting.append(ping)
+            if sum(map(len, self._waiting.values())) >= WAITING_STRANGERS:
+                crowded = max(
+                    self._waiting, key=lambda host: (self._failed_at(host), len(self._waiting[host]))
+                )
+                self._dropped(self._draw(crowded))
+            self._waiting.setdefault(_host(ping.endpoint), []).append(ping)
             self.pump()
 
-    def _draw(self) -> Ping:
-        """Take one that waits, any of them."""
-        chosen = self._rng.randrange(len(self._waiting))
-        self._waiting[chosen], self._waiting[-1] = self._waiting[-1], self._waiting[chosen]
-        return self._waiting.pop()
+    def _failed_at(self, host: str) -> int:
+        failures: int = self._failures.get(host, 0)
+        return failures
+
+    def _draw(self, host: str) -> Ping:
+        """Take one that waits for this host, any of them; the host's next turn is the last."""
+        waiting = self._waiting.pop(host)
+        chosen = self._rng.randrange(len(waiting))
+        waiting[chosen], waiting[-1] = waiting[-1], waiting[chosen]
+        ping = waiting.pop()
+        if waiting:
+            self._waiting[host] = waiting
+        return ping
 
     def pump(self) -> None:
         """Begin waiting pings, as many as there is room for."""
@@ -191,7 +207,7 @@ class Pinger:
                 if self._strangers >= STRANGERS_AT_A_TIME:
                     return
                 self._strangers += 1
-            self._start(self._draw())
+            self._start(self._draw(min(self._waiting, key=self._failed_at)))
 
     def _start(self, ping: Ping) -> None:
         began_s = self._clock.monotonic()
@@ -214,6 +230,9 @@ class Pinger:
         if not ping.urgent:
             with self._lock:
                 self._strangers -= 1
+                if error is not None:
+                    host = _host(ping.endpoint)
+                    self._failures[host] = self._failed_at(host) + 1
         if error is not None:
             self._log_failure(ping, error)
             self._failed(ping)
@@ -231,3 +250,7 @@ class Pinger:
             )
         else:
             self._log.debug("ping failed", endpoint=ping.endpoint, reason=str(error))
+
+
+def _host(endpoint: str) -> str:
+    return endpoint.rpartition(":")[0]

@@ -378,6 +378,22 @@ def test_forged_beacons_from_many_addresses_cause_few_pings(joined: Driven) -> N
     assert len(pings) <= ADDRESSES_AT_A_TIME
 
 
+def test_beacons_forged_with_the_id_of_a_newcomer_do_not_keep_its_own_address_out(alone: Driven) -> None:
+    for index in range(200):
+        alone.beacon(endpoint=f"tcp://10.9.9.{index}:7000")
+    ping = alone.beacon_ping(endpoint=THERE)
+    alone.answer(ping)
+    (peer,) = alone.membership.live()
+    assert (peer.endpoint, peer.state) == (THERE, PeerState.LIVE)
+
+
+def test_beacons_forged_with_one_id_on_one_host_cause_few_pings(alone: Driven) -> None:
+    pings = [
+        action for port in range(200) for action in alone.beacon(endpoint=f"tcp://10.9.9.9:{7000 + port}")
+    ]
+    assert len(pings) == ADDRESSES_AT_A_TIME
+
+
 def test_two_devices_with_one_id_leave_the_first_in_place_and_are_reported(joined: Driven) -> None:
     second = joined.beacon_ping(endpoint=ELSEWHERE)
     first = only_ping(joined.answer(second, SECOND))

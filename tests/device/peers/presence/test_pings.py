@@ -33,8 +33,8 @@ class Recorded:
             random.Random(1),
         )
 
-    def begin(self, number: int, *, urgent: bool = False) -> None:
-        self.pinger.begin(Ping(NodeId(number), str(number), number, urgent))
+    def begin(self, number: int, endpoint: str = "", *, urgent: bool = False) -> None:
+        self.pinger.begin(Ping(NodeId(number), endpoint or str(number), number, urgent))
 
     def _ask(self, node_id: NodeId | None, endpoint: str) -> Future[PingReply]:
         if endpoint in self.refused:
@@ -67,18 +67,30 @@ def test_strangers_are_asked_a_few_at_a_time(recorded: Recorded) -> None:
 
 
 def test_a_newcomer_has_its_turn_in_a_flood_of_strangers_that_never_answer(recorded: Recorded) -> None:
-    begun = 0
-    for number in range(100_000, 100_000 + 20 * WAITING_STRANGERS):
-        recorded.begin(number)
-        if number % 50 == 0:
-            recorded.begin(7)
-        if number % 10 == 0:  # pings time out at a tenth of the rate at which beacons come
-            one, waits = next((one, waits) for one, waits in recorded.open.items() if not waits.done())
-            begun += one == "7"
-            waits.set_exception(Unavailable("silent"))
-            recorded.pinger.pump()
-    assert begun >= 3
-    assert len(recorded.dropped) > 15 * WAITING_STRANGERS
+    """A thousand forged beacons come while one ping times out, from 20 hosts; the newcomer sends one."""
+    newcomer = "tcp://10.0.0.99:7000"
+    asked_after = None
+    for timed_out in range(40):
+        for number in range(1000):
+            recorded.begin(number, f"tcp://10.0.0.{number % 20}:{1000 + number}")
+        if timed_out == 10:
+            recorded.begin(7, newcomer)
+        if newcomer in recorded.open:
+            asked_after = timed_out
+            break
+        next(waits for waits in recorded.open.values() if not waits.done()).set_exception(Unavailable(""))
+        recorded.pinger.pump()
+    assert asked_after is not None
+    assert 10 <= asked_after <= 10 + 20, "at the latest when each host that floods has failed once"
+    assert len(recorded.dropped) > 10 * WAITING_STRANGERS
+
+
+def test_a_host_whose_strangers_failed_waits_behind_one_that_did_not(recorded: Recorded) -> None:
+    for number in range(3 * STRANGERS_AT_A_TIME):
+        recorded.begin(number, f"tcp://10.0.0.1:{1000 + number}")
+    recorded.open["tcp://10.0.0.1:1000"].set_exception(Unavailable("silent"))
+    recorded.begin(99, "tcp://10.0.0.2:1000")
+    assert "tcp://10.0.0.2:1000" in recorded.open
 
 
 def test_peers_that_may_be_gone_do_not_wait_behind_strangers(recorded: Recorded) -> None:
