@@ -27,11 +27,12 @@ $(STAMP): setup.cfg pyproject.toml
 demo: $(STAMP)  ## generate a museum, run cloud, edge and devices, compare; results in results/demo/
 	$(BIN)/nearsight demo
 
-# Both workers and every daemon of a test import the same modules: compiled once, also where Docker says otherwise.
+# All workers and every daemon of a test import the same modules: compiled once, also where Docker says otherwise.
 test test-system: export PYTHONDONTWRITEBYTECODE :=
 
+# Tests of daemons wait for much of their time: three workers keep two cores busy.
 test: $(STAMP)  ## run the tests
-	$(BIN)/pytest -m "not system" --numprocesses 2 --dist loadfile $(TEST_ARGS)
+	$(BIN)/pytest -m "not system" --numprocesses 3 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 test-system: $(STAMP)  ## run the tests of namespaces, SSH, limits, long faults and builds (some need root)
 	$(BIN)/pytest -m system --numprocesses 2 --dist loadfile $(TEST_ARGS)

@@ -78,11 +78,11 @@ def test_a_mistyped_command_is_answered_with_the_right_one() -> None:
 
 
 @pytest.mark.parametrize("name", command_line.COMMANDS)
-def test_every_command_exists_and_explains_itself(name: str) -> None:
-    shown = nearsight([name, "--help"], COLUMNS="200")
-    assert shown.returncode == 0, shown.stderr
-    assert f"Usage: nearsight {name}" in shown.stdout
-    assert "--install-completion" not in shown.stdout
+def test_every_command_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Usage: nearsight {name}" in shown
+    assert "--install-completion" not in shown
 
 
 @pytest.mark.parametrize("section", command_line.SETTINGS_CLASSES)
