@@ -40,6 +40,7 @@ _REMEMBERED_KEYS = 4096
 
 A = TypeVar("A")
 B = TypeVar("B")
+V = TypeVar("V", Register, ItemList, Counters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,36 +304,27 @@ def _removed(entry: Entry, item: bytes) -> bool:
 
 
 def _value_of(answer: NodeAnswer) -> bytes | None:
-    match answer.entry.value if answer.entry is not None else None:
-        case None:
-            return None
-        case Register(value):
-            return value
-        case _:
-            raise _other_kind(answer, "no single value")
+    register = _held(answer, Register, "no single value")
+    return register.value if register is not None else None
 
 
 def _items_of(answer: NodeAnswer) -> ItemsRead:
-    match answer.entry.value if answer.entry is not None else None:
-        case None:
-            return ItemsRead((), answer.wait_ms)
-        case ItemList() as value:
-            items = value.values()
-            return ItemsRead(items, 0 if items else answer.wait_ms)
-        case _:
-            raise _other_kind(answer, "no list")
+    listed = _held(answer, ItemList, "no list")
+    items = listed.values() if listed is not None else ()
+    return ItemsRead(items, 0 if items else answer.wait_ms)
 
 
 def _counts_of(answer: NodeAnswer) -> Mapping[str, int]:
-    match answer.entry.value if answer.entry is not None else None:
-        case None:
-            return {}
-        case Counters() as value:
-            return value.totals()
-        case _:
-            raise _other_kind(answer, "no counters")
+    counted = _held(answer, Counters, "no counters")
+    return counted.totals() if counted is not None else {}
 
 
-def _other_kind(answer: NodeAnswer, what: str) -> InvalidArgument:
-    key = answer.entry.key if answer.entry is not None else ""
-    return InvalidArgument(f"{key!r} holds {what}", advice="a key holds one kind of value: use another key")
+def _held(answer: NodeAnswer, kind: type[V], otherwise: str) -> V | None:
+    """What a key holds; None if there is nothing."""
+    if answer.entry is None or answer.entry.value is None:
+        return None
+    if isinstance(answer.entry.value, kind):
+        return answer.entry.value
+    raise InvalidArgument(
+        f"{answer.entry.key!r} holds {otherwise}", advice="a key holds one kind of value: use another key"
+    )

@@ -64,26 +64,6 @@ class Refusal(StrEnum):
     EXPIRED = "expired"
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """What became of an entry.
-
-    Parameters
-    ----------
-    entry : Entry or None
-        What is held now; None if nothing is. For what has expired, a state that says up to which stamp: a
-        writer whose clock was behind has to write again above it.
-    changed : bool
-        Whether that is other than before.
-    refusal : Refusal or None
-        Why the entry was not taken.
-    """
-
-    entry: Entry | None
-    changed: bool
-    refusal: Refusal | None = None
-
-
 @dataclass(slots=True)
 class StoreCounts:
     """What happened to entries so far."""
@@ -161,7 +141,9 @@ class LocalStore:
             return None
         return held.entry
 
-    def merge(self, entry: Entry, now_s: float, *, displace: bool = True) -> Merge:
+    def merge(
+        self, entry: Entry, now_s: float, *, displace: bool = True
+    ) -> tuple[Entry | None, Refusal | None]:
         """Take in what another state says of its key.
 
         Parameters
@@ -173,6 +155,14 @@ class LocalStore:
         displace : bool
             Whether other entries may go for it. False for what is only kept alike from time to time: full
             devices would send each other for ever what the other has just let go of.
+
+        Returns
+        -------
+        held : Entry or None
+            What is held now; None if nothing is. For what has expired, a state that says up to which stamp:
+            a writer whose clock was behind has to write again above it.
+        refusal : Refusal or None
+            Why the entry was not taken.
         """
         self.expire(now_s)
         known = self._held.get(entry.key)
@@ -187,12 +177,12 @@ class LocalStore:
                 told = Entry(
                     entry.key, cleared=max(ended[0], before.cleared if before is not None else NEVER)
                 )
-                return Merge(canonical(told), changed=False, refusal=Refusal.EXPIRED)
+                return canonical(told), Refusal.EXPIRED
             entry = replace(entry, value=None)  # what ended stays so; that it was deleted is news
         after = self._bounded(merged(before, entry) if before is not None else entry, now_s)
         if after == before:
             self._use(entry.key)
-            return Merge(before, changed=False)
+            return before, None
         size = size_bytes(after)
         if size > self._limits.entry_bytes:
             return self._refused(before, Refusal.TOO_LARGE)
@@ -204,7 +194,7 @@ class LocalStore:
             self._forget(victim)
         self.counts.evicted += len(victims)
         self._hold(_Held(after, size, place))
-        return Merge(after, changed=True)
+        return after, None
 
     def drop(self, key: str) -> bool:
         """Forget an entry, without a trace: others hold it. Whether it was there."""
@@ -252,9 +242,9 @@ class LocalStore:
             return entry
         return replace(entry, expires_s=latest_s)
 
-    def _refused(self, before: Entry | None, why: Refusal) -> Merge:
+    def _refused(self, before: Entry | None, why: Refusal) -> tuple[Entry | None, Refusal]:
         self.counts.refused += 1
-        return Merge(before, changed=False, refusal=why)
+        return before, why
 
     def _room_for(self, key: str, place: Place, size: int, *, is_tombstone: bool) -> list[str] | None:
         """Which entries have to go for this one; None if those that may go are not enough."""

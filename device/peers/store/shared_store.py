@@ -163,14 +163,13 @@ class SharedStore:
         """
         with self.lock:
             known = entry.key in self.entries
-            merge = self.entries.merge(entry, self._clock.monotonic(), displace=displace or known)
-            if known and merge.refusal is Refusal.FULL:
+            held, refusal = self.entries.merge(entry, self._clock.monotonic(), displace=displace or known)
+            if known and refusal is Refusal.FULL:
                 self.entries.drop(entry.key)  # better nothing than what is outdated: other replicas have it
-            self.lossy = self.lossy or merge.refusal is Refusal.FULL or self.entries.counts.evicted > 0
+            self.lossy = self.lossy or refusal is Refusal.FULL or self.entries.counts.evicted > 0
             if not entry.empty:
                 self._claims.delivered(entry.key)
-            newer = unknown_to_writer(entry, merge.entry) if merge.entry is not None else None
-            return newer, merge.refusal
+            return unknown_to_writer(entry, held) if held is not None else None, refusal
 
     def admit(self, message: EntryMessage) -> Entry:
         """Read an entry that a peer sent, and take notice of its stamps.

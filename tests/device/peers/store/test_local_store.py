@@ -52,6 +52,10 @@ def small_store(max_keys: int = 4, memory_bytes: int = 10**6) -> LocalStore:
     return LocalStore(StoreLimits(memory_bytes, max_keys, 10**5, TOMBSTONE_S), by_first_letter)
 
 
+def taken(outcome: tuple[Entry | None, Refusal | None]) -> bool:
+    return outcome[0] is not None and outcome[1] is None
+
+
 def value_in(store: LocalStore, key: str, now_s: float = 0.0) -> bytes | None:
     entry = store.get(key, now_s)
     return entry.value.value if entry is not None and isinstance(entry.value, Register) else None
@@ -60,24 +64,21 @@ def value_in(store: LocalStore, key: str, now_s: float = 0.0) -> bytes | None:
 class TestMerging:
     def test_what_was_put_is_there(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
-        done = store.merge(put("a"), 0.0)
-        assert (done.changed, done.refusal, done.entry) == (True, None, store.get("a", 0.0))
+        assert store.merge(put("a"), 0.0) == (store.get("a", 0.0), None)
         assert value_in(store, "a") == b"value"
         assert store.keys() == ("a",)
         assert "a" in store
 
     def test_the_same_state_again_changes_nothing(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
-        store.merge(put("a", 2), 0.0)
-        assert not store.merge(put("a", 2), 0.0).changed
-        assert not store.merge(put("a", 1, b"older"), 0.0).changed
+        there = store.merge(put("a", 2), 0.0)
+        assert store.merge(put("a", 2), 0.0) == there == store.merge(put("a", 1, b"older"), 0.0)
         assert value_in(store, "a") == b"value"
 
     def test_a_value_over_the_limit_is_refused_and_what_was_there_stays(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
-        store.merge(put("a"), 0.0)
-        done = store.merge(put("a", 2, bytes(WIDE.entry_bytes + 1)), 0.0)
-        assert (done.changed, done.refusal) == (False, Refusal.TOO_LARGE)
+        there, _ = store.merge(put("a"), 0.0)
+        assert store.merge(put("a", 2, bytes(WIDE.entry_bytes + 1)), 0.0) == (there, Refusal.TOO_LARGE)
         assert value_in(store, "a") == b"value"
         assert store.counts.refused == 1
 
@@ -87,7 +88,7 @@ class TestMerging:
         assert store.drop("a")
         assert not store.drop("a")
         assert (len(store), store.size_bytes) == (0, 0)
-        assert store.merge(put("a"), 0.0).changed
+        assert taken(store.merge(put("a"), 0.0))
 
 
 class TestEnds:
@@ -104,21 +105,21 @@ class TestEnds:
         store.merge(put("a", 2, expires_s=5.0), 0.0)
         slow_copy, older = put("a", 2, expires_s=5.2), put("a", 1, b"older")
         for late in (slow_copy, older):
-            assert store.merge(late, 5.1).refusal is Refusal.EXPIRED
+            assert store.merge(late, 5.1)[1] is Refusal.EXPIRED
             assert len(store) == 0
-        assert store.merge(put("a", 3), 5.1).changed
+        assert taken(store.merge(put("a", 3), 5.1))
 
     def test_a_writer_whose_clock_was_behind_learns_above_which_stamp_to_write(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a", 500, expires_s=5.0), 0.0)
         store.expire(5.0)
         late = put("a", 4, b"new", writer=2)
-        done = store.merge(late, 6.0)
-        assert done.entry is not None
-        told = unknown_to_writer(late, done.entry)
+        held, _ = store.merge(late, 6.0)
+        assert held is not None
+        told = unknown_to_writer(late, held)
         assert told is not None
         assert told.cleared == Stamp(500, 1)
-        assert store.merge(put("a", 501, b"new", writer=2), 6.0).changed
+        assert taken(store.merge(put("a", 501, b"new", writer=2), 6.0))
 
     def test_a_later_write_prolongs_the_life(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
@@ -132,9 +133,9 @@ class TestEnds:
         counted = Counters((Contribution(1, Stamp(1, 1), {"n": 3}),))
         store.merge(Entry("a", value=counted, expires_s=5.0), 0.0)
         store.expire(5.0)
-        assert store.merge(Entry("a", value=counted, expires_s=9.0), 6.0).refusal is Refusal.EXPIRED
+        assert store.merge(Entry("a", value=counted, expires_s=9.0), 6.0)[1] is Refusal.EXPIRED
         more = Entry("a", value=counted, expires_s=9.0, renewed=Stamp(4, 1))
-        assert store.merge(more, 6.0).changed
+        assert taken(store.merge(more, 6.0))
 
     @given(st.lists(st.tuples(VALUES, st.floats(0, 59.9)), max_size=8), st.integers(7, 9))
     def test_what_was_deleted_stays_so_until_the_tombstone_ends(
@@ -163,7 +164,7 @@ class TestEnds:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a", 6, expires_s=2.0), 1.0)
         store.expire(2.0)
-        assert store.merge(deleted("a", 5), 3.0).changed
+        assert taken(store.merge(deleted("a", 5), 3.0))
 
     @pytest.mark.parametrize("expires_s", [None, 1e9])
     def test_a_stranger_cannot_make_a_tombstone_last(self, expires_s: float | None) -> None:
@@ -186,7 +187,7 @@ class TestEviction:
             store.merge(put(key), 0.0)
         for number, gone in enumerate(("s1", "s2", "r1", "f1")):
             assert gone in store
-            assert store.merge(put(f"f new {number}"), 0.0).changed
+            assert taken(store.merge(put(f"f new {number}"), 0.0))
             assert gone not in store
         assert store.counts.evicted == 4
 
@@ -212,16 +213,16 @@ class TestEviction:
         store = small_store(2)
         for key in ("f1", "r1"):
             store.merge(put(key), 0.0)
-        assert store.merge(put("s1"), 0.0).refusal is Refusal.FULL
+        assert store.merge(put("s1"), 0.0)[1] is Refusal.FULL
         assert set(store.keys()) == {"f1", "r1"}
         assert store.counts.evicted == 0
 
     def test_what_is_only_kept_alike_displaces_nothing(self) -> None:
         store = small_store(2)
-        assert store.merge(put("s1"), 0.0, displace=False).changed
-        assert store.merge(put("s2"), 0.0, displace=False).changed
-        assert store.merge(put("f1"), 0.0, displace=False).refusal is Refusal.FULL
-        assert store.merge(put("s2", 2, b"newer"), 0.0, displace=False).changed
+        assert taken(store.merge(put("s1"), 0.0, displace=False))
+        assert taken(store.merge(put("s2"), 0.0, displace=False))
+        assert store.merge(put("f1"), 0.0, displace=False)[1] is Refusal.FULL
+        assert taken(store.merge(put("s2", 2, b"newer"), 0.0, displace=False))
         assert set(store.keys()) == {"s1", "s2"}
 
     def test_bytes_are_limited_as_well(self) -> None:
@@ -237,9 +238,9 @@ class TestEviction:
         store = small_store(100, memory_bytes=2 * each)
         store.merge(put("f1", value=bytes(100)), 0.0)
         store.merge(put("r1", value=bytes(100)), 0.0)
-        assert store.merge(put("r1", 2, bytes(120)), 0.0).refusal is Refusal.FULL
+        assert store.merge(put("r1", 2, bytes(120)), 0.0)[1] is Refusal.FULL
         assert value_in(store, "r1") == bytes(100)
-        assert store.merge(put("f1", 2, bytes(120)), 0.0).changed
+        assert taken(store.merge(put("f1", 2, bytes(120)), 0.0))
         assert store.keys() == ("f1",)
 
     def test_when_nodes_come_and_go_other_entries_are_needed_less(self) -> None:
@@ -252,8 +253,8 @@ class TestEviction:
 
     def test_a_store_without_room_takes_nothing(self) -> None:
         store = small_store(0)
-        assert store.merge(put("f1"), 0.0).refusal is Refusal.FULL
-        assert store.merge(deleted("f1", 1), 0.0).refusal is Refusal.FULL
+        assert store.merge(put("f1"), 0.0)[1] is Refusal.FULL
+        assert store.merge(deleted("f1", 1), 0.0)[1] is Refusal.FULL
 
     def test_a_flood_of_deletions_takes_at_most_a_quarter_and_the_oldest_go(self) -> None:
         store = small_store(40)
@@ -307,24 +308,22 @@ class StoreMachine(RuleBasedStateMachine):
 
     def merge(self, entry: Entry) -> None:
         key, before = entry.key, self.entries()
-        done = self.store.merge(entry, self.now_s)
+        held, refusal = self.store.merge(entry, self.now_s)
         gone = before.keys() - self.entries().keys()
-        if done.refusal is not Refusal.EXPIRED:
-            assert done.entry == self.store.peek(key, self.now_s)
-            assert done.changed == (done.entry != before.get(key))
-        if done.refusal is not None:
+        if refusal is not Refusal.EXPIRED:
+            assert held == self.store.peek(key, self.now_s)
+        if refusal is not None:
             assert not gone
-            assert not done.changed
             assert self.entries() == before
             return
         if key in self.ended and entry.renewed <= self.ended[key][0]:
             entry = replace(entry, value=None)
         expected = merged(before[key], entry) if key in before else entry
-        assert done.entry is not None
-        assert digest(done.entry) == digest(expected)
+        assert held is not None
+        assert digest(held) == digest(expected)
         for other in gone:
             assert before[other].value is None or self.places(other) <= self.places(key)
-        if done.entry.value is not None:
+        if held.value is not None:
             self.ended.pop(key, None)
 
     def entries(self) -> dict[str, Entry]:
