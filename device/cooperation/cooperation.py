@@ -96,7 +96,7 @@ class Cooperation:
         self._background = BackgroundWorker(clock, "nearsight-cooperation")
         self._adapter = Adapter(recognition, rng) if settings.adapt else None
         account, share = CooperationAccount(), settings.share
-        services = [PeerModelService(catalogue, held, account, self._served)] if share != "off" else []
+        services = [PeerModelService(catalogue, held, account, self._count_served)] if share != "off" else []
         self.node = PeerNode(
             settings,
             device_id=device_id,
@@ -162,7 +162,7 @@ class Cooperation:
         self._steps.close(_LAST_STEPS_S)
         self.node.stop(_HAND_OVER_S)
 
-    def _served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
+    def _count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
         self.node.count_served(node, sent_bytes, received_bytes)
 
     def _neighbours(self) -> tuple[NodeId, ...]:

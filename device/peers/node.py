@@ -37,9 +37,9 @@ PING = _PEERS.methods_by_name["Ping"]
 LEAVE = _PEERS.methods_by_name["Leave"]
 RESEND_EVERY_S = 2.0
 GOODBYE_S = 0.5
-REFRESH_EVERY_S = 0.5
-"""Reports make peers tell what they hold so often at most."""
-REFRESH_WITHIN_S = 0.3
+ASK_EVERY_S = 0.5
+"""For reports, peers are asked what they hold so often at most."""
+ASK_WITHIN_S = 0.3
 """A report waits so long for what peers say, then shows what they said before."""
 TIER = "peer"
 
@@ -95,7 +95,8 @@ class PeerNode:
         self.identity = own = Identity.of(settings, rng)
         self.node_id = own.node_id
         self._watchers: list[Callable[[tuple[Peer, ...]], None]] = []
-        self._refreshed_s = float("-inf")
+        self._asked_s = float("-inf")
+        self._said: dict[NodeId, PingReply] = {}
         self._started = False
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
@@ -199,10 +200,7 @@ class PeerNode:
     def report(self) -> PeersReport:
         """Describe this node and its peers, which are asked before and have a moment to answer."""
         discovery, entries = self._discovery, self._shared.entries
-        now_s = self._clock.monotonic()
-        if self._started and now_s - self._refreshed_s >= REFRESH_EVERY_S:
-            self._refreshed_s = now_s
-            discovery.refresh(REFRESH_WITHIN_S)
+        self._ask_what_peers_hold()
         traffic = self._links.traffic()
         complete = "complete" if self.synchronised() else "incomplete for now"
         facts = [
@@ -211,10 +209,27 @@ class PeerNode:
             *store_facts(entries.counts, self._calls.counts, self._service.counts, self._handover.counts),
         ]
         peers = [
-            PeerStatus.of(peer, traffic.get(peer.node_id, Traffic()), discovery.seconds_since)
+            PeerStatus.of(
+                peer,
+                self._said.get(peer.node_id) or peer.reply,
+                traffic.get(peer.node_id, Traffic()),
+                discovery.seconds_since,
+            )
             for peer in discovery.known()
         ]
         return PeersReport(self.node_id, self.device_id, self.endpoint, peers, facts)
+
+    def _ask_what_peers_hold(self) -> None:
+        now_s, timeout_s = self._clock.monotonic(), self.settings.ping_timeout_s
+        if not self._started or now_s - self._asked_s < ASK_EVERY_S:
+            return
+        self._asked_s = now_s
+        there = [peer.node_id for peer in self.peers()]
+        calls = [self._links.call(node, PING, PingRequest(), timeout_s=timeout_s) for node in there]
+        answers = wait([then(call, _ping_reply) for call in calls], ASK_WITHIN_S).done
+        said = [answer.result() for answer in answers if answer.exception() is None]
+        before = {node: self._said[node] for node in there if node in self._said}
+        self._said = before | {reply.node_id: reply for reply in said}
 
     def _describe(self) -> PingResponse:
         return PingResponse(

@@ -15,7 +15,7 @@ from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.beacons import BeaconCounts
 from nearsight.device.peers.presence.identity import NodeId, is_node_id, shown
 from nearsight.device.peers.presence.membership import MembershipCounts
-from nearsight.device.peers.presence.peer import Peer
+from nearsight.device.peers.presence.peer import Peer, PingReply
 from nearsight.device.peers.routing.connections import Traffic
 from nearsight.device.peers.store.handover import HandoverCounts
 from nearsight.device.peers.store.local_store import StoreCounts
@@ -40,7 +40,7 @@ class PeerStatus:
     heard_s_ago, present_s : float
         Since its last sign of life, and since it joined.
     keys, store_bytes, models : int
-        What it holds, by its own account when it was last pinged.
+        What it holds, by its own account when it was last asked.
     sent_bytes, received_bytes : int
         Messages to and from it, without the headers of the network.
     round_trip_ms : float
@@ -61,9 +61,11 @@ class PeerStatus:
     round_trip_ms: float
 
     @classmethod
-    def of(cls, peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
-        """A peer now; ``since`` tells how many seconds ago a time was."""
-        said = peer.reply
+    def of(
+        cls, peer: Peer, said: PingReply | None, traffic: Traffic, since: Callable[[float], float]
+    ) -> PeerStatus:
+        """A peer now, and what it said last; ``since`` tells how many seconds ago a time was."""
+        said = said or PingReply(peer.node_id, 0)
         return cls(
             node_id=peer.node_id,
             device_id=peer.device_id,
@@ -71,9 +73,9 @@ class PeerStatus:
             state=peer.state.value,
             heard_s_ago=since(peer.heard_s),
             present_s=since(peer.since_s),
-            keys=said.keys if said is not None else 0,
-            store_bytes=said.store_bytes if said is not None else 0,
-            models=said.models if said is not None else 0,
+            keys=said.keys,
+            store_bytes=said.store_bytes,
+            models=said.models,
             sent_bytes=traffic.sent_bytes,
             received_bytes=traffic.received_bytes,
             round_trip_ms=1000 * peer.round_trip_s,

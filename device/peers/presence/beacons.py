@@ -192,7 +192,6 @@ class BeaconCounts:
     received: int = 0
     received_bytes: int = 0
     """Of all datagrams but this device's own, which did not cross the network."""
-    own: int = 0
     malformed: int = 0
     strangers: int = 0
     """Of nodes whose key is not among those allowed, or from other machines where there are no keys."""
@@ -268,7 +267,6 @@ class BeaconExchange:
             beacon = None
         same_id = beacon is not None and beacon.node_id == self._own.node_id
         if beacon is not None and same_id and beacon.port in {self._own.port, 0} and is_own_address(host):
-            self.counts.own += 1
             return None
         self.counts.received += 1
         self.counts.received_bytes += len(data) + UDP_IP_HEADER_BYTES

@@ -10,7 +10,7 @@ import random
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
@@ -37,7 +37,6 @@ from nearsight.device.peers.presence.peer import (
     Joined,
     Moved,
     Peer,
-    PingReply,
     Readdressed,
     Slept,
 )
@@ -118,7 +117,6 @@ class Discovery:
         self._events: deque[Callable[[float], Actions]] = deque()
         self._heard: dict[NodeId, float] = {}
         self._lock = threading.RLock()
-        self._turned = threading.Condition(self._lock)
         self._waker = Waker()
         self._stopping = False
         self._offset_s = 0.0
@@ -223,23 +221,6 @@ class Discovery:
         """A call to a peer was not answered."""
         self._notice(self._membership.call_failed, node_id)
 
-    def refresh(self, within_s: float) -> bool:
-        """Ask all peers what they hold, and wait until `known` tells it.
-
-        Returns
-        -------
-        bool
-            Whether all have answered within ``within_s`` seconds.
-        """
-        before = {peer.node_id: peer.reply for peer in self.peers()}
-        self._notice(self._membership.refresh)
-        with self._turned:
-            return self._turned.wait_for(lambda: self._all_answered(before), within_s)
-
-    def _all_answered(self, before: Mapping[NodeId, PingReply | None]) -> bool:
-        # Every answer is a value of its own, also one that says the same.
-        return all(peer.reply is not before.get(peer.node_id) for peer in self.peers())
-
     def _notice(self, event: Callable[..., Actions], *facts: object) -> None:
         """Have the membership told of an event, in its own thread; the time comes after the facts."""
         self._events.append(partial(event, *facts))
@@ -280,7 +261,6 @@ class Discovery:
                 else:
                     actions += self._membership.beacon(node_id, f"tcp://{host}:{beacon.port}", now_s)
             actions += self._membership.tick(now_s)
-            self._turned.notify_all()
         self._carry_out(actions)
         self._pinger.pump()
 

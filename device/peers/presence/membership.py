@@ -264,14 +264,6 @@ class Membership:
         self._actions.append(Readdressed())
         return self._done()
 
-    def refresh(self, now_s: float) -> Actions:
-        """Ask all peers what they hold."""
-        self._wake(now_s)
-        for node in self._nodes.values():
-            if node.joined:
-                self._ask(node.node_id, node.endpoint, now_s, force=True)
-        return self._done()
-
     def _done(self) -> Actions:
         actions, self._actions = tuple(self._actions), []
         return actions

@@ -58,10 +58,8 @@ SENT_BYTES_AT_ONCE = 256 * 1024
 class HandoverCounts:
     """What was handed over so far."""
 
-    offered: int = 0
     sent: int = 0
     sent_bytes: int = 0
-    refused: int = 0
     failed: int = 0
     dropped: int = 0
 
@@ -274,7 +272,6 @@ class HandoverWorker:
             if not isinstance(response, OfferResponse):
                 raise InternalError("an offer was answered with something else")
             wanted = set(response.wanted) & digests.keys()
-            self.counts.offered += len(digests)
             plan.confirmed(node, [key for key in batch if key not in wanted])
             for entries in _portions(self._shared.to_hand_on(wanted)):
                 refused = self._send(node, entries, view, displace=displace)
@@ -293,11 +290,9 @@ class HandoverWorker:
         response = self._links.call(node, WRITE, request, timeout_s=timeout_s).result().message
         if not isinstance(response, WriteResponse):
             raise InternalError("a write was answered with something else")
-        refused = {refusal.key for refusal in response.refused}
-        self.counts.refused += len(refused)
         self.counts.sent += len(entries)
         self.counts.sent_bytes += size
-        return refused
+        return {refusal.key for refusal in response.refused}
 
     def _offer(
         self,

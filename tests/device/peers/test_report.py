@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
 
 from nearsight.common.errors import InvalidMessage
@@ -25,6 +27,19 @@ def test_a_report_of_nobody_is_refused() -> None:
         report_from_proto(peers_pb2.PeersReport())
     with pytest.raises(InvalidMessage):
         report_from_proto(peers_pb2.PeersReport(node_id=1, peers=[peers_pb2.PeerMessage()]))
+
+
+def test_a_report_shows_what_a_silent_peer_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with group(2) as nodes:
+        a, _ = nodes.nodes
+        with monkeypatch.context() as silent:
+            silent.setattr(a._links, "call", lambda *_, **__: Future())
+            assert a.report().peers[0].keys == 0
+        a.store.put("k", b"v").result(S)
+        wait_until(lambda: a.report().peers[0].keys == 1, what="the peer was asked again")
+        monkeypatch.setattr(a._links, "call", lambda *_, **__: Future())
+        monkeypatch.setattr(a, "_asked_s", float("-inf"))
+        assert a.report().peers[0].keys == 1
 
 
 def test_a_node_reports_its_peers_what_they_hold_and_the_traffic() -> None:

@@ -158,7 +158,6 @@ def test_beacons_are_counted_with_their_headers(group: Neighbourhood) -> None:
     assert counts.received_bytes == counts.received * (13 + UDP_IP_HEADER_BYTES)
     assert counts.sent_bytes == counts.sent * (13 + UDP_IP_HEADER_BYTES)
     assert counts.received <= second.discovery.beacon_counts.sent
-    assert counts.own > 0
 
 
 def test_a_flood_of_datagrams_does_not_hide_the_peers(group: Neighbourhood) -> None:
@@ -292,20 +291,3 @@ def test_a_port_that_is_not_shared_is_reported(group: Neighbourhood) -> None:
         device = group.add(1, start=False)
         with pytest.raises(AddressInUse, match=str(group.port)):
             device.start()
-
-
-def test_refreshing_brings_what_peers_say_now(group: Neighbourhood) -> None:
-    first, _ = group.add(1), group.add(2)
-    group.wait_complete()
-    first.asked.clear()
-    before = first.discovery.peers()[0].reply
-    assert first.discovery.refresh(within_s=5)
-    assert (NodeId(2), "tcp://127.0.0.1:10002") in first.asked
-    assert first.discovery.peers()[0].reply is not before
-
-
-def test_refreshing_waits_for_silent_peers_no_longer_than_it_may(group: Neighbourhood) -> None:
-    first, second = group.add(1), group.add(2)
-    group.wait_complete()
-    second.answers = False
-    assert not first.discovery.refresh(within_s=0.05)

@@ -286,14 +286,6 @@ def test_strangers_that_were_made_up_keep_no_newcomer_out() -> None:
     assert only_ping(driven.beacon(NodeId(10), "tcp://10.0.1.10:7000")).node_id == NodeId(10), "a new chance"
 
 
-def test_refreshing_asks_every_peer_what_it_holds(joined: Driven) -> None:
-    ping = only_ping(joined.membership.refresh(joined.now_s))
-    joined.answer(ping, PingReply(OTHER, 20, "phone", keys=7))
-    (peer,) = joined.membership.live()
-    assert peer.reply is not None
-    assert (peer.device_id, peer.reply.keys) == ("phone", 7)
-
-
 def test_beacons_spread_around_the_period() -> None:
     driven = Driven(PeerSettings(period_s=5, departure_s=15))
     times = [driven.now_s for _ in range(4000) if Announce() in driven.after(0.05)]
