@@ -36,6 +36,7 @@ from nearsight.device.cooperation.sharing import ModelSharing, PeerModelService
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.report import PeersReport
+from nearsight.device.peers.routing.connections import TrafficByPeer
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.device.prefetching.held_models import HeldModels
@@ -95,8 +96,8 @@ class Cooperation:
         self._models = held
         self._background = BackgroundWorker(clock, "nearsight-cooperation")
         self._adapter = Adapter(recognition, rng) if settings.adapt else None
-        account, share = CooperationAccount(), settings.share
-        services = [PeerModelService(catalogue, held, account, self._count_served)] if share != "off" else []
+        account, share, traffic = CooperationAccount(), settings.share, TrafficByPeer()
+        services = [PeerModelService(catalogue, held, account, traffic)] if share != "off" else []
         self.node = PeerNode(
             settings,
             device_id=device_id,
@@ -104,6 +105,7 @@ class Cooperation:
             rng=rng,
             services=services,
             held=lambda: len(held) if services else 0,
+            traffic=traffic,
         )
         self._context = context = CooperationContext(
             catalogue,
@@ -161,9 +163,6 @@ class Cooperation:
         self._background.stop(timeout_s=1.0)
         self._steps.close(_LAST_STEPS_S)
         self.node.stop(_HAND_OVER_S)
-
-    def _count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
-        self.node.count_served(node, sent_bytes, received_bytes)
 
     def _neighbours(self) -> tuple[NodeId, ...]:
         return tuple(peer.node_id for peer in self.node.peers())

@@ -27,7 +27,8 @@ from nearsight.device.cooperation.protocol import (
     model_item,
     model_key,
 )
-from nearsight.device.peers.presence.identity import NodeId, caller_of
+from nearsight.device.peers.presence.identity import caller_of
+from nearsight.device.peers.routing.connections import TrafficByPeer
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
@@ -144,8 +145,8 @@ class PeerModelService(Service):
         What this device has.
     account : CooperationAccount
         Told what was handed out.
-    traffic : callable
-        Told of every answer: which node asked, bytes sent to and received from it.
+    traffic : TrafficByPeer
+        Told of the bytes sent to and received from a node.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
@@ -155,7 +156,7 @@ class PeerModelService(Service):
         catalogue: str,
         held: HeldModels,
         account: CooperationAccount,
-        traffic: Callable[[NodeId, int, int], None],
+        traffic: TrafficByPeer,
     ) -> None:
         self._catalogue = catalogue
         self._held = held
@@ -182,7 +183,7 @@ class PeerModelService(Service):
             size_bytes = message.ByteSize() + sum(map(len, blobs))
             self._account.add(served_models=1, served_bytes=size_bytes)
         sent_bytes = response.ByteSize() + sum(map(len, context.response_blobs))
-        self._traffic(caller_of(context), sent_bytes, request.ByteSize())
+        self._traffic.add(caller_of(context), sent_bytes, request.ByteSize())
         return response
 
     def refuse(self, request: Message, context: CallContext) -> Message:

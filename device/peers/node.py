@@ -21,7 +21,7 @@ from nearsight.device.peers.presence.identity import Identity, NodeId, is_node_i
 from nearsight.device.peers.presence.peer import Peer, PingReply
 from nearsight.device.peers.report import HOLDS, PeersReport, PeerStatus, presence_facts, store_facts
 from nearsight.device.peers.routing.cluster_view import ClusterView, View
-from nearsight.device.peers.routing.connections import PeerConnections, Traffic, max_message_bytes
+from nearsight.device.peers.routing.connections import PeerConnections, TrafficByPeer, max_message_bytes
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.handover import HandoverWorker
@@ -61,6 +61,8 @@ class PeerNode:
         Further services for peers, e.g. models.
     held : callable or None
         How many models this device can hand out.
+    traffic : TrafficByPeer or None
+        Bytes by peer, to which ``services`` add theirs.
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class PeerNode:
         rng: random.Random | None = None,
         services: Sequence[Service] = (),
         held: Callable[[], int] | None = None,
+        traffic: TrafficByPeer | None = None,
     ) -> None:
         self.settings = settings
         self.device_id = device_id
@@ -101,7 +104,8 @@ class PeerNode:
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
         self._cluster = ClusterView(own.node_id, View.of(own.node_id, own.incarnation, ()))
-        self._links = PeerConnections(own, settings, clock, self._discovery)
+        self._traffic = traffic or TrafficByPeer()
+        self._links = PeerConnections(own, settings, clock, self._discovery, self._traffic)
         self.route = KRoute(self._cluster, self._links)
         self._shared = SharedStore(settings, own.incarnation, clock)
         self._shared.place_by(self._place)
@@ -111,7 +115,7 @@ class PeerNode:
             self._cluster,
             misplaced=self._handover.misplaced,
             asked=self._handover.asked,
-            traffic=self._links.count_served,
+            traffic=self._traffic,
         )
         self._timers = BackgroundWorker(clock, "peers-timers")
         self._calls = ReplicaCalls(self.route, self._service, settings, clock, self._timers, rng)
@@ -193,15 +197,10 @@ class PeerNode:
         """Beacons so far."""
         return self._discovery.beacon_counts
 
-    def count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
-        """Add the traffic of a call to one of the further services to that of the node that made it."""
-        self._links.count_served(node, sent_bytes, received_bytes)
-
     def report(self) -> PeersReport:
         """Describe this node and its peers, which are asked before and have a moment to answer."""
         discovery, entries = self._discovery, self._shared.entries
         self._ask_what_peers_hold()
-        traffic = self._links.traffic()
         complete = "complete" if self.synchronised() else "incomplete for now"
         facts = [
             *presence_facts(discovery.beacon_counts, discovery.counts),
@@ -212,7 +211,7 @@ class PeerNode:
             PeerStatus.of(
                 peer,
                 self._said.get(peer.node_id) or peer.reply,
-                traffic.get(peer.node_id, Traffic()),
+                self._traffic.of(peer.node_id),
                 discovery.seconds_since,
             )
             for peer in discovery.known()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from cachetools import LRUCache
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
@@ -32,7 +33,7 @@ from nearsight.device.peers.settings import PeerSettings
 HEARD_EVERY_S = 0.5
 """An answer is a sign of life; presence is told so often at most, unless the peer was in doubt."""
 MESSAGE_OVERHEAD_BYTES = 64 * 1024
-_REMEMBERED_PEERS = 1024
+_REMEMBERED_PEERS = 8192
 _SPARE_CHANNELS = 64
 
 
@@ -44,6 +45,26 @@ class Traffic:
     received_bytes: int = 0
 
 
+class TrafficByPeer:
+    """Bytes of messages to and from each peer, also while it is gone for a time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: LRUCache[NodeId, Traffic] = LRUCache(_REMEMBERED_PEERS)
+
+    def add(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
+        """Count a call to a node, or one that it made."""
+        with self._lock:
+            so_far = self._sums.get(node, Traffic())
+            self._sums[node] = Traffic(so_far.sent_bytes + sent_bytes, so_far.received_bytes + received_bytes)
+
+    def of(self, node: NodeId) -> Traffic:
+        """So far, with one node."""
+        with self._lock:
+            return self._sums.get(node, Traffic())
+
+
+@dataclass(slots=True, eq=False)
 class PeerConnection:
     """The connection to one peer.
 
@@ -55,27 +76,14 @@ class PeerConnection:
         The peer owes an answer for longer than answers take; another one should be asked as well.
     told_s : float
         When presence was last told that the peer answers.
-    traffic : Traffic
-        So far.
     """
 
-    __slots__ = ("_lock", "broken", "channel", "endpoint", "node", "slow", "told_s", "traffic")
-
-    def __init__(self, node: NodeId, endpoint: str, channel: Channel, traffic: Traffic) -> None:
-        self.node = node
-        self.endpoint = endpoint
-        self.channel = channel
-        self.broken = False
-        self.slow = False
-        self.told_s = float("-inf")
-        self.traffic = traffic
-        self._lock = threading.Lock()
-
-    def count(self, sent_bytes: int, received_bytes: int) -> None:
-        """Add to the traffic."""
-        with self._lock:
-            before = self.traffic
-            self.traffic = Traffic(before.sent_bytes + sent_bytes, before.received_bytes + received_bytes)
+    node: NodeId
+    endpoint: str
+    channel: Channel
+    broken: bool = False
+    slow: bool = False
+    told_s: float = float("-inf")
 
 
 class PeerConnections:
@@ -91,9 +99,18 @@ class PeerConnections:
         Time of deadlines.
     discovery : Discovery
         Told which peers answer, and which could not be reached or did not answer in time.
+    traffic : TrafficByPeer
+        Told of the bytes of calls.
     """
 
-    def __init__(self, own: Identity, settings: PeerSettings, clock: Clock, discovery: Discovery) -> None:
+    def __init__(
+        self,
+        own: Identity,
+        settings: PeerSettings,
+        clock: Clock,
+        discovery: Discovery,
+        traffic: TrafficByPeer,
+    ) -> None:
         self._own = own
         self._secret = settings.secret_key_file
         self._clock = clock
@@ -110,7 +127,7 @@ class PeerConnections:
         self._lock = threading.Lock()
         self._links: dict[NodeId, PeerConnection] = {}
         self._spare: dict[tuple[NodeId, str], Channel] = {}
-        self._past: dict[NodeId, Traffic] = {}
+        self._traffic = traffic
         self._closed = False
         self._log = get_logger("peers.connections")
 
@@ -123,31 +140,21 @@ class PeerConnections:
             Those to the others, to be closed once everybody knows that they are gone.
         """
         wanted = dict(peers)
-        dropped: list[PeerConnection] = []
         with self._lock:
             if self._closed:
                 return []
-            for node, link in list(self._links.items()):
-                if wanted.get(node) != link.endpoint:
-                    dropped.append(self._drop(node))
+            moved = [node for node, link in self._links.items() if wanted.get(node) != link.endpoint]
+            dropped = [self._links.pop(node) for node in moved]
             for node, endpoint in wanted.items():
                 if node not in self._links:
                     try:
-                        channel = self._spare.pop((node, endpoint), None) or self.open(node, endpoint)
-                        traffic = self._past.pop(node, Traffic())
-                        self._links[node] = PeerConnection(node, endpoint, channel, traffic)
+                        channel = self._spare.pop((node, endpoint), None) or self._open(node, endpoint)
+                        self._links[node] = PeerConnection(node, endpoint, channel)
                     except NearsightError as error:  # its key was taken away since it joined
                         self._log.warning("no connection to a peer", node=shown(node), reason=str(error))
         return [link.channel for link in dropped]
 
-    def open(self, node: NodeId | None, endpoint: str) -> Channel:
-        """A channel of its own to a node; the caller closes it.
-
-        Raises
-        ------
-        Unauthenticated
-            If keys are used and this node's is not known.
-        """
+    def _open(self, node: NodeId | None, endpoint: str) -> Channel:
         security = None
         if self._own.allowed is not None and self._secret is not None:
             key = self._own.allowed.public_key(node) if node is not None else None
@@ -176,7 +183,7 @@ class PeerConnections:
         NearsightError
             If the node's key is not known, or the address is none.
         """
-        channel = self.open(node, endpoint)
+        channel = self._open(node, endpoint)
         future = channel.call(method, request, timeout_s=timeout_s)
         future.add_done_callback(lambda done: self._probed(node, endpoint, channel, done))
         return future
@@ -242,34 +249,16 @@ class PeerConnections:
             for link in self._links.values():
                 link.broken = True
 
-    def count_served(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
-        """Add the traffic of a call that the peer made."""
-        link = self._links.get(node)
-        if link is not None:
-            link.count(sent_bytes, received_bytes)
-
-    def traffic(self) -> dict[NodeId, Traffic]:
-        """By peer, those that are gone included."""
-        with self._lock:
-            return self._past | {node: link.traffic for node, link in self._links.items()}
-
     def close(self) -> None:
         """End all connections; calls on them fail."""
         with self._lock:
             self._closed = True
-            channels = [self._drop(node).channel for node in list(self._links)]
-            channels += self._spare.values()
+            channels = [*(link.channel for link in self._links.values()), *self._spare.values()]
+            self._links.clear()
             self._spare.clear()
         for channel in channels:
             channel.close()
         self._group.close()
-
-    def _drop(self, node: NodeId) -> PeerConnection:
-        link = self._links.pop(node)
-        self._past[node] = link.traffic
-        if len(self._past) > _REMEMBERED_PEERS:
-            del self._past[next(iter(self._past))]
-        return link
 
     def _probed(self, node: NodeId | None, endpoint: str, channel: Channel, done: Future[Reply]) -> None:
         """A ping ended: a new connection that works replaces a broken one, or is kept for later calls."""
@@ -280,7 +269,7 @@ class PeerConnections:
             with self._lock:
                 link = self._links.get(node) if node else None
                 if link is not None and link.endpoint == endpoint:
-                    link.count(reply.sent_bytes, reply.received_bytes)
+                    self._traffic.add(link.node, reply.sent_bytes, reply.received_bytes)
                     if link.broken:
                         unused, link.channel = link.channel, channel
                         link.broken = False
@@ -302,7 +291,7 @@ class PeerConnections:
     def _answered(self, link: PeerConnection, reply: Reply) -> None:
         doubted = link.slow or link.broken
         link.slow = link.broken = False
-        link.count(reply.sent_bytes, reply.received_bytes)
+        self._traffic.add(link.node, reply.sent_bytes, reply.received_bytes)
         now_s = self._clock.monotonic()
         if doubted or now_s - link.told_s >= HEARD_EVERY_S:
             link.told_s = now_s

@@ -13,6 +13,7 @@ from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.identity import NodeId, caller_of, proven_id
 from nearsight.device.peers.routing.cluster_view import ClusterView
+from nearsight.device.peers.routing.connections import TrafficByPeer
 from nearsight.device.peers.store.local_store import Place, Refusal
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.device.peers.store.values import Entry, check_key
@@ -79,7 +80,7 @@ class StoreService(Service):
         Told of a key that came from a node that sees other nodes, or that belongs elsewhere.
     asked : callable
         Told of a node that wants everything offered once more.
-    traffic : callable
+    traffic : TrafficByPeer
         Told of the bytes sent to and received from a node.
     """
 
@@ -92,7 +93,7 @@ class StoreService(Service):
         *,
         misplaced: Callable[[str], None],
         asked: Callable[[NodeId], None],
-        traffic: Callable[[NodeId, int, int], None],
+        traffic: TrafficByPeer,
     ) -> None:
         self.shared = shared
         self._cluster = cluster
@@ -143,7 +144,7 @@ class StoreService(Service):
                 response.claims.append(ClaimMessage(key=key, wait_ms=answer.wait_ms))
         with self._lock:
             self.counts.reads += 1
-        self._traffic(asker, response.ByteSize(), request.ByteSize())
+        self._traffic.add(asker, response.ByteSize(), request.ByteSize())
         return response
 
     def write(self, request: WriteRequest, context: CallContext) -> WriteResponse:
@@ -172,7 +173,7 @@ class StoreService(Service):
         with self._lock:
             self.counts.writes += 1
             self.counts.refused += len(response.refused)
-        self._traffic(caller_of(context), response.ByteSize(), request.ByteSize())
+        self._traffic.add(caller_of(context), response.ByteSize(), request.ByteSize())
         return response
 
     def offer(self, request: OfferRequest, context: CallContext) -> OfferResponse:
@@ -195,7 +196,7 @@ class StoreService(Service):
             self.counts.handed_over += len(response.wanted)
         if request.complete:
             self._cluster.complete(node, request.view)
-        self._traffic(node, response.ByteSize(), request.ByteSize())
+        self._traffic.add(node, response.ByteSize(), request.ByteSize())
         return response
 
 

@@ -22,12 +22,14 @@ from nearsight.device.cooperation.protocol import CooperationRules, holder_item,
 from nearsight.device.cooperation.sharing import MOST_MODELS, ModelSharing, PeerModelService
 from nearsight.device.cooperation.trust import ModelDigest, Verdict, verify
 from nearsight.device.peers.presence.identity import NodeId, shown
+from nearsight.device.peers.routing.connections import TrafficByPeer
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.protos.catalogue_pb2 import (
     AddObjectsRequest,
     GetObjectModelsRequest,
     ListCataloguesRequest,
     ListObjectsRequest,
+    RemoveCatalogueRequest,
     RemoveObjectsRequest,
 )
 from support.manual_background import ManualBackground
@@ -174,11 +176,8 @@ class Server:
         for model in MODELS.values():
             self.held.put(model, 100)
         self.account = CooperationAccount()
-        self.traffic: list[tuple[NodeId, int, int]] = []
-        self.service = PeerModelService("museum", self.held, self.account, self.count)
-
-    def count(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
-        self.traffic.append((node, sent_bytes, received_bytes))
+        self.traffic = TrafficByPeer()
+        self.service = PeerModelService("museum", self.held, self.account, self.traffic)
 
     def context(self, catalogue: str = "museum") -> CallContext:
         deadline = Deadline.after(1.0, ManualClock())
@@ -208,10 +207,9 @@ def test_models_that_are_held_are_handed_out_and_counted(server: Server) -> None
 
 def test_what_is_handed_out_is_traffic_with_the_one_who_asked(server: Server) -> None:
     reply = server.ask("c", "x")
-    ((node, sent_bytes, received_bytes),) = server.traffic
-    assert node == NodeId(7)
-    assert sent_bytes == reply.message.ByteSize() + sum(map(len, reply.blobs))
-    assert received_bytes == GetObjectModelsRequest(object_ids=["c", "x"]).ByteSize()
+    traffic = server.traffic.of(NodeId(7))
+    assert traffic.sent_bytes == reply.message.ByteSize() + sum(map(len, reply.blobs))
+    assert traffic.received_bytes == GetObjectModelsRequest(object_ids=["c", "x"]).ByteSize()
 
 
 def test_what_is_handed_out_passes_the_judgement_of_others(server: Server) -> None:
@@ -225,7 +223,7 @@ def test_what_is_handed_out_passes_the_judgement_of_others(server: Server) -> No
 
 def test_handing_out_does_not_count_as_use(server: Server) -> None:
     small = HeldModels(2 * MODELS["a"].size_bytes)
-    server.service = PeerModelService("museum", small, server.account, server.count)
+    server.service = PeerModelService("museum", small, server.account, server.traffic)
     small.put(MODELS["a"], 100)
     small.put(MODELS["b"], 100)
     server.ask("a")
@@ -246,6 +244,7 @@ def test_other_catalogues_and_too_many_ids_are_refused(server: Server) -> None:
         lambda server: server.service.list_catalogues(ListCataloguesRequest(), server.context()),
         lambda server: server.service.add_objects(AddObjectsRequest(), server.context()),
         lambda server: server.service.remove_objects(RemoveObjectsRequest(), server.context()),
+        lambda server: server.service.remove_catalogue(RemoveCatalogueRequest(), server.context()),
     ],
 )
 def test_everything_else_is_refused(server: Server, call: Callable[[Server], object]) -> None:

@@ -61,7 +61,7 @@ def test_a_node_reports_its_peers_what_they_hold_and_the_traffic() -> None:
         assert 0 < peer.round_trip_ms < 1000 and peer.present_s >= 0
         facts = dict(report.facts)
         assert facts["writes"] == "10" and facts["holds"].startswith("10 keys")
-        before = a._links.traffic()[b.node_id].sent_bytes
+        before = a._traffic.of(b.node_id).sent_bytes
         nodes.kill(b)
         wait_until(lambda: not a.peers())
-        assert a._links.traffic()[b.node_id].sent_bytes >= before
+        assert a._traffic.of(b.node_id).sent_bytes >= before

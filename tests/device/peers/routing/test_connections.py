@@ -33,14 +33,14 @@ def test_after_sleep_a_ping_brings_a_new_connection_and_else_keeps_the_one_that_
 def test_traffic_of_a_peer_that_came_back_goes_on_where_it_was() -> None:
     with group(2) as nodes:
         a, b = nodes.nodes
-        before = a._links.traffic()[b.node_id]
+        before = a._traffic.of(b.node_id)
         endpoint = a._links._links[b.node_id].endpoint
         for channel in a._links.update([]):
             channel.close()
-        assert a._links.traffic()[b.node_id].sent_bytes >= before.sent_bytes > 0
+        assert a._traffic.of(b.node_id).sent_bytes >= before.sent_bytes > 0
         a._links.update([(b.node_id, endpoint)])
         a._ping(b.node_id, b.endpoint).result(S)
-        assert a._links.traffic()[b.node_id].sent_bytes > before.sent_bytes
+        assert a._traffic.of(b.node_id).sent_bytes > before.sent_bytes
 
 
 def test_that_a_slow_peer_answered_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
