@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.device.cooperation.account import CooperationAccount
-from nearsight.device.cooperation.protocol import CooperationRules, PeerCalls, SharedStore
+from nearsight.device.cooperation.protocol import CooperationRules, PeerCalls, StoreCalls
 from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.peers.presence.identity import NodeId
 
@@ -24,7 +24,7 @@ class CooperationContext:
         Whose objects.
     own : NodeId
         This device.
-    store : SharedStore
+    store : StoreCalls
         Knows who has what, and holds the counters.
     calls : PeerCalls
         Reaches one peer.
@@ -46,7 +46,7 @@ class CooperationContext:
 
     catalogue: str
     own: NodeId
-    store: SharedStore
+    store: StoreCalls
     calls: PeerCalls
     neighbours: Callable[[], Collection[NodeId]]
     background: BackgroundWorker

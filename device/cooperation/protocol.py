@@ -120,7 +120,7 @@ class CooperationRules:
     largest_answer_bytes: int = 4 * 2**20
 
 
-class SharedStore(Protocol):
+class StoreCalls(Protocol):
     """The part of `KVStore` that is used."""
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:

@@ -83,7 +83,7 @@ class TwinNeighbourhood:
 
 
 class TwinPeer:
-    """One device among its neighbours: its `Neighbourhood`, `HoldObserver`, `SharedStore` and `PeerCalls`.
+    """One device among its neighbours: its `Neighbourhood`, `HoldObserver`, `StoreCalls` and `PeerCalls`.
 
     Parameters
     ----------

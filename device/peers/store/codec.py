@@ -29,7 +29,6 @@ from nearsight.protos.peers_pb2 import (
     ContributionMessage,
     CountersMessage,
     EntryMessage,
-    ListItemMessage,
     ListMessage,
     RegisterMessage,
     StampMessage,
@@ -55,11 +54,15 @@ def entry_to_proto(entry: Entry, now_s: float) -> EntryMessage:
         case Register(value, stamp):
             message.register.CopyFrom(RegisterMessage(value=value, stamp=_stamp_to_proto(stamp)))
         case ItemList(items):
-            message.list.CopyFrom(ListMessage(items=map(_item_to_proto, items)))
+            for item in items:
+                written = _stamp_to_proto(item.stamp)
+                message.list.items.add(value=item.value, stamp=written, removed=item.removed)
         case Counters(contributions):
-            message.counters.CopyFrom(
-                CountersMessage(contributions=map(_contribution_to_proto, contributions))
-            )
+            for each in contributions:
+                began = _stamp_to_proto(each.began)
+                message.counters.contributions.add(
+                    contributor=each.contributor, began=began, counts=each.counts
+                )
         case None:
             pass
     return message
@@ -122,18 +125,6 @@ def _contribution_from_proto(message: ContributionMessage) -> Contribution:
     if max(counts.values(), default=0) > MAX_COUNTER:
         raise InvalidMessage(f"a count is above {MAX_COUNTER}")
     return Contribution(message.contributor, _stamp_from_proto(message.began), counts)
-
-
-def _contribution_to_proto(contribution: Contribution) -> ContributionMessage:
-    return ContributionMessage(
-        contributor=contribution.contributor,
-        began=_stamp_to_proto(contribution.began),
-        counts=contribution.counts,
-    )
-
-
-def _item_to_proto(item: ListItem) -> ListItemMessage:
-    return ListItemMessage(value=item.value, stamp=_stamp_to_proto(item.stamp), removed=item.removed)
 
 
 def _stamp_to_proto(stamp: Stamp) -> StampMessage:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+import xxhash
+
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, NearsightError
@@ -202,11 +204,9 @@ class HandoverWorker:
     def _sweep(self) -> None:
         """Compare part of the entries with the other replicas, and drop what only others should hold."""
         self._worker.submit(self._sweep, name="sweep", after_s=SWEEP_EVERY_S)
-        view = self._cluster.view
-        keys = self._shared.keys()
-        plan = HandoverPlan.anti_entropy(
-            self._own, keys, self._turn, SWEEP_TURNS, self._placement(view.nodes)
-        )
+        view, turn, held = self._cluster.view, self._turn, self._shared.keys()
+        keys = [key for key in held if (xxhash.xxh3_64_intdigest(key.encode()) - turn) % SWEEP_TURNS == 0]
+        plan = HandoverPlan(self._own, keys, (), self._placement(view.nodes))
         self._turn += 1
         digests = self._shared.digests(keys)
         self._carry_out(plan, view, frozenset(), displace=False)

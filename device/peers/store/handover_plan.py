@@ -13,9 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import xxhash
-
-from nearsight.common.errors import InvalidArgument
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.routing.kroute import rank
 
@@ -78,29 +75,6 @@ class HandoverPlan:
         for key, having in later:
             self._offer(key, having)
             self._spare[key] = set(after.replicas(key))
-
-    @classmethod
-    def anti_entropy(
-        cls, own: NodeId, keys: Iterable[str], turn: int, turns: int, after: Placement
-    ) -> HandoverPlan:
-        """A plan that offers part of the entries to all of their replicas, who should have them already.
-
-        Parameters
-        ----------
-        own, keys, after
-            As for the class.
-        turn, turns : int
-            Which part, counting on without end, of how many.
-
-        Raises
-        ------
-        InvalidArgument
-            If ``turns`` is not positive.
-        """
-        if turns < 1:
-            raise InvalidArgument(f"anti-entropy takes at least one turn, not {turns}")
-        part = [key for key in keys if (xxhash.xxh3_64_intdigest(key.encode()) - turn) % turns == 0]
-        return cls(own, part, (), after)
 
     def receivers(self) -> tuple[NodeId, ...]:
         """Those that something is left to offer to."""

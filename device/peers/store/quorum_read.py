@@ -230,7 +230,7 @@ class QuorumRead:
             except NearsightError as error:
                 with self._lock:
                     self._read.ask_next()
-                self._failed(node, error)
+                self._note(node, error)
                 self._watch()
                 return None
             client.first_timeout.answered(client.clock.monotonic() - asked_s)
@@ -238,7 +238,7 @@ class QuorumRead:
             return answer
         with self._lock:
             self._read.ask_next()
-        self._answered(node, answer)
+        self._note(node, answer)
         self._watch_closely()
         self._watch()
         return None
@@ -294,7 +294,7 @@ class QuorumRead:
         client = self._client
         for node in nodes:
             if node == client.route.own:
-                self._answered(node, self._ask_own())
+                self._note(node, self._ask_own())
                 continue
             now_s = client.clock.monotonic()
             with self._lock:
@@ -313,30 +313,26 @@ class QuorumRead:
         try:
             answer = self._client.answer_of(self._key, done.result())
         except NearsightError as error:
-            self._failed(node, error)
+            self._note(node, error)
         except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this read
-            self._failed(node, unreadable(error))
+            self._note(node, unreadable(error))
         else:
             asked_s = self._asked_s.get(node)
             if asked_s is not None and not self._hedged:
                 self._client.first_timeout.answered(self._client.clock.monotonic() - asked_s)
-            self._answered(node, answer)
+            self._note(node, answer)
 
-    def _answered(self, node: NodeId, answer: NodeAnswer) -> None:
+    def _note(self, node: NodeId, outcome: NodeAnswer | NearsightError) -> None:
+        """A node answered, or failed."""
         with self._lock:
             self._asked_s.pop(node, None)
             before = self._read.done
-            nodes = self._read.answered(node, answer)
-            for slow in [each for each in nodes if self._client.links.is_slow(each)]:
-                nodes += self._read.late(slow)  # it owes answers already
-            ended = self._read.done and not before
-        self._go_on(nodes, ended=ended)
-
-    def _failed(self, node: NodeId, error: NearsightError) -> None:
-        with self._lock:
-            self._asked_s.pop(node, None)
-            before = self._read.done
-            nodes = self._read.failed(node, error)
+            if isinstance(outcome, NearsightError):
+                nodes = self._read.failed(node, outcome)
+            else:
+                nodes = self._read.answered(node, outcome)
+                for slow in [each for each in nodes if self._client.links.is_slow(each)]:
+                    nodes += self._read.late(slow)  # it owes answers already
             ended = self._read.done and not before
         self._go_on(nodes, ended=ended)
 

@@ -26,7 +26,7 @@ from nearsight.device.peers.store.handover import (
 )
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.device.peers.store.values import Entry, Register
-from nearsight.protos.peers_pb2 import OfferResponse
+from nearsight.protos.peers_pb2 import OfferRequest, OfferResponse
 from support.peer_nodes import group
 
 OWN = NodeId(1)
@@ -38,10 +38,12 @@ class _Links:
 
     def __init__(self) -> None:
         self.offered: list[NodeId] = []
+        self.keys: list[str] = []
         self.silent: set[NodeId] = set()
 
-    def call(self, node: NodeId, *_: object, **__: object) -> Future[Reply]:
+    def call(self, node: NodeId, _: object, request: OfferRequest, **__: object) -> Future[Reply]:
         self.offered.append(node)
+        self.keys += [message.key for message in request.entries]
         answer: Future[Reply] = Future()
         if node in self.silent:
             answer.set_exception(DeadlineExceeded("silent"))
@@ -58,9 +60,9 @@ class _Device:
         self.clock = ManualClock()
         self.links = _Links()
         self.cluster = ClusterView(OWN, View.of(OWN, 1, ()))
-        shared = SharedStore(SETTINGS, 1, self.clock)
+        self.shared = SharedStore(SETTINGS, 1, self.clock)
         route = KRoute(self.cluster, cast(PeerConnections, cast(Any, self.links)))
-        self.worker = HandoverWorker(shared, route, SETTINGS, self.clock)
+        self.worker = HandoverWorker(self.shared, route, SETTINGS, self.clock)
 
     def see(self, count: int) -> None:
         """So many others are there now, and are told so."""
@@ -113,6 +115,20 @@ def test_a_crowd_is_told_less_often_and_the_next_single_node_soon_again(device: 
     before = device.cluster.view
     device.worker.changed(before, before)
     assert device.worker._pause_s == SETTLE_AFTER_S
+
+
+def test_every_entry_is_compared_once_in_a_round_of_turns(device: _Device) -> None:
+    device.see(2)
+    keys = [f"key {number}" for number in range(200)]
+    for key in keys:
+        device.shared.write(Entry(key, value=Register(b"v", device.shared.stamp())))
+    parts = []
+    for _ in range(SWEEP_TURNS):
+        device.links.keys.clear()
+        device.worker._sweep()
+        parts.append({key for key in device.links.keys if key in keys})
+    assert set.union(*parts) == set(keys)
+    assert sum(map(len, parts)) == len(keys) and all(parts)
 
 
 def give_a_copy(node: PeerNode, key: str) -> None:

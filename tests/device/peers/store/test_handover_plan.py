@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store.handover_plan import HandoverPlan, Placement
 
@@ -133,21 +131,6 @@ def test_what_came_in_the_meantime_is_offered_to_all_replicas() -> None:
     assert plan.droppable() == {spare}
     plan.add(spare)
     assert not plan.droppable()
-
-
-def test_anti_entropy_offers_every_entry_once_in_a_round_of_turns() -> None:
-    after = among(1, 2, 3)
-    offered: list[tuple[NodeId, str]] = []
-    for turn in range(7, 12):
-        plan = HandoverPlan.anti_entropy(OWN, KEYS, turn, 5, after)
-        part = [(node, key) for node in plan.receivers() for key in plan.offers(node)]
-        assert 0 < len(part) < len(KEYS)
-        offered += part
-    assert sorted(offered) == sorted(
-        (node, key) for key in KEYS for node in after.replicas(key) if node != OWN
-    )
-    with pytest.raises(InvalidArgument):
-        HandoverPlan.anti_entropy(OWN, KEYS, 0, 0, after)
 
 
 class Group:

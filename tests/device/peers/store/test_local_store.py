@@ -266,15 +266,6 @@ class TestEviction:
         assert sum(key.startswith("f deleted") for key in store.keys()) == 10  # noqa: SIM118
         assert "f deleted 99" in store
 
-    def test_a_flood_of_copies_never_displaces_what_this_device_is_first_for(self) -> None:
-        store = small_store(20)
-        for number in range(10):
-            store.merge(put(f"f{number}"), 0.0)
-        for number in range(1000):
-            store.merge(put(f"{'rs'[number % 2]}{number}"), 0.0)
-        assert all(f"f{number}" in store for number in range(10))
-        assert len(store) == 20
-
 
 class StoreMachine(RuleBasedStateMachine):
     """Whatever happens: the limits hold, the counts fit, and nothing needed more makes room for less."""
