@@ -31,7 +31,6 @@ def test_a_peer_is_asked_before_a_tier(scene: Scene) -> None:
     assert scene.tier == []
     account = scene.account
     assert (account.peer_models, account.peer_bytes, account.edge_models) == (1, 4000, 0)
-    assert not scene.source.came_from_tier("a")
 
 
 def test_what_a_peer_says_of_the_catalogue_is_not_passed_on(scene: Scene) -> None:
@@ -78,11 +77,15 @@ def test_models_are_counted_by_the_tier_that_they_came_from(scene: Scene, tier: 
     assert account.edge_bytes + account.cloud_bytes == 4000
 
 
-def test_it_is_known_whether_the_last_model_of_an_object_came_from_a_tier(scene: Scene) -> None:
+def test_who_holds_the_claim_asks_the_tier_and_knows_later_that_the_model_came_from_there(
+    scene: Scene,
+) -> None:
     assert not scene.source.came_from_tier("a")
-    scene.ask()
+    result = scene.ask()
+    assert scene.claims == [True]
     scene.store_says()
     scene.tier_says(RIGHT)
+    assert same_model(model_in(result), RIGHT)
     assert scene.source.came_from_tier("a")
     scene.ask()
     scene.holders(FIRST)
@@ -91,16 +94,6 @@ def test_it_is_known_whether_the_last_model_of_an_object_came_from_a_tier(scene:
 
 
 FOREVER_MS = 2**32 - 1
-
-
-def test_who_holds_the_claim_asks_the_tier(scene: Scene) -> None:
-    result = scene.ask()
-    assert scene.claims == [True]
-    scene.store_says()
-    scene.tier_says(RIGHT)
-    assert same_model(model_in(result), RIGHT)
-    assert scene.account.edge_models == 1
-    assert scene.source.came_from_tier("a")
 
 
 def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scene: Scene) -> None:
@@ -239,14 +232,6 @@ def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
     unlisted.ask()
     unlisted.background.advance(RULES.patience_s + RULES.poll_s)
     assert len(unlisted.tier) == 1
-
-
-def test_the_failure_of_the_tier_is_the_failure_of_the_search(scene: Scene) -> None:
-    result = scene.ask()
-    scene.store_says()
-    scene.tier[-1].set_exception(Unavailable("gone"))
-    with pytest.raises(Unavailable):
-        result.result(0)
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,6 @@ def test_an_introduction_is_answered_by_a_ping_at_once(alone: Driven) -> None:
     assert alone.sees() == {OTHER}
 
 
-def test_an_impostor_does_not_join(alone: Driven) -> None:
-    assert alone.answer(alone.beacon_ping(), PingReply(THIRD, 30)) == ()
-    assert not alone.sees()
-    assert alone.membership.counts.impostors == 1
-
-
 def test_a_silent_peer_is_pinged_at_the_departure_time_and_stays_if_it_answers(joined: Driven) -> None:
     assert not any(isinstance(action, Ping) for action in joined.after(14.9))
     ping = only_ping(joined.after(0.2))
@@ -80,15 +74,6 @@ def test_a_silent_peer_is_pinged_at_the_departure_time_and_stays_if_it_answers(j
     assert joined.answer(ping) == ()
     assert joined.state() is PeerState.LIVE
     assert not any(isinstance(action, Ping) for action in joined.after(14.0))
-
-
-def test_a_silent_peer_that_does_not_answer_is_gone(joined: Driven) -> None:
-    joined.after(14.0)
-    ping = only_ping(joined.after(1.0))
-    (gone,) = joined.fail_twice(ping)
-    assert isinstance(gone, Gone)
-    assert gone.why == "silent"
-    assert not joined.sees()
 
 
 def test_a_peer_that_answers_a_call_after_all_is_not_in_doubt(joined: Driven) -> None:
@@ -132,12 +117,16 @@ def test_any_sign_of_life_keeps_a_peer_from_being_pinged(joined: Driven, sign: s
     assert joined.state() is PeerState.LIVE
 
 
-def test_a_peer_to_which_a_call_failed_is_pinged_at_once_and_gone_if_that_fails(joined: Driven) -> None:
+@pytest.mark.parametrize("why", ["silent", "unreachable"])
+def test_a_peer_that_is_silent_or_did_not_answer_a_call_is_pinged_and_gone_if_that_fails(
+    joined: Driven, why: str
+) -> None:
     joined.after(2.0)
-    ping = only_ping(joined.membership.call_failed(OTHER, joined.now_s))
-    (gone,) = joined.fail_twice(ping)
+    actions = joined.membership.call_failed(OTHER, joined.now_s) if why != "silent" else joined.after(13.0)
+    (gone,) = joined.fail_twice(only_ping(actions))
     assert isinstance(gone, Gone)
-    assert gone.why == "unreachable"
+    assert gone.why == why
+    assert not joined.sees()
 
 
 def test_beacons_do_not_clear_a_peer_whose_calls_fail(joined: Driven) -> None:
@@ -359,6 +348,7 @@ def test_one_network_that_fails_for_a_moment_changes_nothing(on_two_networks: Dr
 def test_a_forged_beacon_does_not_move_a_peer(joined: Driven) -> None:
     assert joined.fail(joined.beacon_ping(endpoint=ELSEWHERE)) == ()
     assert joined.answer(only_ping(joined.beacon(endpoint=ELSEWHERE)), PingReply(THIRD, 9)) == ()
+    assert joined.membership.counts.impostors == 1
     (peer,) = joined.membership.live()
     assert (peer.endpoint, peer.state) == (THERE, PeerState.LIVE)
 
@@ -448,11 +438,8 @@ def test_a_peer_that_introduces_itself_with_another_address_has_an_alias(joined:
     assert peer.endpoint == THERE
 
 
-def test_own_beacons_are_ignored(alone: Driven) -> None:
+def test_own_beacons_are_ignored_and_from_an_unexpected_address_asked_about_once(alone: Driven) -> None:
     assert alone.beacon(OWN, HERE) == ()
-
-
-def test_own_beacons_from_an_unexpected_address_are_asked_about_once(alone: Driven) -> None:
     assert alone.answer(alone.beacon_ping(OWN, ELSEWHERE), PingReply(OWN, 10)) == ()
     assert alone.beacon(OWN, ELSEWHERE) == ()
     assert alone.membership.counts.conflicts == 0
