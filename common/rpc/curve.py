@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nacl import bindings as sodium
+from nacl._sodium import ffi, lib  # type: ignore[import-not-found]  # `bindings` copies each frame twice
 from nacl.exceptions import CryptoError
 from zmq.utils import z85
 
@@ -23,6 +24,7 @@ from nearsight.common.rpc.zmtp import METADATA, ProtocolError, Refused, frame_he
 _KEY, _COOKIE, _MAC, _VOUCH = 32, 96, 16, 80
 _HELLO_BYTES = 200
 _MESSAGE = b"\x07MESSAGE"
+_BOX = len(_MESSAGE) + 8
 _TO_CLIENT, _FROM_CLIENT = b"CurveZMQMESSAGES", b"CurveZMQMESSAGEC"
 _COPY_BELOW_BYTES = 16384
 
@@ -52,7 +54,7 @@ class Curve:
     """
 
     name = b"CURVE"
-    overhead = len(_MESSAGE) + 8 + _MAC + 1
+    overhead = _BOX + _MAC + 1
 
     def __init__(self, keys: ServerKeys, admit: Callable[[str], bool]) -> None:
         self._keys = keys
@@ -80,26 +82,31 @@ class Curve:
             raise ProtocolError("a client without this server's key, or an altered handshake") from error
 
     def seal(self, flags: int, content: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypt a frame; see `zmtp.Mechanism`."""
+        """Encrypt a frame, in place in a copy of it; see `zmtp.Mechanism`."""
         self._sent += 1
         number = self._sent.to_bytes(8, "big")
-        box = sodium.crypto_box_easy_afternm(
-            b"".join((bytes((flags,)), content)), _TO_CLIENT + number, self._shared
-        )
-        return frame_header(0, len(_MESSAGE) + 8 + len(box)) + _MESSAGE + number, box
+        header = frame_header(0, self.overhead + len(content))
+        body = bytearray().join((_MESSAGE, number, bytes(_MAC), bytes((flags,)), content))
+        box = ffi.from_buffer(body) + _BOX
+        lib.crypto_box_easy_afternm(box, box + _MAC, len(content) + 1, _TO_CLIENT + number, self._shared)
+        return header, body
 
     def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
-        """Decrypt a frame; see `zmtp.Mechanism`."""
+        """Decrypt a frame in place; see `zmtp.Mechanism`."""
         del flags  # nobody proved them; those that count are encrypted
         if body[:8] != _MESSAGE or len(body) < self.overhead:
             raise ProtocolError("a frame that is not encrypted")
-        number = bytes(memoryview(body)[8:16])
+        if isinstance(body, bytes):
+            body = bytearray(body)
+        number = bytes(body[8:_BOX])
         self._count(number)
-        try:
-            plain = sodium.crypto_box_open_easy_afternm(bytes(body[16:]), _FROM_CLIENT + number, self._shared)
-        except CryptoError as error:
-            raise ProtocolError("a frame that was altered on the way") from error
-        return plain[0], plain[1:] if len(plain) < _COPY_BELOW_BYTES else memoryview(plain)[1:]
+        box = ffi.from_buffer(body) + _BOX
+        if lib.crypto_box_open_easy_afternm(
+            box + _MAC, box, len(body) - _BOX, _FROM_CLIENT + number, self._shared
+        ):
+            raise ProtocolError("a frame that was altered on the way")
+        content = memoryview(body)[self.overhead :]
+        return body[_BOX + _MAC], content if len(content) > _COPY_BELOW_BYTES else bytes(content)
 
     def _welcome(self, hello: bytes) -> bytes:
         if len(hello) != _HELLO_BYTES or not hello.startswith(b"\x05HELLO\x01\x00"):
