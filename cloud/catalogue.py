@@ -203,7 +203,7 @@ class LiveCatalogue:
         same = [one for one in objects if (one.model.object_id, one.content_hash, one.training) in known]
         new = [one for one in objects if one not in same]
         indexed = self._index_for_comparison()
-        alike = {one.model.object_id: indexed.resembling(one.model) for one in new}
+        alike = {one.model.object_id: indexed.resembling(one.model, one.photos) for one in new}
         with self._putting:  # what one thread stores, the next one compares with
             while True:
                 content = self._content

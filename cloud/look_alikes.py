@@ -73,7 +73,10 @@ def compare(
         name = item.model.object_id
         found = {
             other: resemblance
-            for recognizer, there in ((indexed, alike[name]), (beside, beside.resembling(item.model)))
+            for recognizer, there in (
+                (indexed, alike[name]),
+                (beside, beside.resembling(item.model, item.photos)),
+            )
             for other, resemblance in there.items()
             if other in others and recognizer.models[other] is others[other]
         }

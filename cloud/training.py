@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import cv2
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor, train_view
+from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
 
@@ -27,6 +31,12 @@ MAX_METADATA_CHARACTERS = 16_384
 
 TRAINING_GENERATION = 3
 """Raise when training gives other models for equal settings: they are then trained again when ingested."""
+
+PHOTOGRAPHED_VIEWS = 4
+"""Of an object, of which `as_photographed` is looked up: many views differ as photos do."""
+
+_SMALLER, _BLUR_PX = 0.55, 1.6
+_TURNED_DEGREES, _TURNED_SIZE = 18.0, 0.85
 
 _CATALOGUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -142,11 +152,14 @@ class TrainedObject:
         Of everything the caller gave: images, label, metadata. Equal hashes mean that nothing changed.
     training : str
         Fingerprint of the settings that it was trained with.
+    photos : tuple of Features
+        The object as photos would show it: only to be compared with others, and not stored.
     """
 
     model: ObjectModel
     content_hash: str
     training: str
+    photos: tuple[Features, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,27 +220,50 @@ class ObjectTrainer:
         skipped: list[SkippedImage] = []
         for item in objects:
             try:
-                views, problems = self._train_views(item)
+                views, photos, problems = self._train_views(item)
             except InvalidArgument as error:
                 rejected.append(Rejection(item.object_id, str(error)))
                 continue
             if views:
                 model = ObjectModel(item.object_id, item.label, tuple(views), metadata=dict(item.metadata))
-                trained.append(TrainedObject(model, item.content_hash, self.fingerprint))
+                trained.append(TrainedObject(model, item.content_hash, self.fingerprint, tuple(photos)))
                 skipped += problems
             else:
                 rejected.append(Rejection(item.object_id, problems[0].reason))
         return TrainingOutcome(tuple(trained), tuple(rejected), tuple(skipped))
 
-    def _train_views(self, item: NewObject) -> tuple[list[Features], list[SkippedImage]]:
+    def _train_views(self, item: NewObject) -> tuple[list[Features], list[Features], list[SkippedImage]]:
         check_object(item.object_id, item.label, item.metadata)
         if not 1 <= len(item.images) <= MAX_IMAGES_PER_OBJECT:
             raise InvalidArgument(f"{len(item.images)} images; an object needs 1 to {MAX_IMAGES_PER_OBJECT}")
         views: list[Features] = []
+        photos: list[Features] = []
         problems: list[SkippedImage] = []
-        for number, image in enumerate(item.images):
+        for number, data in enumerate(item.images):
             try:
+                image = load_image(data, self.settings.limits)
                 views.append(train_view(item.object_id, image, self.settings, self._extractor))
             except InvalidArgument as error:  # InvalidImage and ImageTooLarge among them
                 problems.append(SkippedImage(item.object_id, number, str(error)))
-        return views, problems
+                continue
+            if len(views) <= PHOTOGRAPHED_VIEWS:
+                features = self.settings.query_features
+                photos += [self._extractor.extract(one, features) for one in as_photographed(image)]
+        return views, photos, problems
+
+
+def as_photographed(image: GrayImage) -> tuple[GrayImage, ...]:
+    """A picture from farther away, out of focus, and turned: look-alikes that it hides itself come out.
+
+    Measured with 629 pictures: each of the three found rivals that the picture did not (decision 033).
+    Perspective, light, and all at once found next to none.
+    """
+    width, height = image.size
+
+    def turned(degrees: float, scale: float) -> NDArray[np.uint8]:
+        matrix = cv2.getRotationMatrix2D((width / 2, height / 2), degrees, scale)
+        return np.asarray(cv2.warpAffine(image.pixels, matrix, (width, height), borderValue=128), np.uint8)
+
+    blurred = np.asarray(cv2.GaussianBlur(image.pixels, (0, 0), _BLUR_PX), np.uint8)
+    pictures = (turned(0.0, _SMALLER), blurred, turned(_TURNED_DEGREES, _TURNED_SIZE))
+    return tuple(replace(image, pixels=pixels) for pixels in pictures)

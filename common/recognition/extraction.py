@@ -207,17 +207,18 @@ def train_object(
         If there is no image.
     """
     extractor = extractor or OrbExtractor(settings.fast_threshold)
-    views = tuple(train_view(object_id, image, settings, extractor) for image in images)
+    loaded = (load_image(image, settings.limits) for image in images)
+    views = tuple(train_view(object_id, image, settings, extractor) for image in loaded)
     if not views:
         raise InvalidArgument(f"object {object_id!r} has no training image", advice="give at least one image")
     return ObjectModel(object_id, label, views)
 
 
 def train_view(
-    object_id: str, source: ImageSource, settings: RecognitionSettings, extractor: FeatureExtractor
+    object_id: str, image: GrayImage, settings: RecognitionSettings, extractor: FeatureExtractor
 ) -> Features:
-    """The features of one training image of an object; raises as `train_object`."""
-    features = extractor.extract(load_image(source, settings.limits), settings.training_features)
+    """The features of one training image of an object; raises `InvalidImage` if they are too few."""
+    features = extractor.extract(image, settings.training_features)
     if len(features) < settings.min_training_features:
         raise InvalidImage(
             f"a training image of {object_id!r} has {len(features)} features, "

@@ -37,8 +37,10 @@ _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
 """A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
 
-_LEAST_ALIKE, _OBJECTS_PER_ALIKE, _MOST_ALIKE = 4, 40, 20
+_LEAST_ALIKE, _OBJECTS_PER_ALIKE, _MOST_ALIKE = 4, 40, 10
 """Views that are verified of those that resemble one: more of many. Of 629, rivals were in the first 10."""
+_PHOTO_FEATURES, _MOST_ALIKE_PHOTO = 400, 4
+"""The same of a photo, and the features that are looked up: rivals came first here."""
 _NO_VOTES = np.empty(0, np.int32)
 
 _CLIP_LIMIT = 2.0
@@ -135,27 +137,34 @@ class ObjectRecognizer:
         match_ms += (time.perf_counter() - started) * 1e3
         return RecognitionResult(None, match_ms, verify_ms)
 
-    def resembling(self, model: ObjectModel) -> dict[str, Resemblance]:
+    def resembling(self, model: ObjectModel, photos: Iterable[Features] = ()) -> dict[str, Resemblance]:
         """Objects that could be mistaken for another one, or it for them.
 
         Views are verified as photos are, each as the photo of the other: now and then only one shows it.
+        ``photos`` show the object as cameras would, not as the whole picture: they give no share.
         """
         found: dict[str, Resemblance] = {}
+
+        def verify(other: str, query: Features, shown: ObjectModel, number: int, *, whole: bool) -> None:
+            candidate = Candidate(shown.object_id, number, 0, _NO_VOTES, _NO_VOTES)
+            verified = self._verifier.verify(query, shown, candidate)
+            if verified is not None:
+                share = agreeing_share(verified, query, shown.views[number]) if whole else 0.0
+                before = found.get(other, Resemblance(0, 0.0))
+                found[other] = Resemblance(max(before.inliers, verified.inliers), max(before.share, share))
+
         most = min(_MOST_ALIKE, _LEAST_ALIKE + len(self) // _OBJECTS_PER_ALIKE)
         for number, view in enumerate(model.views):
             photo = view.strongest(self.settings.query_features)
             for name, other_number in self._classifier.most_alike(photo, most):
                 other = self.models[name]
                 other_photo = other.views[other_number].strongest(self.settings.query_features)
-                for query, shown, shown_view in ((photo, other, other_number), (other_photo, model, number)):
-                    candidate = Candidate(shown.object_id, shown_view, 0, _NO_VOTES, _NO_VOTES)
-                    verified = self._verifier.verify(query, shown, candidate)
-                    if verified is not None:
-                        share = agreeing_share(verified, query, shown.views[shown_view])
-                        before = found.get(name, Resemblance(0, 0.0))
-                        found[name] = Resemblance(
-                            max(before.inliers, verified.inliers), max(before.share, share)
-                        )
+                verify(name, photo, other, other_number, whole=True)
+                verify(name, other_photo, model, number, whole=True)
+        for photo in photos:
+            alike = self._classifier.most_alike(photo.strongest(_PHOTO_FEATURES), _MOST_ALIKE_PHOTO)
+            for name, other_number in alike:
+                verify(name, photo, self.models[name], other_number, whole=False)
         return found
 
     def _inliers_to_be_sure(self, model: ObjectModel) -> float:

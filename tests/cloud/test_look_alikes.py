@@ -51,7 +51,7 @@ def compared(
     models = {one.model.object_id: one.model for one in trained(*catalogue)}
     index = ObjectRecognizer.build([*models.values()][:indexed], SETTINGS)
     new = trained(*objects)
-    alike = {one.model.object_id: index.resembling(one.model) for one in new}
+    alike = {one.model.object_id: index.resembling(one.model, one.photos) for one in new}
     accepted, rejected = compare(new, models, alike, index, SETTINGS, allow_similar=allow_similar)
     return (
         {one.model.object_id: dict(one.model.rivals) for one in accepted},
@@ -109,6 +109,19 @@ def test_a_picture_that_shares_a_part_is_a_rival(indexed: int) -> None:
     accepted, rejected = compared(images(other=OTHER), images(one=PORTRAIT), indexed=indexed)
     assert rejected == {}
     assert accepted["other"]["one"] >= 10
+
+
+@pytest.mark.parametrize("indexed", [0, 1])
+def test_a_rival_that_only_photos_show_is_found(indexed: int) -> None:
+    """It hangs in the other picture, smaller than any level of its own pyramid."""
+    room = picture(9, side=2 * SIDE)
+    room[60:207, 60:207] = cv2.resize(LARGE, (147, 147), interpolation=cv2.INTER_AREA)
+    (one,), (other,) = trained(*images(one=LARGE)), trained(*images(room=room))
+    index = ObjectRecognizer.build([other.model], SETTINGS)
+    assert index.resembling(one.model) == {}
+    accepted, rejected = compared(images(one=LARGE), images(room=room), indexed=indexed)
+    assert rejected == {}
+    assert accepted["one"]["room"] >= 20
 
 
 def test_an_object_is_not_compared_with_what_it_replaces() -> None:
