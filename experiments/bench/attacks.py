@@ -1,50 +1,49 @@
 """Attacks on a daemon: what one hostile client can send, bounded in bytes, count and time.
 
 Each attack is a function that runs in a process of its own. It says what it sent and how it was turned away.
-ZMTP 3.1 is written by hand where libzmq would not send such a thing.
+Those below whole messages are in `raw_attacks`.
 """
 
 from __future__ import annotations
 
-import http.client
+import random
 import socket
+import statistics
 import struct
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
-
-import zmq
 
 from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.allow_list import allow_client, forbid_client
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.common.rpc.envelope import PROTOCOL
-from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
-from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2, rpc_pb2
+from nearsight.common.rpc.security import ClientSecurity
+from nearsight.device.peers.node import PeerNode
+from nearsight.device.peers.presence.addresses import LOOPBACK_BROADCAST
+from nearsight.device.peers.presence.beacons import Beacon, encode_beacon
+from nearsight.device.peers.presence.identity import random_node_id
+from nearsight.device.peers.presence.peer import PeerState
+from nearsight.device.peers.report import ask_peers
+from nearsight.device.peers.settings import PeerSettings
+from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 
 SERVER, HONEST, HOSTILE = "server", "honest", "hostile"
 """Names of keys."""
 ALLOWED = "allowed"
 """Folder of the keys that the daemon lets in."""
-MIB = 2**20
-_CATALOGUE = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
+CATALOGUE = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
 _RECOGNITION = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
-_TIMEOUT_S = 5.0
-_STUCK_S = 3.0
-"""A daemon that takes nothing for so long is sent no more."""
-_CHUNK = MIB // 4
-
-_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-_READY = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
-_MORE, _LONG, _COMMAND = 1, 2, 4
-_TCP_ESTABLISHED = 1
+TIMEOUT_S = 5.0
+MOST_JOIN_S = 15.0
+"""Until a newcomer is a peer: three periods of beacons."""
+_NEWCOMERS, _FLOODED_S = 3, 2.0
+"""Before and during a flood of beacons; the flood before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,8 @@ class Victim:
     """Folder of the keys; None: it serves without encryption."""
     seconds: float
     """How long the attack lasts, or stays when all is sent."""
+    beacon_port: int
+    """UDP port of its beacons, if it is a device."""
 
     def security(self, name: str) -> ClientSecurity | None:
         """The keys of a client."""
@@ -96,122 +97,65 @@ def ask(stub: Stub, victim: Victim, photo: bytes) -> Future[Reply]:
     """Begin to ask what a photo shows."""
     request = recognition_pb2.RecognizeRequest(image=recognition_pb2.ImageInput(size_bytes=len(photo)))
     future: Future[Reply] = stub.recognize.future(
-        request, timeout_s=_TIMEOUT_S, blobs=[photo], catalogue=victim.catalogue
+        request, timeout_s=TIMEOUT_S, blobs=[photo], catalogue=victim.catalogue
     )
     return future
 
 
-# ---- below the messages: ZMTP by hand
+# ---- beacons
 
 
-def frame_bomb(victim: Victim) -> Outcome:
-    """One message of millions of empty frames: two bytes each on the wire."""
-    with _raw(victim) as peer:
-        sent = _send(peer, bytes([_MORE, 0]) * (4 * MIB - 1) + bytes(2))
-        return Outcome(f"{sent / 2e6:.1f} M empty frames, {sent / 1e6:.1f} MB", _fate([peer], victim))
-
-
-def encrypted_frame_bomb(victim: Victim) -> Outcome:
-    """The same by a client with an allowed key; encryption costs about 35 bytes a frame."""
-    frames = 500_000
-    with zmq.Context() as context, _dealer(victim, context) as peer:
-        for _ in range(frames):
-            peer.send(b"", zmq.SNDMORE)
-        peer.send(b"")
-        answered = peer.poll(int(victim.seconds * 1000))
-        return Outcome(f"{frames / 1e6:.1f} M empty frames, CURVE", "answered" if answered else "no answer")
-
-
-def endless_message(victim: Victim) -> Outcome:
-    """A message whose every frame says that more follow."""
-    frame = bytes([_MORE | _LONG]) + struct.pack(">Q", MIB) + bytes(MIB)
-    sent = 0
-    with _raw(victim) as peer:
-        while sent < 1500 * len(frame) and (passed := _send(peer, frame)):
-            sent += passed
-        return Outcome(f"{sent / MIB:.0f} MiB of one message", _fate([peer], victim))
-
-
-def unfinished_messages(victim: Victim) -> Outcome:
-    """Connections that stop after 59 of the 60 MiB that they have announced."""
-    data = bytes([_LONG]) + struct.pack(">Q", 60 * MIB) + bytes(59 * MIB)
-    with ExitStack() as stack:
-        peers = [stack.enter_context(_raw(victim)) for _ in range(25)]
-        sent = sum(_send(peer, data) for peer in peers)
-        return Outcome(f"59 of 60 MiB, 25 times ({sent / MIB:.0f} MiB)", _fate(peers, victim))
-
-
-def unread_answers(victim: Victim) -> Outcome:
-    """A client that asks for models again and again and never reads."""
-    models = catalogue_pb2.GetObjectModelsRequest(object_ids=victim.objects)
-    with victim.channel() as channel:
-        one = Stub(channel, _CATALOGUE).get_object_models(
-            models, timeout_s=_TIMEOUT_S, catalogue=victim.catalogue
-        )
-    asked, wanted = 0, 1 + 1700 * MIB // one.received_bytes
-    with _raw(victim) as peer:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        for asked in range(1, wanted + 1):
-            header = rpc_pb2.RequestHeader(
-                protocol=PROTOCOL,
-                request_id=asked,
-                service=_CATALOGUE.full_name,
-                method="GetObjectModels",
-                time_left_ms=60_000,
-                client_id=HOSTILE,
-                catalogue=victim.catalogue,
-                message=models.SerializeToString(),
-            ).SerializeToString()
-            if not _send(peer, bytes([_LONG]) + struct.pack(">Q", len(header)) + header):
-                break
-            if not asked % 16:  # what waits in the queue is bounded, and answered as overloaded
-                time.sleep(0.02)
-        told = f"{asked} requests for {one.received_bytes / MIB:.1f} MiB of models, none read"
-        return Outcome(told, _fate([peer], victim, reads=False))
-
-
-# ---- connections
-
-
-def idle_connections(victim: Victim) -> Outcome:
-    """As many connections as the daemon has descriptors, all alive, all silent."""
-    with zmq.Context() as context, ExitStack() as stack:
-        context.max_sockets = 2048
-        for _ in range(1100):
-            stack.enter_context(_dealer(victim, context))
-        time.sleep(victim.seconds)
-    return Outcome("1,100 idle connections, 1,024 descriptors", "nobody")
-
-
-def vanished_connections(victim: Victim) -> Outcome:
-    """Clients whose machines are gone without a goodbye: their kernels' buffers are all that is left."""
-    with ExitStack() as stack:
-        peers = [stack.enter_context(_raw(victim)) for _ in range(300)]
-        fate = _fate(peers, victim)
-        kept = sum(not _closed(peer) for peer in peers)
-    broken = f"{kept} dead connections kept for {victim.seconds:.0f} s" if kept else ""
-    return Outcome("300 connections that answer nothing", fate, broken)
-
-
-def metrics_flood(victim: Victim) -> Outcome:
-    """Connections to the metrics that never finish their request."""
-    parts = urlsplit(f"//{victim.metrics}")
-    with ExitStack() as stack:
-        peers = []
-        for _ in range(500):
-            with suppress(OSError):
-                one = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=1)
-                peers.append(stack.enter_context(closing(one)))
-                one.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
-        fate = _fate(peers, victim)
+def beacon_flood(victim: Victim) -> Outcome:
+    """Forged beacons of devices that answer no ping; newcomers come before the flood, and during it."""
+    over, sent = threading.Event(), Counter[str]()
+    quiet_s = statistics.median(_joined_s(victim) for _ in range(_NEWCOMERS))
+    flood = threading.Thread(target=_forge_beacons, args=(victim, sent, over))
+    flood.start()
     try:
-        with closing(http.client.HTTPConnection(victim.metrics, timeout=2)) as scraper:
-            scraper.request("GET", "/metrics")
-            scraper.getresponse().read()
-        broken = ""
-    except (OSError, http.client.HTTPException):
-        broken = "no metrics afterwards"
-    return Outcome(f"{len(peers)} unfinished HTTP requests", fate, broken)
+        time.sleep(_FLOODED_S)
+        joined_s = [_joined_s(victim) for _ in range(_NEWCOMERS)]
+    finally:
+        over.set()
+        flood.join()
+    median_s, most_s = statistics.median(joined_s), max(joined_s)
+    broken = f"a newcomer is no peer after {most_s:.0f} s" if most_s >= MOST_JOIN_S else ""
+    figures = {"quiet_join_s": quiet_s, "join_s": median_s, "most_join_s": most_s}
+    told = f"nobody; newcomers join in {median_s:.1f} s (most {most_s:.1f} s), before in {quiet_s:.1f} s"
+    return Outcome(f"{sent.total():,} forged beacons", told, broken, figures)
+
+
+def _joined_s(victim: Victim) -> float:
+    """How long a new device takes until it and the victim are peers; `MOST_JOIN_S` if they never are."""
+    node = PeerNode(PeerSettings(enabled=True, beacon_port=victim.beacon_port), device_id="newcomer")
+    began_s = time.monotonic()
+    try:
+        node.start()
+        while (passed_s := time.monotonic() - began_s) < MOST_JOIN_S:
+            (answer,) = ask_peers([victim.endpoint], timeout_s=TIMEOUT_S)
+            if (report := answer.report) is not None:
+                known = {one.node_id for one in report.peers if one.state == PeerState.LIVE.value}
+                if node.node_id in known and report.node_id in {one.node_id for one in node.peers()}:
+                    return passed_s
+            time.sleep(0.02)
+        return MOST_JOIN_S
+    finally:
+        node.stop(1.0)
+
+
+def _forge_beacons(victim: Victim, sent: Counter[str], over: threading.Event) -> None:
+    """From many addresses, at most 4,000 per second: more than broadcasts on Wi-Fi can be."""
+    rng = random.Random(1)
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("", 0)))  # takes connections and says nothing
+        senders = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(40)]
+        for number, sender in enumerate(senders, start=2):
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            sender.bind((f"127.0.0.{number}", 0))
+        while not over.wait(0.01):
+            for sender in senders:
+                beacon = Beacon(random_node_id(rng), silent.getsockname()[1])
+                sender.sendto(encode_beacon(beacon), (LOOPBACK_BROADCAST, victim.beacon_port))
+                sent["beacons"] += 1
 
 
 # ---- whole messages
@@ -235,7 +179,7 @@ def new_catalogues(victim: Victim) -> Outcome:
     counts: Counter[str] = Counter()
     end_s = time.monotonic() + victim.seconds
     with victim.channel() as channel:
-        add = Stub(channel, _CATALOGUE).add_objects
+        add = Stub(channel, CATALOGUE).add_objects
         for number in range(150):
             request = catalogue_pb2.AddObjectsRequest(
                 objects=[catalogue_pb2.NewObject(object_id="forged", images=1)], index_later=True
@@ -243,7 +187,7 @@ def new_catalogues(victim: Victim) -> Outcome:
             if time.monotonic() > end_s:
                 break
             with _counted(counts):
-                add(request, timeout_s=_TIMEOUT_S, blobs=[image], catalogue=f"forged-{number}")
+                add(request, timeout_s=TIMEOUT_S, blobs=[image], catalogue=f"forged-{number}")
     return Outcome(f"{counts.total()} new catalogues", _told(counts))
 
 
@@ -255,7 +199,7 @@ def revoked_key(victim: Victim) -> Outcome:
     broken = []
     with victim.channel() as channel:
         check = Stub(channel, _HEALTH).check
-        check(health_pb2.HealthRequest(), timeout_s=_TIMEOUT_S)
+        check(health_pb2.HealthRequest(), timeout_s=TIMEOUT_S)
         time.sleep(victim.seconds)
         forbid_client(HOSTILE, allowed)
         time.sleep(1.0)
@@ -355,67 +299,6 @@ def _served(check: Callable[..., Reply]) -> bool:
 def _told(counts: Counter[str]) -> str:
     refused = {code: n for code, n in counts.items() if code != "answered"}
     return ", ".join(f"{n} {code}" for code, n in refused.items()) or "nobody"
-
-
-@contextmanager
-def _raw(victim: Victim) -> Iterator[socket.socket]:
-    """A TCP connection after ZMTP's handshake without encryption."""
-    parts = urlsplit(victim.endpoint)
-    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=_TIMEOUT_S) as peer:
-        with suppress(OSError):  # refused: the attack sees it when it sends
-            peer.sendall(_GREETING + bytes([_COMMAND, len(_READY)]) + _READY)
-            left = 64 + 2
-            while left > 0 and (data := peer.recv(left)):
-                left -= len(data)
-            peer.recv(256)
-        yield peer
-
-
-@contextmanager
-def _dealer(victim: Victim, context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[zmq.Socket[bytes]]:
-    with context.socket(zmq.DEALER) as peer:
-        peer.linger = 0
-        if victim.keys is not None:
-            pair = read_secret_key(victim.keys / f"{HOSTILE}.key_secret")
-            peer.curve_publickey, peer.curve_secretkey = pair.public.encode(), pair.secret.encode()
-            peer.curve_serverkey = read_public_key(victim.keys / f"{SERVER}.key").encode()
-        peer.connect(victim.endpoint)
-        yield peer
-
-
-def _send(peer: socket.socket, data: bytes) -> int:
-    """Send until all is out, the daemon closes, or takes nothing more for a while; bytes that went."""
-    sent, view = 0, memoryview(data)
-    peer.settimeout(_STUCK_S)
-    with suppress(OSError):
-        while sent < len(data):
-            sent += peer.send(view[sent : sent + _CHUNK])
-    return sent
-
-
-def _fate(peers: Sequence[socket.socket], victim: Victim, *, reads: bool = True) -> str:
-    """Stay for the seconds of the attack; what became of the connections."""
-    started_s = time.monotonic()
-    while time.monotonic() < started_s + victim.seconds and not all(map(_closed, peers)):
-        time.sleep(0.02)
-    cut = sum(map(_closed, peers))
-    if cut:
-        after = f" after {time.monotonic() - started_s:.1f} s" if cut == len(peers) else ""
-        return f"{cut} of {len(peers)} cut off{after}"
-    answered = reads and any(_readable(peer) for peer in peers)
-    return "answered with an error" if answered else "nobody"
-
-
-def _closed(peer: socket.socket) -> bool:
-    """Whether the daemon has closed the connection, behind whatever it has sent."""
-    return peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
-
-
-def _readable(peer: socket.socket) -> bool:
-    peer.setblocking(False)
-    with suppress(OSError):
-        return bool(peer.recv(1, socket.MSG_PEEK))
-    return False
 
 
 def many_scans_jpeg(width: int, height: int, *, scans: int) -> bytes:

@@ -31,10 +31,12 @@ from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import generate_keys
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.bench import attacks
+from nearsight.experiments.bench import raw_attacks as raw
 from nearsight.experiments.bench.attacks import ALLOWED, HONEST, HOSTILE, SERVER, Attack, Outcome, Victim
 from nearsight.experiments.bench.benchmark import Benchmark, Tell
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import CATALOGUE, child_environment, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
@@ -87,16 +89,17 @@ class Scenario:
 
 
 SCENARIOS = (
-    Scenario("frame-bomb", attacks.frame_bomb),
-    Scenario("frame-bomb-edge", attacks.frame_bomb, tier="edge"),
-    Scenario("frame-bomb-curve", attacks.encrypted_frame_bomb, curve=True),
-    Scenario("endless-message", attacks.endless_message),
-    Scenario("unfinished-messages", attacks.unfinished_messages),
-    Scenario("unread-answers", attacks.unread_answers),
-    Scenario("idle-connections", attacks.idle_connections, descriptors=1024, seconds=10.0),
-    Scenario("idle-connections-curve", attacks.idle_connections, curve=True, descriptors=1024, seconds=12.0),
-    Scenario("vanished-connections", attacks.vanished_connections, seconds=20.0),
-    Scenario("metrics-flood", attacks.metrics_flood),
+    Scenario("frame-bomb", raw.frame_bomb),
+    Scenario("frame-bomb-edge", raw.frame_bomb, tier="edge"),
+    Scenario("frame-bomb-curve", raw.encrypted_frame_bomb, curve=True),
+    Scenario("endless-message", raw.endless_message),
+    Scenario("unfinished-messages", raw.unfinished_messages),
+    Scenario("unread-answers", raw.unread_answers),
+    Scenario("idle-connections", raw.idle_connections, descriptors=1024, seconds=10.0),
+    Scenario("idle-connections-curve", raw.idle_connections, curve=True, descriptors=1024, seconds=12.0),
+    Scenario("vanished-connections", raw.vanished_connections, seconds=20.0),
+    Scenario("metrics-flood", raw.metrics_flood),
+    Scenario("beacon-flood", attacks.beacon_flood, tier="device"),
     Scenario("greedy-client", attacks.greedy_client, seconds=8.0),
     Scenario("greedy-client-edge", attacks.greedy_client, tier="edge", seconds=8.0),
     Scenario("costly-images", attacks.costly_images, seconds=8.0),
@@ -219,7 +222,9 @@ class _Round:
         self._folder = folder.resolve()
         self._database = museum.database
         photos = tuple(paths[0] for paths in museum.photos.values())
-        self._victim = Victim("", "", CATALOGUE, tuple(museum.photos), photos, None, scenario.seconds)
+        self._victim = Victim(
+            "", "", CATALOGUE, tuple(museum.photos), photos, None, scenario.seconds, free_udp_port()
+        )
 
     def row(self) -> dict[str, Any]:
         """Attack; the figures of this round."""
@@ -235,6 +240,7 @@ class _Round:
             began_s = time.monotonic()
             time.sleep(_QUIET_S if scenario.honest else 0.0)
             quiet_mib, quiet_threads = meter.now_mib(), meter.most_threads
+            quiet_descriptors = meter.most_descriptors
             attacked_s = time.monotonic()
             hostile.send("go")
             outcome: Outcome = answer_of(hostile, scenario.seconds + 120.0)
@@ -255,6 +261,7 @@ class _Round:
             "ended": meter.ended,
             "quiet_mib": quiet_mib,
             "most_mib": meter.most_mib,
+            "quiet_descriptors": quiet_descriptors,
             "most_descriptors": meter.most_descriptors,
             "more_threads": meter.most_threads - quiet_threads,
             "quiet_p95_ms": quiet_p95_ms,
@@ -274,16 +281,22 @@ class _Round:
             settings["security.secret_key_file"] = keys / f"{SERVER}.key_secret"
             settings["security.allowed_clients"] = keys / ALLOWED
         database = {"database": self._copied_database()}
-        if scenario.tier == "edge":
-            cloud = start_daemon(group, "cloud", "cloud", database)
-            daemon = start_daemon(group, "edge", "edge", {"cloud": endpoint_of(cloud), **settings})
+        if scenario.tier == "cloud":
+            settings |= database
         else:
-            daemon = start_daemon(group, "cloud", "cloud", {**database, **settings})
+            cloud = endpoint_of(start_daemon(group, "cloud", "cloud-behind", database))
+            settings |= {"cloud": cloud} if scenario.tier == "edge" else self._sharing(cloud)
+        daemon = start_daemon(group, scenario.tier, scenario.tier, settings)
         if scenario.descriptors:  # before the daemon looks: its interpreter takes longer to start
             resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (scenario.descriptors,) * 2)
         announced = daemon.wait_ready()
         endpoint, metrics = str(announced["endpoint"]), str(announced["metrics"])
         return daemon, replace(self._victim, endpoint=endpoint, metrics=metrics, keys=keys)
+
+    def _sharing(self, cloud: str) -> dict[str, object]:
+        """A device that looks for peers."""
+        peers = {"peers.enabled": True, "peers.beacon_port": self._victim.beacon_port}
+        return {"cloud.endpoint": cloud, **{f"recognizer.{name}": value for name, value in peers.items()}}
 
     def _copied_database(self) -> Path:
         """Attackers may write to it."""
