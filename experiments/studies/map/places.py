@@ -60,7 +60,8 @@ class Place(OperatingPoint):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Place:
         """That of a row."""
-        return cls(**OperatingPoint.of(values).parameters(), machines=values["machines"])
+        one = OperatingPoint.of(values)
+        return cls(one.visitors, one.sections, one.classes, one.network, values["machines"])
 
 
 @dataclass(frozen=True, slots=True)

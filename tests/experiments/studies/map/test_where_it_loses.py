@@ -1,6 +1,9 @@
 """The map of operating points: what is played, and what is told of it."""
 
 import json
+from typing import Any
+
+import pytest
 
 from nearsight.experiments.framework.experiment import RunOptions, StoredRow
 from nearsight.experiments.framework.result_files import ResultFolder
@@ -15,6 +18,7 @@ from support.map_rows import FAST, NEXUS, SMALL_FAST, SMALL_NEXUS, every_place, 
 FIGURE = Figure()
 
 
+@pytest.fixture(scope="module")
 def rows() -> list[StoredRow]:
     """The full system takes twice as long with a Nexus 7 and half as long with fast phones."""
 
@@ -24,6 +28,11 @@ def rows() -> list[StoredRow]:
         return 20.0 if tiers == BOUNDED else 30.0
 
     return map_rows(latency_ms, every_place(), runs=2)
+
+
+@pytest.fixture(scope="module")
+def found(rows: list[StoredRow]) -> dict[str, Any]:
+    return FIGURE.metrics(rows)
 
 
 def test_at_least_two_hundred_points_are_played_and_some_of_them_again() -> None:
@@ -46,8 +55,7 @@ def test_machines_are_as_fast_as_their_names_say() -> None:
     assert (small.edge, small.edge_slowness, small.cloud) == (1, 4.0, HARDWARE.cloud)
 
 
-def test_what_is_lost_and_won_is_counted_and_said() -> None:
-    found = FIGURE.metrics(rows())
+def test_what_is_lost_and_won_is_counted_and_said(found: dict[str, Any]) -> None:
     assert found["points"] == 96
     median = found["systems"][ADAPTIVE]["p50"]
     assert (median["lost"], median["won"], median["level"]) == (48, 48, 0)
@@ -59,22 +67,22 @@ def test_what_is_lost_and_won_is_counted_and_said() -> None:
     assert found["systems"][ADAPTIVE]["bytes"]["level"] == 96
 
 
-def test_a_system_whose_decisions_cost_more_than_a_tenth_misses_its_target() -> None:
-    enough, regret = FIGURE.targets(FIGURE.metrics(rows()))
+def test_a_system_whose_decisions_cost_more_than_a_tenth_misses_its_target(found: dict[str, Any]) -> None:
+    enough, regret = FIGURE.targets(found)
     assert not enough.reached
     assert enough.value == 96
     assert (regret.reached, regret.value) == (False, 2.0)
     assert "40 against 20 ms of the bounded edge (x2.00)" in regret.note
 
 
-def test_each_line_of_the_table_is_of_one_system_and_metric() -> None:
-    columns, table = FIGURE.table(FIGURE.metrics(rows()))
+def test_each_line_of_the_table_is_of_one_system_and_metric(found: dict[str, Any]) -> None:
+    columns, table = FIGURE.table(found)
     assert len({row[:2] for row in table}) == len(table)
     assert all(len(row) == len(columns) for row in table)
 
 
-def test_a_map_is_drawn() -> None:
-    assert png_size(FIGURE, rows()) > 50_000
+def test_a_map_is_drawn(rows: list[StoredRow]) -> None:
+    assert png_size(FIGURE, rows) > 50_000
 
 
 def test_a_smoke_run_plays_all_configurations(smoke_runs) -> None:
