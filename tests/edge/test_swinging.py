@@ -94,9 +94,9 @@ def best_ms(slowness: float) -> float:
 
 
 def measured(slowness: float, requests: int = 5000) -> tuple[float, float, float]:
-    """Medians of the times that the cache is filled, of its builds, and of the regret; over four runs."""
+    """Medians of the times that the cache is filled, of its builds, and of the regret; over three runs."""
     runs = []
-    for seed in range(4):
+    for seed in range(3):
         edge = Edge(seed)
         edge.serve(500)
         edge.slowness = slowness
@@ -128,7 +128,7 @@ def test_where_a_cache_clearly_pays_it_is_never_emptied() -> None:
 @pytest.mark.parametrize("slow_for", [200, 2000])
 def test_a_machine_that_recovers_gets_its_cache_back(slow_for: int) -> None:
     excess = []
-    for seed in range(4):
+    for seed in range(3):
         edge = Edge(seed)
         edge.serve(500)
         edge.slowness = 5.0

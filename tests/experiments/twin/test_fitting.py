@@ -18,7 +18,7 @@ from support.twin import crowd
 
 
 def _rows(costs: CostModel) -> Mapping[str, Sequence[RequestRow]]:
-    session = crowd(Following(6, 15.0, 0.1), Hardware(shared=2), costs=costs)
+    session = crowd(Following(6, 15.0, 0.1), Hardware(shared=2), earlier=20, costs=costs)
     return {name: session.play(name).rows for name in (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,11 +157,22 @@ def test_an_edge_has_settled_when_visitors_come_though_its_builds_are_slow() -> 
     assert row.answered_by == "edge", "it rests 3.6 s between its first build and that with the last objects"
 
 
-def test_every_request_has_one_outcome_and_rows_are_those_of_a_replay(tmp_path: Path) -> None:
-    session = crowd(Following(10, 30.0, 0.05))
-    for name, tiers in CONFIGURATIONS.items():
-        rows = session.play(name, tiers).rows
-        assert len(rows) == sum(len(visitor.plan) for visitor in session.visitors)
+@pytest.fixture(scope="module")
+def ten_visitors() -> TwinSession:
+    return crowd(Following(10, 30.0, 0.05))
+
+
+@pytest.fixture(scope="module")
+def outcomes(ten_visitors: TwinSession) -> Mapping[str, TwinOutcome]:
+    """By configuration."""
+    return {name: ten_visitors.play(name, tiers) for name, tiers in CONFIGURATIONS.items()}
+
+
+def test_every_request_has_one_outcome_and_rows_are_those_of_a_replay(
+    ten_visitors: TwinSession, outcomes: Mapping[str, TwinOutcome], tmp_path: Path
+) -> None:
+    for rows in (outcome.rows for outcome in outcomes.values()):
+        assert len(rows) == sum(len(visitor.plan) for visitor in ten_visitors.visitors)
         assert not accounting_errors(rows)
         write_rows(tmp_path / "rows.csv", rows)
         assert len(read_request_rows(tmp_path / "rows.csv")) == len(rows)
@@ -172,9 +183,10 @@ def test_the_same_inputs_give_the_same_rows() -> None:
     assert first.rows == second.rows
 
 
-def test_devices_that_prefetch_answer_most_photos_themselves_and_sooner() -> None:
-    session = crowd(Following(10, 30.0, 0.05))
-    cloud, edge, full = (session.play(name) for name in (ONLY_CLOUD, EDGE_CACHE, ADAPTIVE))
+def test_devices_that_prefetch_answer_most_photos_themselves_and_sooner(
+    outcomes: Mapping[str, TwinOutcome],
+) -> None:
+    cloud, edge, full = (outcomes[name] for name in (ONLY_CLOUD, EDGE_CACHE, ADAPTIVE))
     assert _share(full, "device") > 0.6
     assert _share(edge, "edge") > 0.7
     assert _median(full) < _median(edge) < _median(cloud)
