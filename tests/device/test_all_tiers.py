@@ -1,7 +1,5 @@
 """The SDK with the real cloud and the real edge, which dies and returns; and with keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path

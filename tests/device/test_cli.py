@@ -1,7 +1,5 @@
 """``nearsight recognize`` and ``nearsight device`` as a person types them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

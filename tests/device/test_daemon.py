@@ -1,7 +1,5 @@
 """The device daemon: the SDK behind a local endpoint, also for programs without the SDK."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

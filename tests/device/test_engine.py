@@ -1,7 +1,5 @@
 """The shell around the state machine: threads, deadlines, limits, with tiers that a test answers by hand."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The store for applications, on two devices that share, and the example of the documentation."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`nearsight peers`: what a device says about its peers, for people and for scripts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A tier over a real connection: what travels in each form, and what an answer says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """What the cache of a catalogue decides, without network and threads: time passes when the test says so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import cast

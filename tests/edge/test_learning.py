@@ -1,7 +1,5 @@
 """Learning from previous operations: a real edge process is killed, and the next one goes on where it was."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Thousands of devices that ask once: what an edge remembers of them is bounded."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import tracemalloc

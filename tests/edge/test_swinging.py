@@ -4,8 +4,6 @@ A simulation of the edge's decisions with its own parts, without network and thr
 and misses take random times, and every decision is taken and judged as in `CatalogueCache.improve`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The SDK of a device, a real edge and a cloud together: what crosses the network, and tiny catalogues."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Devices with clocks that are wrong: nothing on the wire depends on what time a device thinks it is."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from dataclasses import dataclass

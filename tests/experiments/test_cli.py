@@ -1,7 +1,5 @@
 """``nearsight experiment run`` as a person uses it: stop it, start it again, read what was reached."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

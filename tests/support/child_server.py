@@ -4,8 +4,6 @@ Run as a program, ``python child_server.py KIND LISTEN [ARGUMENTS]`` prints its 
 standard input ends.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Daemons as a person starts them: processes of their own, which end with the test however that ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

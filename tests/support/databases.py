@@ -1,7 +1,5 @@
 """A small database for tests of what all databases have in common."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

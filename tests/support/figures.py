@@ -1,7 +1,5 @@
 """Draws an experiment's picture as a run does."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 

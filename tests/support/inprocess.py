@@ -4,8 +4,6 @@ Frames go through the same encoding, decoding, queues, workers and deadlines as 
 left out.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Sequence

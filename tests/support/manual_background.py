@@ -1,7 +1,5 @@
 """A background thread in the hands of a test: jobs run when the test lets time pass."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Rows of the map, made up: what a configuration takes at a place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import product
 

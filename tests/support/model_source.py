@@ -1,7 +1,5 @@
 """A `CooperativeModelSource` whose store, peers and tiers are answered by the test."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future

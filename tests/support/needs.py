@@ -5,8 +5,6 @@ A test whose machine lacks it is skipped with that command; it fails where the e
 skips nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

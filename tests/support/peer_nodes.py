@@ -1,7 +1,5 @@
 """Groups of real peer nodes on loopback, and what can happen to them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future

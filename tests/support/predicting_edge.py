@@ -1,7 +1,5 @@
 """An edge in the hands of a test: a real server that recognises, predicts and hands out models."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Devices that recognise by themselves what a real edge with five exhibits predicts."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from nearsight import Recognizer, RecognizerSettings

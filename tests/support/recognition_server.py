@@ -1,7 +1,5 @@
 """A real `RpcServer` with a Recognition service whose answers a test decides."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Recognizers and the real servers that they ask, closed at the end of a test."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Queries and tiers of a request flow in the hands of a test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import Future
 

@@ -1,7 +1,5 @@
 """Rows of a figure as they stand in a file, with a p50 that a test chooses; machines without measuring."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

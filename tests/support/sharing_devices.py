@@ -1,7 +1,5 @@
 """Whole devices near each other, with real recognition and real sockets, and a tier with five exhibits."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Folders of results as a run leaves them, of an experiment so small that a test sees all of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path

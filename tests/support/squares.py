@@ -1,7 +1,5 @@
 """A small experiment; in a module of its own, so that other processes can import it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Mapping, Sequence

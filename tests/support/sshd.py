@@ -1,7 +1,5 @@
 """A real sshd on loopback as a child process: own host key, own configuration, no service of the system."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil

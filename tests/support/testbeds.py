@@ -1,7 +1,5 @@
 """Testbeds of tests: whatever a test does, nothing of it stays."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

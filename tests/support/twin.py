@@ -1,7 +1,5 @@
 """Sessions of the twin with visitors that walk through a museum of 60 objects."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nearsight.experiments.links.link import TABLE_6_3, LinkShape

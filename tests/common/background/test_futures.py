@@ -1,7 +1,5 @@
 """Outcomes that come later."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest

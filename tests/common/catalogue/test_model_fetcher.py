@@ -1,7 +1,5 @@
 """Fetching models: what is asked for when, and what becomes of answers that are late or empty."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass

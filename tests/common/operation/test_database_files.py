@@ -3,8 +3,6 @@
 What daemons make of it is tested with their stores.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The flow of one request: who looks, who is asked, in which form, how long; one outcome in any order."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Whole devices near each other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

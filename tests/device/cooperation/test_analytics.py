@@ -1,7 +1,5 @@
 """Steps are counted together, exactly once; what follows is predicted from them by the edge's own rule."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping

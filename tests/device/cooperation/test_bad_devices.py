@@ -1,7 +1,5 @@
 """Whole devices among strangers that hand out what is wrong, old, cut off, or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Device daemons that share: keys, what `nearsight peers` asks for, status and metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

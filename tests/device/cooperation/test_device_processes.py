@@ -1,7 +1,5 @@
 """`nearsight device` twice on one machine, as a person starts it, and `nearsight peers`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Whole devices that share: what one fetched and counted is of use to all."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

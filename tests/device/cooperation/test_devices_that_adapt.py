@@ -1,7 +1,5 @@
 """Whole devices that share what they learned of how objects look."""
 
-from __future__ import annotations
-
 from nearsight import Recognizer
 from nearsight.device.adaptation.adapter import AdaptationCounts
 from nearsight.device.cooperation.protocol import adapt_key

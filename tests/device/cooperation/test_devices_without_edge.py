@@ -1,7 +1,5 @@
 """Whole devices that help each other while the edge, or every tier, is away."""
 
-from __future__ import annotations
-
 from nearsight.device.cooperation.protocol import next_key
 from support.gallery import photo_features
 from support.sharing_devices import Scene, account, counted, holds, name

@@ -1,7 +1,5 @@
 """Peers first, then a tier: claims, silent peers, untrue models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Keys that do not collide, and list items that strangers wrote."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Devices that share, behind the real edge and the real cloud: the digests of all three agree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the store says of this device's models, and handing them out."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Which peers are worth asking, and which models a tier vouches for."""
 
-from __future__ import annotations
-
 import pytest
 
 from nearsight.common.catalogue.answers import Listing

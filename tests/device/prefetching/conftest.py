@@ -1,7 +1,5 @@
 """Devices that recognise by themselves, before an edge with five exhibits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Following the catalogue: listed when its revision has changed, one listing at a time."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest

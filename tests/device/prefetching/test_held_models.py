@@ -1,7 +1,5 @@
 """Models in bounded memory, and the account of what was fetched in vain."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

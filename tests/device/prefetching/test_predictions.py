@@ -1,7 +1,5 @@
 """Predictions: asked for in order, remembered, and not asked for while the edge is away."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 

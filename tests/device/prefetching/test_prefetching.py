@@ -1,7 +1,5 @@
 """The device recognises by itself what the edge predicted: real sockets, real recognition, every fault."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

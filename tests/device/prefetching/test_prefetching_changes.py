@@ -1,7 +1,5 @@
 """Objects change and the edge goes away while devices hold models: real sockets, real recognition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """How much a device looks for itself, and with how many features, by what it measured: over real sockets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

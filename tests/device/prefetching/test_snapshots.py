@@ -1,7 +1,5 @@
 """What the device answers from: built aside, swapped whole, the last few kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from nearsight.common.clock import ManualClock

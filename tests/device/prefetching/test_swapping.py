@@ -1,7 +1,5 @@
 """What answers goes on answering until all of a decision is here (dissertation, section 4.7.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import Future
 

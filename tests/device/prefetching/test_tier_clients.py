@@ -1,7 +1,5 @@
 """The catalogue of several tiers as one: the nearest that answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Future
 

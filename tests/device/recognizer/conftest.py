@@ -1,7 +1,5 @@
 """Recognizers before real servers that say what the test wants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

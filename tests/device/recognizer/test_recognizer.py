@@ -1,7 +1,5 @@
 """The SDK against real servers: who answers, under every fault."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """The SDK against real servers: exactly one outcome per request, by callback, wait or await."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """A tiny demo with real daemons: every photo gets its answer, also when the edge is killed in mid-replay."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

@@ -1,7 +1,5 @@
 """What visitors photograph, as a pure function of visits and scenario."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from nearsight.experiments.demo.material import plan_photos

@@ -1,7 +1,5 @@
 """The demo's figure, drawn from files alone."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

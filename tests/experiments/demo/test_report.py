@@ -1,7 +1,5 @@
 """The demo's summary, table, targets and account."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

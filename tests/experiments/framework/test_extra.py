@@ -1,7 +1,5 @@
 """Commands that need more libraries than the daemons."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """How a calibration judges itself, and that it can measure a real link."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The kernel's part of links: what is asked of it where it can, and that a bucket really holds a rate."""
 
-from __future__ import annotations
-
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 

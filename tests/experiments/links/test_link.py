@@ -1,7 +1,5 @@
 """Laws of the link's schedule, on a clock of their own."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The proxy over real loopback sockets: what passes, and what the two sides see of each other's end."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

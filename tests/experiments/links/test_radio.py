@@ -1,7 +1,5 @@
 """The shared wireless channel: airtime, order, repetition and loss."""
 
-from __future__ import annotations
-
 import math
 import random
 

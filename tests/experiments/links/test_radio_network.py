@@ -1,7 +1,5 @@
 """Namespaces around one access point."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Our RPC over a shaped link: transparent with CURVE; typed outcomes when the link or the server goes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plans from both forms of traces."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

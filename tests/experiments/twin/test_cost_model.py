@@ -1,7 +1,5 @@
 """What lookups cost in the twin."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Costs are fitted to a testbed; here to a twin that is known to be slower."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

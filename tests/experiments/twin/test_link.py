@@ -1,7 +1,5 @@
 """Links of the twin, and connections over them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Devices of the twin that share models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the twin learns of photos, from the real pipeline."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

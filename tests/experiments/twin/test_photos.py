@@ -1,7 +1,5 @@
 """Photos that are drawn out of measured ones."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Virtual time, and CPU time that runs out."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
