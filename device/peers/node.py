@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import fields
 
 from nearsight.common.background.futures import then
 from nearsight.common.background.worker import BackgroundWorker
@@ -300,11 +301,4 @@ def _ping_reply(reply: Reply) -> PingReply:
         raise InternalError("a ping was answered with something else")
     if not is_node_id(message.node_id):
         raise Unavailable("the node that answers there has no id")
-    return PingReply(
-        NodeId(message.node_id),
-        message.incarnation,
-        message.device_id,
-        message.keys,
-        message.store_bytes,
-        message.models,
-    )
+    return PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})

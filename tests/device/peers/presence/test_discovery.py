@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import AddressInUse, ConfigurationError, InvalidArgument, Unauthenticated
+from nearsight.common.errors import AddressInUse, ConfigurationError, Unauthenticated
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.presence.beacons import UDP_IP_HEADER_BYTES, Beacon, BeaconSocket, encode_beacon
@@ -123,13 +123,6 @@ def test_without_keys_other_machines_are_strangers(group: Neighbourhood) -> None
     beacons.say(encode_beacon(Beacon(NodeId(2), 7000)), "10.0.0.9")
     wait_until(lambda: device.discovery.beacon_counts.strangers == 1)
     assert device.asked == []
-
-
-def test_without_keys_nobody_can_introduce_another_machine(group: Neighbourhood) -> None:
-    device = group.add(1)
-    for endpoint in ("tcp://10.0.0.9:7000", "ipc:///tmp/x", "tcp://127.0.0.1"):
-        with pytest.raises(InvalidArgument):
-            device.discovery.introduced(NodeId(2), endpoint, 5)
 
 
 def test_a_network_that_is_down_is_counted_and_comes_back(group: Neighbourhood) -> None:
