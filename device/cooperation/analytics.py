@@ -28,7 +28,7 @@ Counts = Mapping[str, float]
 class FadingCounts:
     """Counters in the store that fade: a key for each period, of which the last two are read.
 
-    What was counted in this period has its whole weight. The weight of the period before falls from 1 to 0
+    Counts of this period have their whole weight. The weight of the period before falls from 1 to 0
     while this one lasts, so that no count changes at once when a period ends. Half of the weight of a count
     is gone after one period, in the mean. The store drops older keys by itself.
 
@@ -49,7 +49,7 @@ class FadingCounts:
         return self._store.merge(f"{key}/{period}", counts, ttl_s=2 * self._period_s)
 
     def read(self, key: str) -> Future[Counts]:
-        """What was counted under a key, as far as it has not faded."""
+        """The counts of a key, as far as they have not faded."""
         period, into_s = divmod(self._clock.wall(), self._period_s)
         left = 1.0 - into_s / self._period_s
         now, before = (self._store.counts(f"{key}/{int(period) - back}") for back in (0, 1))

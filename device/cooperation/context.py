@@ -1,4 +1,4 @@
-"""What all parts of the cooperation of one device share."""
+"""Objects that all parts of the cooperation of one device use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nearsight.device.peers.presence.identity import NodeId
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CooperationContext:
-    """What all parts of the cooperation of one device share.
+    """Objects that all parts of the cooperation of one device use.
 
     Parameters
     ----------

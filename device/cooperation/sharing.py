@@ -39,7 +39,7 @@ _RETRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What is in the store on account of this device."""
+    """An item that this device put into the store."""
 
     key: str
     model: ObjectModel

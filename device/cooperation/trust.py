@@ -53,7 +53,7 @@ class ModelDigests:
         self._known: Mapping[str, ModelDigest] = {}
 
     def of(self, object_id: str) -> ModelDigest | None:
-        """What was listed of an object; None if nothing was."""
+        """The listed version and digest of an object; None if it was not listed."""
         return self._known.get(object_id)
 
     def update(self, listing: Listing) -> None:
@@ -118,7 +118,7 @@ def stored_model(data: bytes, listed: ModelDigest) -> ObjectModel | None:
 
 
 class PeerReputation:
-    """What was experienced with peers. Not thread-safe.
+    """Peers that lied or failed. Not thread-safe.
 
     Parameters
     ----------

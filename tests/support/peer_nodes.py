@@ -70,9 +70,9 @@ class Group:
         self.nodes.remove(node)
         node.stop(2)
 
-    def settle(self) -> None:
+    def wait_synchronised(self) -> None:
         """Wait until all nodes see each other and have handed over."""
-        wait_settled(self.nodes)
+        wait_synchronised(self.nodes)
 
     def by_id(self, node_id: NodeId) -> PeerNode:
         """The node with this id."""
@@ -108,13 +108,13 @@ def group(count: int, **changes: Any) -> Iterator[Group]:
     try:
         for _ in range(count):
             nodes.add()
-        nodes.settle()
+        nodes.wait_synchronised()
         yield nodes
     finally:
         nodes.stop()
 
 
-def wait_settled(nodes: Sequence[PeerNode]) -> None:
+def wait_synchronised(nodes: Sequence[PeerNode]) -> None:
     """Wait until these nodes see each other, nobody else, and have handed over."""
     ids = {node.node_id for node in nodes}
 

@@ -131,7 +131,7 @@ class Discovery:
 
     @property
     def counts(self) -> MembershipCounts:
-        """What happened to peers so far."""
+        """Events of presence so far."""
         return self._membership.counts
 
     def peers(self) -> tuple[Peer, ...]:

@@ -55,7 +55,7 @@ REMEMBERED_DEPARTURES = 1024
 
 @dataclass(slots=True)
 class MembershipCounts:
-    """What happened so far."""
+    """Events of presence so far."""
 
     joined: int = 0
     gone: int = 0

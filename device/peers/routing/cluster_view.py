@@ -55,7 +55,7 @@ class ClusterView:
     own : NodeId
         That node.
     view : View
-        What it sees at first.
+        The nodes that it sees at first.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ SENT_BYTES_AT_ONCE = 256 * 1024
 
 @dataclass(slots=True)
 class HandoverCounts:
-    """What was handed over so far."""
+    """Hand-overs so far."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -72,7 +72,7 @@ class HandoverWorker:
     Parameters
     ----------
     shared : SharedStore
-        What this node holds.
+        The entries of this node.
     route : KRoute
         Who is there, and connections to them.
     settings : PeerSettings

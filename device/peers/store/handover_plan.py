@@ -40,7 +40,7 @@ class Placement:
 
 
 class HandoverPlan:
-    """What one device has to offer, and what it may drop afterwards. Not thread-safe.
+    """The entries that one device has to offer, and may drop afterwards. Not thread-safe.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class HandoverPlan:
         return tuple(self._offers)
 
     def offers(self, node: NodeId) -> tuple[str, ...]:
-        """What is left to offer to a node; first what it cannot have yet."""
+        """Keys that are left to offer to a node; first those that it cannot have yet."""
         return tuple(self._offers.get(node, ()))
 
     def add(self, key: str) -> None:
@@ -94,7 +94,7 @@ class HandoverPlan:
 
     def confirmed(self, node: NodeId, keys: Iterable[str]) -> None:
         """The node has these entries: it did not want them, or it took them."""
-        for key in self._settle(node, keys):
+        for key in self._close(node, keys):
             waiting = self._spare.get(key)
             if waiting is None:
                 continue
@@ -105,11 +105,11 @@ class HandoverPlan:
 
     def refused(self, node: NodeId, keys: Iterable[str]) -> None:
         """The node does not take these: they are not offered again by this plan, and not dropped."""
-        for key in self._settle(node, keys):
+        for key in self._close(node, keys):
             self._spare.pop(key, None)
 
     def droppable(self) -> frozenset[str]:
-        """What this device is no replica of, and all replicas have."""
+        """Keys of which this device is no replica, and which all replicas have."""
         return frozenset(self._droppable)
 
     def _having(self, key: str) -> set[NodeId]:
@@ -123,11 +123,11 @@ class HandoverPlan:
             if node != self._own:
                 self._offers.setdefault(node, {})[key] = None
 
-    def _settle(self, node: NodeId, keys: Iterable[str]) -> list[str]:
+    def _close(self, node: NodeId, keys: Iterable[str]) -> list[str]:
         offered = self._offers.get(node, {})
-        settled = [key for key in keys if key in offered]
-        for key in settled:
+        closed = [key for key in keys if key in offered]
+        for key in closed:
             del offered[key]
         if not offered:
             self._offers.pop(node, None)
-        return settled
+        return closed

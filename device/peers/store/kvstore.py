@@ -45,7 +45,7 @@ V = TypeVar("V", Register, ItemList, Counters)
 
 @dataclass(frozen=True, slots=True)
 class ItemsRead:
-    """What a list held.
+    """The answer to a read of a list.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class KVStore:
         return read.future
 
     def _known_here(self, key: str, *, claim: bool) -> NodeAnswer | None:
-        """What this device holds itself, if it is a replica of the key and has been told all writes of it."""
+        """The entry that is here, if this device is a replica of the key and knows all writes of it."""
         entry = self._shared.read(key)
         if entry is None or (claim and entry.empty):
             return None
@@ -320,7 +320,7 @@ def _counts_of(answer: NodeAnswer) -> Mapping[str, int]:
 
 
 def _held(answer: NodeAnswer, kind: type[V], otherwise: str) -> V | None:
-    """What a key holds; None if there is nothing."""
+    """The value of a key; None if there is none."""
     if answer.entry is None or answer.entry.value is None:
         return None
     if isinstance(answer.entry.value, kind):

@@ -66,7 +66,7 @@ class Refusal(StrEnum):
 
 @dataclass(slots=True)
 class StoreCounts:
-    """What happened to entries so far."""
+    """Entries that went or were refused, so far."""
 
     evicted: int = 0
     expired: int = 0
@@ -96,11 +96,11 @@ class LocalStore:
     size_bytes : int
         Of all entries together.
     plain : dict of str to bytes
-        What there is to say of the keys that hold a single value without an end; only to be looked at.
+        Values of the keys that hold a single value and never end; read only.
     used : deque of str
         Keys that were answered from `plain`, which counts as use once something has to go.
     counts : StoreCounts
-        What happened to entries so far.
+        Entries that went or were refused, so far.
     """
 
     def __init__(self, limits: StoreLimits, place: Callable[[str], Place]) -> None:

@@ -1,4 +1,4 @@
-"""What this device has added to counters, kept so that nothing is lost and nothing counts twice.
+"""Additions of this device to counters, kept so that nothing is lost and nothing counts twice.
 
 A contribution says how much was added in all since it began, so sending it again changes nothing, and what
 one message failed to carry the next one does. If others deleted the key meanwhile, what they had seen is
@@ -70,7 +70,7 @@ class PendingIncrements:
         return tuple(key for key, account in self._accounts.items() if account.counts != account.acknowledged)
 
     def current(self, key: str) -> Entry | None:
-        """What is to be written of a key, None if there is nothing."""
+        """The entry to write for a key; None if nothing was added."""
         account = self._accounts.get(key)
         return _entry(key, account) if account is not None else None
 

@@ -111,7 +111,7 @@ class ReadPlan:
         return self._go_on()
 
     def outcome(self) -> NodeAnswer:
-        """What the nodes said, merged.
+        """The answers of the nodes, merged.
 
         Raises
         ------

@@ -89,8 +89,8 @@ class WritePlan:
 
     def lacking(self, ranking: Sequence[NodeId]) -> tuple[NodeId, ...]:
         """The nodes that should have taken it, as nodes are ranked now, and did not."""
-        settled = self._taken | self._refused
-        return tuple(node for node in ranking[: self._replicas] if node not in settled)
+        answered = self._taken | self._refused
+        return tuple(node for node in ranking[: self._replicas] if node not in answered)
 
     def repeat(self, nodes: Sequence[NodeId]) -> None:
         """It is sent to these once more."""

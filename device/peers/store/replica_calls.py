@@ -147,7 +147,7 @@ class ReplicaCalls:
             job()
 
     def answer_of(self, key: str, reply: Reply) -> NodeAnswer:
-        """What a node's reply says about the key.
+        """Read a node's reply about the key.
 
         Raises
         ------

@@ -39,7 +39,7 @@ MOST_ENTRIES = 1024
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one node says about a key.
+    """The answer of one node about a key.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class NodeAnswer:
 
 @dataclass(slots=True)
 class ServedCounts:
-    """What peers asked for so far."""
+    """Calls of peers so far."""
 
     reads: int = 0
     writes: int = 0
@@ -104,7 +104,7 @@ class StoreService(Service):
         self.counts = ServedCounts()
 
     def answer(self, key: str, asker: NodeId, view_digest: int, *, claim: bool) -> NodeAnswer:
-        """What this node says about a key."""
+        """The answer of this node about a key."""
         # Asked before the entry is read: what is complete now is so when it is read.
         synchronised = self._cluster.synchronised(view_digest)
         entry = self.shared.read(key)

@@ -65,13 +65,13 @@ class ItemList:
     items: tuple[ListItem, ...]
 
     def values(self) -> tuple[bytes, ...]:
-        """What is in the list, oldest first."""
+        """The items of the list, oldest first."""
         return tuple(item.value for item in self.items if not item.removed)
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one contributor has added in all.
+    """The sums of one contributor.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Contribution:
     began : Stamp
         When it began to count.
     counts : Mapping[str, int]
-        What it counted since then, none of it 0.
+        Its sums since then; none is 0.
     """
 
     contributor: int
@@ -335,7 +335,7 @@ def _contribution_bytes(contribution: Contribution) -> int:
 
 
 def _written_after(value: Value | None, cleared: Stamp) -> Value | None:
-    """What of the value is later than the stamp; the value itself if all of it is."""
+    """The part of the value that was written after the stamp; the value itself if that is all."""
     match value:
         case Register(stamp=stamp):
             return value if stamp > cleared else None

@@ -372,7 +372,7 @@ def test_devices_with_wrong_dates_share_like_others() -> None:
     try:
         for wall_s in (0.0, 4_102_444_800.0, time.time()):  # 1970, 2100
             nodes.add(clock=_WrongDate(wall_s))
-        nodes.settle()
+        nodes.wait_synchronised()
         for number in range(30):
             for node in nodes.nodes:
                 value = f"{number} {node.device_id}".encode()

@@ -36,7 +36,7 @@ def test_a_flood_of_puts_is_bounded_and_ends_in_values_or_errors() -> None:
         for each in nodes.nodes:
             assert len(each._shared.entries) <= 200
             assert each._shared.entries.size_bytes <= 200_000
-        nodes.settle()
+        nodes.wait_synchronised()
         node.store.put("after", b"v").result(S)
         assert nodes.nodes[2].store.get_blocking("after") == b"v"
 

@@ -9,7 +9,7 @@ import pytest
 from nearsight.common.clock import SystemClock
 from nearsight.common.errors import NearsightError
 from nearsight.device.peers.store import shared_store
-from support.peer_nodes import Group, Wire, group, split, wait_settled
+from support.peer_nodes import Group, Wire, group, split, wait_synchronised
 from support.waiting import wait_until
 
 S = 5.0
@@ -40,7 +40,7 @@ def test_a_device_that_joins_gets_its_keys_and_others_drop_theirs() -> None:
         wait_until(lambda: len(joining.route.cluster.view.nodes) == 3)
         # Before everything is handed over, too, nothing is missing.
         assert_readable(nodes, values)
-        nodes.settle()
+        nodes.wait_synchronised()
         assert_readable(nodes, values)
         for key in values:
             assert all(key in node.held_keys() for node in nodes.replicas(key))
@@ -59,7 +59,7 @@ def test_a_device_that_leaves_cleanly_takes_nothing_with_it(replicas: int) -> No
         nodes.nodes[0].store.merge("counts", {"x": 7}).result(S)
         for _ in range(3):
             nodes.leave(nodes.nodes[-1])
-            nodes.settle()
+            nodes.wait_synchronised()
             assert_readable(nodes, values)
             assert nodes.nodes[0].store.counts("counts").result(S) == {"x": 7}
 
@@ -88,7 +88,7 @@ def test_a_device_that_slept_gives_and_is_given_everything_again() -> None:
         slept._slept()
         for node in nodes.nodes:
             wait_until(lambda node=node: set(node.held_keys()) == {"given", "received"}, what="all is there")
-        nodes.settle()
+        nodes.wait_synchronised()
 
 
 def test_after_sleep_nothing_is_believed_missing_before_others_have_said_what_they_have(
@@ -123,7 +123,7 @@ def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
         for _ in range(4):
             nodes.kill(nodes.nodes[0])
             assert_readable(nodes, values)  # at once, before anything is handed over
-            nodes.settle()
+            nodes.wait_synchronised()
         assert_readable(nodes, values)
         for number in range(10):
             for node in nodes.nodes:
@@ -142,7 +142,7 @@ def test_writes_go_on_while_a_device_dies() -> None:
         merges = [node.store.merge("counts", {"x": 1}) for node in others for _ in range(20)]
         for put in [*puts.values(), *merges]:
             put.result(S)
-        nodes.settle()
+        nodes.wait_synchronised()
         assert_readable(nodes, dict.fromkeys(puts, b"v"))
         assert others[0].store.counts("counts").result(S) == {"x": 60}
 
@@ -154,8 +154,8 @@ def test_two_halves_that_meet_again_merge() -> None:
         left[0].store.merge("counts", {"x": 1}).result(S)
         left[0].store.append("list", b"before").result(S)
         wires = split(left, right)
-        wait_settled(left)
-        wait_settled(right)
+        wait_synchronised(left)
+        wait_synchronised(right)
         for half, name in ((left, b"left"), (right, b"right")):
             for node in half:
                 node.store.merge("counts", {"x": 1}).result(S)
@@ -167,7 +167,7 @@ def test_two_halves_that_meet_again_merge() -> None:
         assert right[0].store.counts("counts").result(S).get("x", 0) <= 3
         for wire in wires:
             wire.mend()
-        nodes.settle()
+        nodes.wait_synchronised()
         values["value 0"] = b"changed"
         del values["value 1"]
         assert_readable(nodes, values)
@@ -182,14 +182,14 @@ def test_of_two_halves_that_wrote_the_same_key_the_later_one_wins_however_much_t
     with group(4) as nodes:
         left, right = nodes.nodes[:2], nodes.nodes[2:]
         wires = split(left, right)
-        wait_settled(left)
-        wait_settled(right)
+        wait_synchronised(left)
+        wait_synchronised(right)
         for number in range(100):
             left[0].store.put("register", b"%d" % number).result(S)
         right[0].store.put("register", b"later").result(S)
         for wire in wires:
             wire.mend()
-        nodes.settle()
+        nodes.wait_synchronised()
         assert {node.store.get_blocking("register") for node in nodes.nodes} == {b"later"}
 
 
@@ -204,7 +204,7 @@ def test_what_is_sent_twice_as_answers_get_lost_counts_once() -> None:
         outcomes = [merge.exception(S) for merge in merges]
         assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
         node.store.append(key + " list", b"item").result(S)
-        nodes.settle()
+        nodes.wait_synchronised()
         wait_until(lambda: nodes.nodes[1].store.counts(key).result(S) == {"x": 5})
         wait_until(lambda: nodes.nodes[2].store.counts(key).result(S) == {"x": 5})
         assert nodes.nodes[2].store.items(key + " list").result(S).items == (b"item",)
@@ -279,7 +279,7 @@ def test_two_devices_that_cannot_reach_each_other_share_through_the_others() -> 
             )
         for wire in wires:
             wire.mend()
-        nodes.settle()
+        nodes.wait_synchronised()
         assert_readable(nodes, values)
 
 
@@ -299,13 +299,13 @@ def test_a_device_that_slept_finds_out_who_is_there_and_what_it_missed() -> None
     with group(3) as nodes:
         clock = _SleepyClock()
         sleeper = nodes.add(clock=clock)
-        nodes.settle()
+        nodes.wait_synchronised()
         values = fill(nodes, 60)
         awake = [node for node in nodes.nodes if node is not sleeper]
         wires = split([sleeper], awake)
         seen = {node.node_id for node in awake}
         # While it sleeps it notices nothing: the others drop it, write, and one of them goes away.
-        wait_settled(awake)
+        wait_synchronised(awake)
         for key in list(values)[:30]:
             values[key] = b"changed"
             awake[0].store.put(key, b"changed").result(S)
@@ -314,7 +314,7 @@ def test_a_device_that_slept_finds_out_who_is_there_and_what_it_missed() -> None
         for wire in wires:
             wire.mend()
         clock.slept_s = 3600.0
-        nodes.settle()
+        nodes.wait_synchronised()
         assert {peer.node_id for peer in sleeper.peers()} < seen
         assert_readable(nodes, values)
         assert sleeper.store.counts("counts").result(S) == {"x": 3}
@@ -348,7 +348,7 @@ def test_a_device_that_lost_the_news_of_completion_asks_for_it() -> None:
         nodes.nodes[0]._cluster.forget()
         assert not nodes.nodes[0].synchronised()
         nodes.nodes[0]._handover.resynchronise()
-        nodes.settle()
+        nodes.wait_synchronised()
 
 
 def test_replicas_that_differ_are_made_alike() -> None:

@@ -51,7 +51,7 @@ def named() -> Iterator[Group]:
     try:
         for number in range(3):
             nodes.add(services=[_Named(str(number))])
-        nodes.settle()
+        nodes.wait_synchronised()
         yield nodes
     finally:
         nodes.stop()

@@ -234,7 +234,7 @@ def test_who_is_no_replica_any_more_does_not_answer_itself() -> None:
             a.store.put(f"k{number}", b"old").result(S)
             assert a.store.get_blocking(f"k{number}") == b"old"
         nodes.add()
-        nodes.settle()
+        nodes.wait_synchronised()
         elsewhere = [key for key in map("k{}".format, range(20)) if a not in nodes.replicas(key)]
         assert elsewhere
         for key in elsewhere:
