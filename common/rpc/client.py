@@ -268,7 +268,10 @@ class ChannelGroup:
             self._transport.close()
 
     def _unanswered(self) -> int:
-        return sum([len(channel._pending) for channel in self._busy.values()])
+        unanswered = 0
+        for channel in self._busy.values():
+            unanswered += len(channel._pending.calls)
+        return unanswered
 
     def _claim_receiving(self, channel: Channel) -> bool:
         """Whether the calling thread is to receive: nobody does, and there is a connection."""
@@ -335,7 +338,7 @@ class ChannelGroup:
                 due_s = channel._pending.next_due_s()
                 if due_s is not None:
                     self._wakes_at_s = min(self._wakes_at_s, due_s)
-                elif not len(channel._pending):
+                elif not channel._pending.calls:
                     del self._busy[link]
             ending = now_s < self._ending_until_s
             if ending:

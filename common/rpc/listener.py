@@ -280,6 +280,7 @@ class Listener:
                     connection.sent_s = self._clock.monotonic()
                 if events & ~_OUT or session.more:
                     messages = connection.receive()
+                    connection.key = session.mechanism.key
                     connection.heard_s = self._clock.monotonic()
                     for frames in messages:
                         size_bytes = sum(map(len, frames))
@@ -387,7 +388,7 @@ class Listener:
             return
         if self._observer is not None:
             self._observer.on_dropped(reason)
-        key = connection.key
+        key = connection.session.mechanism.key
         caller = self._allowed.clients.get(key) if self._allowed is not None else None
         if isinstance(error, Refused):
             self._tell_refused(key, connection.address)

@@ -109,7 +109,8 @@ class PendingCalls(Generic[C]):
         # Each call adds a fraction of a token, each retry takes one: retries never double the load of a
         # struggling server.
         self._retry_tokens = settings.retry_burst
-        self._calls: dict[int, C] = {}
+        self.calls: dict[int, C] = {}
+        """Those that have not ended, by id."""
         self._unsent: dict[int, C] = {}
         self._deadlines: list[tuple[float, int]] = []
         self.up = False
@@ -120,15 +121,12 @@ class PendingCalls(Generic[C]):
         self._failures = 0  # connections and attempts in a row that brought no answer
         self._busy_until_s: dict[Hashable, float] = {}
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
     def submit(self, call: C, now_s: float) -> list[Action[C]]:
         """A new call."""
-        if len(self._calls) >= self._settings.pending_limit:
-            return [Fail(call, Overloaded(f"{len(self._calls)} calls to {self._endpoint} are unanswered"))]
+        if len(self.calls) >= self._settings.pending_limit:
+            return [Fail(call, Overloaded(f"{len(self.calls)} calls to {self._endpoint} are unanswered"))]
         self._retry_tokens = min(self._settings.retry_burst, self._retry_tokens + self._settings.retry_ratio)
-        self._calls[call.request_id] = call
+        self.calls[call.request_id] = call
         busy_until_s = self._busy_until_s.get(call.kind, now_s)
         if now_s < busy_until_s:
             # Not at once: who calls again and again must not keep this machine busy.
@@ -137,8 +135,8 @@ class PendingCalls(Generic[C]):
             call.refusal = Overloaded(f"{self._endpoint} is too busy", advice=advice)
         # Deadlines of answered calls stay until they pass: cheaper than removing them, and the thread that
         # keeps the times need not be woken for each new call. They are removed when there are many.
-        if len(self._deadlines) > 1024 + 4 * len(self._calls):
-            self._deadlines = [(c.deadline_s, c.request_id) for c in self._calls.values()]
+        if len(self._deadlines) > 1024 + 4 * len(self.calls):
+            self._deadlines = [(c.deadline_s, c.request_id) for c in self.calls.values()]
             heapq.heapify(self._deadlines)
         else:
             heapq.heappush(self._deadlines, (call.deadline_s, call.request_id))
@@ -179,7 +177,7 @@ class PendingCalls(Generic[C]):
         self._failures = max(self._failures, 1)
         self._busy_until_s.clear()
         actions: list[Action[C]] = []
-        for call in [call for call in self._calls.values() if call.request_id not in self._unsent]:
+        for call in [call for call in self.calls.values() if call.request_id not in self._unsent]:
             if call.refusal is not None:
                 continue
             if self._may_retry(call, now_s):
@@ -190,7 +188,7 @@ class PendingCalls(Generic[C]):
 
     def not_sent(self, call: C, now_s: float) -> None:
         """The connection had no room for the call: it is sent later."""
-        if call.request_id in self._calls:
+        if call.request_id in self.calls:
             call.attempts -= 1
             call.not_before_s = now_s + 0.01
             self._unsent[call.request_id] = call
@@ -199,7 +197,7 @@ class PendingCalls(Generic[C]):
         """The call that an answer belongs to; None if it has ended already."""
         self._failures = 0
         self._unsent.pop(request_id, None)
-        return self._calls.pop(request_id, None)
+        return self.calls.pop(request_id, None)
 
     def told_busy(self, call: C, for_s: float, now_s: float) -> None:
         """The server refused a call, and would refuse another one for so long."""
@@ -210,10 +208,8 @@ class PendingCalls(Generic[C]):
     def tick(self, now_s: float) -> list[Action[C]]:
         """Time has passed."""
         actions: list[Action[C]] = []
-        while self._deadlines and (
-            self._deadlines[0][0] <= now_s or self._deadlines[0][1] not in self._calls
-        ):
-            call = self._calls.get(heapq.heappop(self._deadlines)[1])
+        while self._deadlines and (self._deadlines[0][0] <= now_s or self._deadlines[0][1] not in self.calls):
+            call = self.calls.get(heapq.heappop(self._deadlines)[1])
             if call is not None:
                 actions.append(self._fail(call, self._too_late(call)))
         if self._connecting_until_s is not None and now_s >= self._connecting_until_s:
@@ -228,7 +224,7 @@ class PendingCalls(Generic[C]):
     def close(self, error: NearsightError) -> list[Action[C]]:
         """End all calls and forget the connection."""
         self.up, self._connecting_until_s, self._connect_at_s = False, None, None
-        return [self._fail(call, error) for call in list(self._calls.values())]
+        return [self._fail(call, error) for call in list(self.calls.values())]
 
     def next_due_s(self) -> float | None:
         """When `tick` next has something to do; it may be early, never late."""
@@ -282,7 +278,7 @@ class PendingCalls(Generic[C]):
         return [self._fail(call, error) for call in list(self._unsent.values())]
 
     def _fail(self, call: C, error: NearsightError) -> Fail[C]:
-        self._calls.pop(call.request_id, None)
+        self.calls.pop(call.request_id, None)
         self._unsent.pop(call.request_id, None)
         return Fail(call, error)
 

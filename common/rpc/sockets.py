@@ -1,8 +1,4 @@
-"""Small tools for ZeroMQ sockets: addresses, frames in and out, and waking a thread that polls.
-
-The functions for frames run several times per call. Flags are plain integers, since pyzmq's enums cost more
-than the sending. A socket is asked before it is read, since an exception costs more than the question.
-"""
+"""Small tools for sockets: addresses, listening on them, and waking a thread that polls."""
 
 from __future__ import annotations
 
@@ -15,17 +11,11 @@ import re
 import socket as sockets
 import threading
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 
 import zmq
-from zmq import zmq_poll
 
 from nearsight.common.errors import AddressInUse, ConfigurationError, Unavailable
-from nearsight.common.rpc.envelope import Buffer
-
-COPY_BELOW_BYTES = 65536
-"""Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
 
 _DESCRIPTORS_OF_A_SOCKET = 16
 """With its monitor and, the first time, the context and its threads."""
@@ -34,9 +24,6 @@ BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
-_POLLIN = int(zmq.POLLIN)
-_NOBLOCK = int(zmq.NOBLOCK)
-_NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -99,40 +86,13 @@ def process_context() -> zmq.Context[zmq.Socket[bytes]]:
     return zmq.Context.instance()
 
 
-def has_message(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be received now."""
-    return bool(zmq_poll([(socket, _POLLIN)], 0))
-
-
-def send_message(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    """Send a message or nothing of it, without waiting. Views must be flat bytes.
-
-    Raises
-    ------
-    zmq.Again
-        If there is no room for it or, for a client, no connection.
-    """
-    last = len(frames) - 1
-    for index, frame in enumerate(frames):
-        flags = _NOBLOCK if index == last else _NOBLOCK_MORE
-        socket.send(frame, flags, len(frame) < COPY_BELOW_BYTES)
-
-
-def receive_message(socket: zmq.Socket[bytes]) -> list[Buffer] | None:
-    """Receive a message without waiting; None if there is none. Blobs stay in ZeroMQ's memory."""
-    try:
-        frame = socket.recv(_NOBLOCK, False)
-    except zmq.Again:
-        return None
-    frames: list[Buffer] = [frame.bytes]
-    while frame.more:
-        frame = socket.recv(_NOBLOCK, False)
-        frames.append(frame.buffer)
-    return frames
-
-
 class Waker:
     """Interrupts a thread that waits in ``poll``: a pipe whose descriptor becomes readable with `wake`.
+
+    Attributes
+    ----------
+    descriptor : int
+        To poll.
 
     Raises
     ------
@@ -142,19 +102,15 @@ class Waker:
 
     def __init__(self) -> None:
         try:
-            self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self.descriptor, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise out_of_descriptors() from error
         # As with a file: a server that was built but never started gives its descriptors back as well.
-        self._give_back = weakref.finalize(self, _close_all, self._read, self._write)
+        self._give_back = weakref.finalize(self, _close_all, self.descriptor, self._write)
         # A process that ends gives all back itself; its threads may still wait.
         self._give_back.atexit = False
         self._lock = threading.Lock()
         self._closed = False
-
-    def fileno(self) -> int:
-        """The descriptor to poll."""
-        return self._read
 
     def wake(self) -> None:
         """Interrupt the waiting thread, now or at its next wait; nothing to do once it has closed this."""
@@ -165,7 +121,7 @@ class Waker:
     def clear(self) -> None:
         """Forget what woke the thread."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self._read, 4096)
+            os.read(self.descriptor, 4096)
 
     def close(self) -> None:
         """Give the descriptors back; called by the thread that waits, while others may still `wake`."""

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from urllib.parse import urlsplit
 
 import zmq
+from zmq import zmq_poll
 from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
@@ -27,12 +28,9 @@ from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.sockets import (
     Waker,
     check_endpoint,
-    has_message,
     is_tcp_v6,
     out_of_descriptors,
     process_context,
-    receive_message,
-    send_message,
 )
 
 _EVENTS = (
@@ -43,6 +41,13 @@ _EVENTS = (
     | zmq.EVENT_CONNECT_RETRIED
     | zmq.EVENT_DISCONNECTED
 )
+_COPY_BELOW_BYTES = 65536
+"""Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
+
+# Plain integers: pyzmq's enums cost more than the sending.
+_POLLIN = int(zmq.POLLIN)
+_NOBLOCK = int(zmq.NOBLOCK)
+_NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _NEVER_MS = 600_000
 _SPELLINGS = 256
 _PATH_SPELLINGS = 4  # the path of a socket is short
@@ -154,11 +159,15 @@ class Transport:
         link.name, link.up = b"", False
 
     def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
-        """Send a message; False if there is no room or no connection now."""
+        """Send a message or nothing of it; False if there is no room or no connection. Views must be flat."""
         if self._socket is None or not link.name:
             return False
+        last = len(frames) - 1
         try:
-            send_message(self._socket, [link.name, *frames])
+            self._socket.send(link.name, _NOBLOCK_MORE)
+            for index, frame in enumerate(frames):
+                flags = _NOBLOCK if index == last else _NOBLOCK_MORE
+                self._socket.send(frame, flags, len(frame) < _COPY_BELOW_BYTES)
         except zmq.ZMQError as error:
             if error.errno not in {errno.EAGAIN, errno.EHOSTUNREACH}:
                 raise
@@ -167,24 +176,28 @@ class Transport:
 
     def has_arrivals(self) -> bool:
         """Whether a message waits that no wait will report, because sending consumed its signal."""
-        return self._socket is not None and has_message(self._socket)
+        return self._socket is not None and bool(zmq_poll([(self._socket, _POLLIN)], 0))
 
     def receive(self, limit: int) -> list[tuple[Link, list[Buffer]]]:
         """The messages that have arrived, about ``limit`` at most; fewer than that means all."""
         messages: list[tuple[Link, list[Buffer]]] = []
         while self._socket is not None and len(messages) < limit:
-            received = receive_message(self._socket)
-            if received is None:
+            try:
+                part = self._socket.recv(_NOBLOCK, False)
+            except zmq.Again:
                 break
-            link = self._by_name.get(bytes(received[0]))
+            link, frames = self._by_name.get(part.bytes), list[Buffer]()
+            while part.more:
+                part = self._socket.recv(_NOBLOCK, False)
+                frames.append(part.buffer)
             if link is not None:
-                messages.append((link, received[1:]))
+                messages.append((link, frames))
         return messages
 
     def changes(self) -> list[tuple[Link, ConnectionEvent]]:
         """What happened to the connections; of each up to the change that ended it."""
         found, self._failed = self._failed, []
-        while self._monitor is not None and has_message(self._monitor):
+        while self._monitor is not None and zmq_poll([(self._monitor, _POLLIN)], 0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             link = self._by_address.get(bytes(event["endpoint"]).decode())
             if link is None:  # of an attempt that was given up
@@ -206,7 +219,7 @@ class Transport:
         """Wait for changes, `wake` and, unless a caller waits for them, arrivals; one thread does."""
         poller = self._all if arrivals else self._changes_only
         for fileno, _ in poller.poll(timeout_s * 1000.0 + 0.5):
-            if fileno == self._waker.fileno():
+            if fileno == self._waker.descriptor:
                 self._waker.clear()
 
     def wake(self) -> None:
@@ -220,7 +233,7 @@ class Transport:
     def wait_in_caller(self, timeout_s: float) -> bool:
         """Wait for arrivals, in one caller; False if `wake_caller` interrupts."""
         for fileno, _ in self._caller_poller.poll(timeout_s * 1000.0 + 0.5):
-            if fileno == self._caller_waker.fileno():
+            if fileno == self._caller_waker.descriptor:
                 self._caller_waker.clear()
                 return False
         return True
@@ -356,7 +369,7 @@ def _refused(message: str, advice: str) -> ConnectionEvent:
 
 def _poller_on(waker: Waker, *filenos: int) -> select.poll:
     poller = select.poll()
-    for fileno in (waker.fileno(), *filenos):
+    for fileno in (waker.descriptor, *filenos):
         poller.register(fileno, select.POLLIN)
     return poller
 

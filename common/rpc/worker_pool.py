@@ -135,8 +135,8 @@ class WorkerPool:
             threads may look at once. None where others `offer` all requests.
         """
         # Edge-triggered, one wake-up reaches one thread; the end reaches all.
-        self.poller.register(self._work.fileno(), select.EPOLLIN | select.EPOLLET)
-        self.poller.register(self._end.fileno(), select.EPOLLIN)
+        self.poller.register(self._work.descriptor, select.EPOLLIN | select.EPOLLET)
+        self.poller.register(self._end.descriptor, select.EPOLLIN)
         for index in range(self._workers + (look is not None)):
             name = f"rpc-{self._name}-{index}"
             thread = threading.Thread(target=self._loop, args=(look,), name=name, daemon=True)
@@ -194,19 +194,18 @@ class WorkerPool:
                     continue
                 if self._busy >= self._workers:
                     self._stopping.wait(PAUSE_S)
-                self._look(look, dict(self.poller.poll(maxevents=_EVENTS)))
-                for _ in range(_LOOKS):  # all that has arrived, while there is nothing else to do
-                    if self._busy < self._workers or not (ready := self.poller.poll(0, _EVENTS)):
+                events = self.poller.poll(maxevents=_EVENTS)
+                for _ in range(_LOOKS):
+                    ready = dict(events)
+                    if ready.pop(self._work.descriptor, 0):
+                        self._work.clear()
+                    if look is not None:
+                        look(ready)
+                    # All that has arrived, while there is nothing else to do.
+                    if self._busy < self._workers or not (events := self.poller.poll(0, _EVENTS)):
                         break
-                    self._look(look, dict(ready))
             except Exception:  # noqa: BLE001  # a bug around one call must not end the thread
                 self._log.exception("a call could not be served")
-
-    def _look(self, look: Callable[[Mapping[int, int]], None] | None, ready: dict[int, int]) -> None:
-        if ready.pop(self._work.fileno(), 0):
-            self._work.clear()
-        if look is not None:
-            look(ready)
 
     def _next(self, served: ServedCall | None) -> ServedCall | None:
         """The next call to serve, if this thread may; ``served``: the one that it has just served."""

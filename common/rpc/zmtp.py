@@ -149,7 +149,8 @@ class Session:
         self._greeted = False
         self._rest = b""  # a header, or a small frame, that is not complete
         self._large: memoryview | None = None  # a large frame, as far as it has come
-        self._filled = 0
+        self.space: memoryview | None = None
+        """Where the next bytes belong if they are of a large frame: then they go there, and to `filled`."""
         self._flags = 0
         self._frames: list[Buffer] = []
         self._frames_bytes = 0
@@ -157,24 +158,19 @@ class Session:
     @property
     def held_bytes(self) -> int:
         """Memory that a message takes which is not complete."""
-        claimed = self._filled
-        if self._large is not None and len(self._large) < _CLAIM_BELOW_BYTES:
+        claimed = 0
+        if self._large is not None and self.space is not None:
             claimed = len(self._large)
+            if claimed >= _CLAIM_BELOW_BYTES:
+                claimed -= len(self.space)
         return len(self._rest) + claimed + self._frames_bytes + FRAME_COST * len(self._frames)
-
-    @property
-    def space(self) -> memoryview | None:
-        """Where the next bytes belong if they are of a large frame: then they go there, and to `filled`."""
-        if self._large is None:
-            return None
-        return self._large[self._filled : self._filled + _READ_LARGE_BYTES]
 
     def filled(self, size_bytes: int) -> list[list[Buffer]]:
         """Bytes were put into ``space``; returns the messages that they complete."""
         messages: list[list[Buffer]] = []
-        self._filled += size_bytes
-        if self._large is not None and self._filled == len(self._large):
-            body, self._large, self._filled = self._large, None, 0
+        self.space = self.space and self.space[size_bytes:]
+        if self._large is not None and not self.space:
+            body, self._large, self.space = self._large, None, None
             self._take(self._flags, body, messages)
         return messages
 
@@ -217,7 +213,7 @@ class Session:
 
     def discard(self) -> None:
         """Give up what is not complete."""
-        self._rest, self._large, self._filled = b"", None, 0
+        self._rest, self._large, self.space = b"", None, None
         self._frames, self._frames_bytes = [], 0
 
     def encode(self, frames: Sequence[Buffer]) -> list[Buffer]:
@@ -284,8 +280,8 @@ class Session:
                 self._large = memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         except (OSError, MemoryError) as error:
             raise ProtocolError(f"no memory for a frame of {size} bytes") from error
-        self._flags, self._filled = flags, len(start)
-        self._large[: self._filled] = start
+        self._large[: len(start)] = start
+        self._flags, self.space = flags, self._large[len(start) :]
 
     def _take(self, flags: int, body: Buffer, messages: list[list[Buffer]]) -> None:
         """A frame is complete."""
@@ -319,6 +315,8 @@ class Connection:
         self.descriptor = socket.fileno()
         self.address = address
         self.session = session
+        self.key = ""
+        """What the client proved to own, in Z85; empty without keys, and before."""
         self.closed = False
         self.unsent: deque[Buffer] = deque()
         self.unsent_bytes = 0
@@ -327,11 +325,6 @@ class Connection:
         self.counted_bytes = 0
         self.interest = 0
         self.since_s = self.heard_s = self.sent_s = self.used_s = now_s
-
-    @property
-    def key(self) -> str:
-        """What the client proved to own, in Z85; empty without keys."""
-        return self.session.mechanism.key
 
     @property
     def group(self) -> str:
@@ -364,7 +357,7 @@ class Connection:
                     data = self.socket.recv(_READ_BYTES)
                     size = len(data)
                 else:
-                    size = self.socket.recv_into(space)
+                    size = self.socket.recv_into(space, min(len(space), _READ_LARGE_BYTES))
             except BlockingIOError:
                 break
             if not size:

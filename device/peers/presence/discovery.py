@@ -228,7 +228,7 @@ class Discovery:
 
     def _run(self) -> None:
         poller = select.poll()
-        poller.register(self._waker.fileno(), select.POLLIN)
+        poller.register(self._waker.descriptor, select.POLLIN)
         if self._descriptor is not None:
             poller.register(self._descriptor, select.POLLIN)
         while not self._stopping:

@@ -24,7 +24,7 @@ def test_threads_that_an_application_left_running_at_its_end_come_to_no_harm() -
 
 def test_one_that_nobody_holds_any_more_gives_its_descriptors_back() -> None:
     waker = Waker()
-    descriptor = waker.fileno()
+    descriptor = waker.descriptor
     del waker
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
