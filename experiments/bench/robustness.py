@@ -38,7 +38,7 @@ from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.tiers import CATALOGUE, child_environment, endpoint_of, start_daemon
+from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
 from nearsight.protos import recognition_pb2
 
@@ -230,7 +230,7 @@ class _Round:
         """Attack; the figures of this round."""
         scenario = self._scenario
         with ExitStack() as stack:
-            group = stack.enter_context(ProcessGroup(self._folder, child_environment()))
+            group = stack.enter_context(ProcessGroup(self._folder))
             daemon, victim = self._start(group)
             meter = stack.enter_context(_Meter(daemon))
             honest = stack.enter_context(child(_ask_honestly, victim)) if scenario.honest else None

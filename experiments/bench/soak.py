@@ -36,7 +36,7 @@ from nearsight.experiments.bench.benchmark import Benchmark, Tell
 from nearsight.experiments.bench.robustness import MUSEUM, answer_of, child
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.tiers import CATALOGUE, child_environment, endpoint_of, start_daemon
+from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
 
 APPLICATIONS, BURST = 3, 40
@@ -136,7 +136,7 @@ class _Soak:
         self._folder = folder
         self._rng = random.Random(seed)
         self._stack = stack
-        self._group = stack.enter_context(ProcessGroup(folder, child_environment()))
+        self._group = stack.enter_context(ProcessGroup(folder))
         self._started: Counter[str] = Counter()
         self._listen = dict.fromkeys(("cloud", "edge"), "tcp://127.0.0.1:0")
         self._daemons: dict[str, ManagedProcess] = {}

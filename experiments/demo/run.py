@@ -21,9 +21,9 @@ from nearsight.experiments.demo.picture import plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_account, check_answers, summary
 from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
 from nearsight.experiments.framework.environment import describe_environment
-from nearsight.experiments.rig.devices import Tally
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
+from nearsight.experiments.rig.sequence import Tally
 from nearsight.experiments.rig.session import Session, Tiers
 
 NO_PREFETCHING = {"recognizer.prefetch.enabled": "false"}

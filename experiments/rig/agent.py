@@ -1,10 +1,10 @@
-"""What runs on a node of a testbed to start, watch and stop its daemons; needs nothing but Python itself.
+"""The supervisor of all processes of experiments: starts, watches and stops them, on every machine alike.
 
-``python agent.py COMMAND`` reads an order as JSON from its standard input and prints the answer as JSON. It
-is copied to every node, and used in the same way on this machine and over SSH. Daemons outlive the agent and
-whoever called it: what runs is written in ``FOLDER/NAME.run``, before the daemon's program begins, so that
-any later call finds it, also after a crash. A process is known by its id and its time of start, so that a
-later one with the same id is never stopped in its place.
+`processes` calls it as a module. On the nodes of a testbed it is a program, which is copied to them over SSH:
+``python agent.py COMMAND`` reads an order as JSON from its standard input and prints the answer as JSON. What
+runs is written in ``FOLDER/NAME.run`` before the daemon's program begins, so that any later call finds it,
+also after a crash. A process is known by its id and its time of start, so that a later one with the same id
+is never stopped in its place. Daemons outlive whoever started them, unless an order says ``leash``.
 
 It imports nothing of nearsight, which may not be installed yet, and runs on any Python 3, to say so in words
 where a node has one that is too old.
@@ -13,17 +13,20 @@ where a node has one that is too old.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import platform
 import shutil
 import signal
+import subprocess
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Order = dict[str, Any]
     Answer = dict[str, Any]
 
@@ -37,6 +40,9 @@ MOUNTS = "/proc/mounts"
 _CPU_PERIOD_US = 50_000
 _LEAST_QUOTA_US, _LEAST_PERIOD_US = 1_000, 2_000
 """The kernel takes no less than 1 ms of either."""
+_PR_SET_PDEATHSIG = 1
+_CHILDREN: dict[int, subprocess.Popen[str]] = {}
+"""Processes that this very process started and did not see end: nobody else can say how they ended."""
 
 
 class AgentError(Exception):
@@ -79,54 +85,101 @@ def check(order: Order) -> Answer:
 
 def start(order: Order) -> Answer:
     """Start a daemon, apart from this process; answers when its program runs."""
+    return {"pid": launch(order).pid}
+
+
+def launch(order: Order) -> subprocess.Popen[str]:
+    """Start a daemon; returns when its program runs. With ``capture`` its input and output are pipes."""
     folder, name = order["folder"], order["name"]
     os.makedirs(folder, exist_ok=True)
     path = place(folder, name, ".run")
     previous = read_json(path)
     if previous and alive(previous):
         raise AgentError(f"{name} runs already, as process {previous['pid']}")
-    remove(place(folder, name, ".json"))
+    for ending in (".json", ".in"):
+        remove(place(folder, name, ending))
     groups = limit(order["limits"]) if order.get("limits") else []
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reading)
-            begin(order, folder, path, groups)
-        except BaseException:  # noqa: BLE001  whatever it is, the parent must say it
-            os.write(writing, traceback.format_exc().strip().splitlines()[-1].encode()[:400])
-        finally:
-            os._exit(1)
-    os.close(writing)
-    with os.fdopen(reading) as answers:
-        failure = answers.read()
-    if failure:
-        os.waitpid(pid, 0)
-        remove(path)
-        raise AgentError(f"{name} cannot be started: {failure}")
-    return {"pid": pid}
-
-
-def begin(order: Order, folder: str, path: str, groups: list[str]) -> None:
-    """Become the daemon; never returns. The pipe to the parent is closed by the new program's start."""
-    os.setsid()
-    record = {"pid": os.getpid(), "started": started(os.getpid()), "groups": groups}
-    write_json(path, record)
-    for group in groups:
-        with open(os.path.join(group, "cgroup.procs"), "w") as members:
-            members.write(str(os.getpid()))
-    log = os.open(place(folder, order["name"], ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    given = os.devnull
-    if order.get("input"):
-        given = place(folder, order["name"], ".in")
-        remove(given)
-        os.mkfifo(given, 0o600)
-    os.dup2(os.open(given, os.O_RDWR), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("NEARSIGHT_")}
     kept.update(order.get("environment", {}))
-    os.execvpe(order["command"][0], order["command"], kept)
+    reading, writing = os.pipe()
+    with contextlib.ExitStack() as opened:
+        log = opened.enter_context(open(place(folder, name, ".log"), "w"))
+        given = subprocess.DEVNULL
+        if order.get("input"):
+            os.mkfifo(place(folder, name, ".in"), 0o600)
+            given = os.open(place(folder, name, ".in"), os.O_RDWR)
+            opened.callback(os.close, given)
+        captured = order.get("capture")
+        process = subprocess.Popen(
+            beginning(order["command"], order.get("leash"), path, groups, writing),
+            stdin=subprocess.PIPE if captured else given,
+            stdout=subprocess.PIPE if captured else log,
+            stderr=log,
+            text=True,
+            env=kept,
+            start_new_session=True,
+            pass_fds=[writing],
+        )
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as answers:
+            failure = answers.read()
+    except BaseException:  # Ctrl-C: nobody would know of it
+        process.kill()
+        raise
+    if failure:
+        process.communicate()
+        remove(path)
+        raise AgentError(f"{name} cannot be started: {failure}")
+    _CHILDREN[process.pid] = process
+    return process
+
+
+def beginning(
+    command: list[str], leash: bool | None, path: str = "", groups: Sequence[str] = (), failures: int = 0
+) -> list[str]:
+    """The command of a process that becomes ``command``: `begin` is its first program.
+
+    Python code between fork and exec (``preexec_fn``) would be unsafe, as the caller may have threads.
+    """
+    order = [command, os.getpid() if leash else 0, path, list(groups), failures]
+    return [sys.executable, "-I", "-S", os.path.abspath(__file__), "begin", json.dumps(order)]
+
+
+def begin(command: list[str], leashed_to: int, path: str, groups: list[str], failures: int) -> None:
+    """Become a daemon: write it down, enter its groups, and run its program; never returns.
+
+    Parameters
+    ----------
+    command : list of str
+        The program and its arguments.
+    leashed_to : int
+        Process without which it must not run: the kernel kills it when that one dies, also by SIGKILL.
+        Where the kernel cannot do that, it runs all the same. 0: it outlives whoever started it.
+    path : str
+        File of its record; empty: none.
+    groups : list of str
+        Folders of the groups that limit it.
+    failures : int
+        Pipe for what goes wrong, which the start of the program closes; 0: it is said on standard error.
+    """
+    try:
+        if leashed_to and sys.platform.startswith("linux"):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            if os.getppid() != leashed_to:
+                sys.exit("the parent process is gone")
+        if path:
+            write_json(path, {"pid": os.getpid(), "started": started(os.getpid()), "groups": groups})
+        for group in groups:
+            write(group, "cgroup.procs", os.getpid())
+        if failures:
+            os.set_inheritable(failures, False)
+        os.execvp(command[0], command)
+    except Exception as error:
+        if not failures:
+            raise
+        os.write(failures, f"{type(error).__name__}: {error}".encode()[:400])
+        sys.exit(1)
 
 
 def state(order: Order) -> Answer:
@@ -336,7 +389,14 @@ def started(pid: int) -> int | None:
 
 def alive(record: Order | None) -> bool:
     """Whether the very process of a record runs."""
-    return record is not None and "pid" in record and started(record["pid"]) == record["started"]
+    if not record:
+        return False
+    child = _CHILDREN.get(record["pid"])
+    if child is None:
+        return bool(started(record["pid"]) == record["started"])
+    if child.poll() is not None:
+        _CHILDREN.pop(record["pid"], None)
+    return child.returncode is None
 
 
 def usage(pid: int) -> tuple[float, int]:
@@ -394,7 +454,9 @@ COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, say, 
 
 
 def main() -> None:
-    """Carry out one order."""
+    """Carry out one order, or become a daemon."""
+    if sys.argv[1] == "begin":
+        begin(*json.loads(sys.argv[2]))
     order = json.load(sys.stdin)
     order["folder"] = os.path.abspath(order["folder"])
     try:

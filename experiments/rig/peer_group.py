@@ -28,7 +28,6 @@ from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
-from nearsight.experiments.rig.tiers import child_environment
 
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 60.0
@@ -184,7 +183,7 @@ class PeerGroup:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
             places = self._places(undo)
-            processes = undo.enter_context(ProcessGroup(self._folder, child_environment()))
+            processes = undo.enter_context(ProcessGroup(self._folder))
             settings = [self._settings(number, address) for number, (address, _) in enumerate(places)]
             started = [
                 processes.start(_name(number), self._arguments(number, one), capture=True, prefix=prefix)

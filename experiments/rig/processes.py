@@ -1,44 +1,149 @@
-"""Daemons as child processes: started, awaited, metered and stopped, with nothing left behind.
+"""Processes of experiments: started, awaited, metered and stopped by the `agent`, wherever they live.
 
-`ProcessGroup` is a context manager. However its block ends, every process that it started is gone
-afterwards: asked by SIGTERM, then killed by its own id. Each child has a session of its own, so that Ctrl-C
-in the terminal reaches only the parent, which then stops its children in order; on Linux a child also dies
-with a parent that was killed outright (`leash`).
+A `Place` is where processes live: it passes orders on to the agent there. A `Process` is one of a
+place. `ProcessGroup` is the place for processes of this machine that live no longer than a ``with`` block:
+however its block ends, every process that it started is gone afterwards. Each has a session of its own, so
+that Ctrl-C in the terminal reaches only the parent, which then stops its children in order; on Linux a child
+also dies with a parent that was killed outright. Nodes of a testbed are other places.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
+from typing import Any, TypeVar
 
 import psutil
 
 from nearsight.common.errors import SetupError, Unavailable
-from nearsight.experiments.rig.agent import last_lines
+from nearsight.experiments.rig import agent
 
-POLL_S = 0.02
-_LEASH = Path(__file__).with_name("leash.py")
+T = TypeVar("T")
+ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
+"""Environment of all processes, beside this one's own without a person's settings: one thread per library."""
 
 
-class ManagedProcess:
+@dataclass(frozen=True, slots=True)
+class DaemonState:
+    """State of one daemon, as the agent says."""
+
+    running: bool
+    """Whether its process lives."""
+    pid: int
+    """Process id at its place."""
+    announced: dict[str, Any] | None
+    """Its announcement when it was ready."""
+    log: str
+    """The end of its log, on one line."""
+    cpu_s: float
+    """CPU time that it used [s]."""
+    memory_bytes: int
+    """Memory that it occupies."""
+
+
+class Place(ABC):
+    """Where processes live, and how the agent there gets its orders."""
+
+    @abstractmethod
+    def order(self, command: str, /, **order: object) -> Any:
+        """Let the agent carry out an order.
+
+        Raises
+        ------
+        SetupError
+            What the agent says that is wrong at the place.
+        Unavailable
+            If the place cannot be reached.
+        """
+
+    @abstractmethod
+    def path(self, name: str) -> str:
+        """Path at the place of a file of its processes: ``NAME.log``, and what they read and write."""
+
+    @abstractmethod
+    def called(self, daemon: str) -> str:
+        """A daemon of the place in a message."""
+
+
+class Process:
+    """One process at a place.
+
+    Attributes
+    ----------
+    place : Place
+        Where it was started.
+    name : str
+        Its name there.
+    """
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.place = place
+        self.name = name
+
+    @property
+    def output(self) -> Iterator[str]:
+        """Lines of its standard output, where that does not go to its log."""
+        return iter(())
+
+    def wait_ready(self, timeout_s: float = 60.0) -> dict[str, Any]:
+        """Wait until it announces itself; returns what it says.
+
+        Raises
+        ------
+        SetupError
+            If it ends first, or does not announce itself in time; with its last log lines.
+        """
+        state = self._waited(timeout_s=timeout_s)
+        if state.announced is not None:
+            return state.announced
+        if not state.running:
+            raise self._failure(f"{self._ended()} before it was ready", state)
+        raise self._failure(f"was not ready within {timeout_s:.0f} s", state)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for its end.
+
+        Raises
+        ------
+        SetupError
+            If it runs for longer; with its last log lines.
+        """
+        state = self._waited(timeout_s=timeout_s, until="ended")
+        if state.running:
+            raise self._failure(f"did not end within {timeout_s:.0f} s", state)
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        self.place.order("say", name=self.name, line=line)
+
+    def _waited(self, **order: object) -> DaemonState:
+        return DaemonState(**self.place.order("wait", name=self.name, **order))
+
+    def _ended(self) -> str:
+        return "ended"
+
+    def _failure(self, message: str, state: DaemonState) -> SetupError:
+        log = state.log or "its log is empty"
+        return SetupError(
+            f"{self.place.called(self.name)} {message}: {log}",
+            advice=f"its log is {self.place.path(self.name)}.log",
+        )
+
+
+class ManagedProcess(Process):
     """One child process. Made by `ProcessGroup.start`."""
 
-    def __init__(
-        self, name: str, process: subprocess.Popen[str], log_path: Path, announce_path: Path
-    ) -> None:
-        self.name = name
-        self.log_path = log_path
+    def __init__(self, group: ProcessGroup, name: str, process: subprocess.Popen[str]) -> None:
+        super().__init__(group, name)
         self._process = process
-        self._announce_path = announce_path
         self._cpu_s = 0.0
 
     @property
@@ -54,29 +159,7 @@ class ManagedProcess:
     @property
     def output(self) -> Iterator[str]:
         """Lines of its standard output, if it was started with ``capture=True``."""
-        if self._process.stdout is None:
-            raise SetupError(f"the output of {self.name} goes to {self.log_path}")
-        return iter(self._process.stdout)
-
-    def wait_ready(self, timeout_s: float = 60.0) -> dict[str, object]:
-        """Wait for the announcement file and return what it says.
-
-        Raises
-        ------
-        SetupError
-            If the process ends first, or does not announce itself in time; with its last log lines.
-        """
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s:
-            # Whether it ended is asked first: it may announce itself between the two questions.
-            ended = self.exit_code is not None
-            if self._announce_path.exists():
-                announcement: dict[str, object] = json.loads(self._announce_path.read_text())
-                return announcement
-            if ended:
-                raise self._failure(f"{self.name} {_describe(self.exit_code)} before it was ready")
-            time.sleep(POLL_S)
-        raise self._failure(f"{self.name} was not ready within {timeout_s:.0f} s")
+        return iter(self._process.stdout or ())
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a successful end.
@@ -86,22 +169,15 @@ class ManagedProcess:
         SetupError
             If it fails or runs for longer; with its last log lines.
         """
-        deadline_s = time.monotonic() + timeout_s
-        while self.exit_code is None and time.monotonic() < deadline_s:
-            self.cpu_s()
-            time.sleep(POLL_S)
-        if self.exit_code is None:
-            raise self._failure(f"{self.name} did not end within {timeout_s:.0f} s")
+        super().wait(timeout_s)
         if self.exit_code != 0:
-            raise self._failure(f"{self.name} {_describe(self.exit_code)}")
+            raise self._failure(self._ended(), self._waited(timeout_s=0.0))
 
     def check_alive(self) -> None:
         """Raise `Unavailable` if a daemon that should run has ended."""
         if self.exit_code is not None:
-            raise Unavailable(
-                f"{self.name} {_describe(self.exit_code)}: {self.last_lines()}",
-                advice=f"its log is {self.log_path}",
-            )
+            failure = self._failure(self._ended(), self._waited(timeout_s=0.0))
+            raise Unavailable(failure.message, advice=failure.advice)
 
     def cpu_s(self) -> float:
         """CPU seconds used so far, user and system, with its children; kept when it ends."""
@@ -126,17 +202,14 @@ class ManagedProcess:
 
     def last_lines(self) -> str:
         """The end of its log on one line: its error message if it ends with one."""
-        return last_lines(str(self.log_path)) or "its log is empty"
+        return agent.last_lines(f"{self.place.path(self.name)}.log") or "its log is empty"
 
     def stop(self, grace_s: float = 5.0) -> int:
         """Ask it to end, kill it if it does not, and return its exit status."""
         self.cpu_s()
-        if self.exit_code is None:
-            self._process.terminate()
-            try:
-                self._process.wait(grace_s)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
+        self.place.order("stop", names=[self.name], grace_s=grace_s)
+        if self.exit_code is None:  # its record was deleted
+            self._process.kill()
         code = self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -144,25 +217,18 @@ class ManagedProcess:
                     stream.close()
         return code
 
-    def _failure(self, message: str) -> SetupError:
-        return SetupError(f"{message}: {self.last_lines()}", advice=f"its log is {self.log_path}")
+    def _ended(self) -> str:
+        code = self._process.wait()
+        return f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
 
 
-def _describe(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "is running"
-    return f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit status {exit_code}"
-
-
-class ProcessGroup:
-    """Processes that live no longer than a ``with`` block.
+class ProcessGroup(Place):
+    """Processes of this machine that live no longer than a ``with`` block.
 
     Parameters
     ----------
     folder : Path
         Where logs (``NAME.log``) and announcements (``NAME.json``) go.
-    environment : mapping, optional
-        The environment of every child; without it that of this process.
 
     Attributes
     ----------
@@ -170,18 +236,24 @@ class ProcessGroup:
         As given.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._environment = dict(os.environ if environment is None else environment)
         self._processes: list[ManagedProcess] = []
 
+    def order(self, command: str, /, **order: object) -> Any:
+        """Call the agent; see `Place`."""
+        return self._call(agent.COMMANDS[command], order)
+
+    def path(self, name: str) -> str:
+        """Path of a file of the processes."""
+        return str(self.folder / name)
+
+    def called(self, daemon: str) -> str:
+        """Its name."""
+        return daemon
+
     def start(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        *,
-        capture: bool = False,
-        prefix: Sequence[str] = (),
+        self, name: str, arguments: Sequence[str], *, capture: bool = False, prefix: Sequence[str] = ()
     ) -> ManagedProcess:
         """Start ``python ARGUMENTS --announce FILE``; see `ManagedProcess.wait_ready`.
 
@@ -195,25 +267,23 @@ class ProcessGroup:
             Give it a standard input (`ManagedProcess.tell`) and output (`ManagedProcess.output`).
         prefix : sequence of str
             Words before the command, of a program that becomes it, such as ``ip netns exec NAME``.
+
+        Raises
+        ------
+        SetupError
+            If there is no such program.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        log_path = self.folder / f"{name}.log"
-        announce_path = self.folder / f"{name}.json"
-        announce_path.unlink(missing_ok=True)
-        command = [*prefix, *leashed(*arguments), "--announce", str(announce_path)]
-        with log_path.open("w") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if capture else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if capture else log,
-                stderr=log,
-                text=True,
-                env=self._environment,
-                start_new_session=True,
-            )
-        managed = ManagedProcess(name, process, log_path, announce_path)
+        order = start_order(self, name, [*prefix, sys.executable, *arguments])
+        process = self._call(agent.launch, {**order, "capture": capture, "leash": True})
+        managed = ManagedProcess(self, name, process)
         self._processes.append(managed)
         return managed
+
+    def _call(self, command: Callable[[dict[str, Any]], T], order: Mapping[str, object]) -> T:
+        try:
+            return command({"folder": str(self.folder), **order})
+        except (agent.AgentError, OSError) as error:
+            raise SetupError(str(error)) from error
 
     def stop(self, grace_s: float = 5.0) -> None:
         """Stop all, the last started first: clients before the servers that they use."""
@@ -232,9 +302,15 @@ class ProcessGroup:
                     process.stop(grace_s=0.0)
 
 
+def start_order(place: Place, name: str, command: Sequence[str]) -> dict[str, Any]:
+    """The order to start a daemon that announces itself."""
+    announced = ["--announce", place.path(f"{name}.json")]
+    return {"name": name, "command": [*command, *announced], "environment": dict(ENVIRONMENT)}
+
+
 def leashed(*arguments: str) -> list[str]:
     """The command ``python ARGUMENTS``, which ends with this process, however that ends."""
-    return [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *arguments]
+    return agent.beginning([sys.executable, *arguments], leash=True)
 
 
 @contextmanager

@@ -7,23 +7,19 @@ all of them are ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.rig.devices import DevicePlan, Devices, OnTally, replay_devices
-from nearsight.experiments.rig.processes import ProcessGroup, termination_as_interrupt
-from nearsight.experiments.rig.rows import RequestRow
-from nearsight.experiments.rig.tiers import (
-    Deployment,
-    child_environment,
-    deployed,
-    endpoint_of,
-    served_bytes,
-)
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+from nearsight.experiments.rig.sequence import DevicePlan, OnTally, Stage, Tally, play
+from nearsight.experiments.rig.tiers import deployed, empty_config, endpoint_of, served_bytes
 from nearsight.experiments.rig.walks import Trace
 from nearsight.experiments.rig.warming import GuestCount, WarmUp
 
@@ -123,68 +119,131 @@ class Session:
         SetupError, Unavailable
             If a process cannot start or dies.
         """
-        edges = {name: tiers.edge for name, tiers in configurations.items() if tiers.edge is not None}
-        with termination_as_interrupt(), ExitStack() as stack:
-            on_stage("tiers start")
-            running = stack.enter_context(
+        stage = _Here(self, configurations, on_stage)
+        _, played = play(stage, on_tally)
+        return played
+
+
+class _Here(Stage[dict[str, Played]]):
+    """A session on this machine: one cloud and link, and for each configuration an edge and devices."""
+
+    check_period_s = 0.5
+
+    def __init__(
+        self, session: Session, configurations: Mapping[str, Tiers], on_stage: Callable[[str], None]
+    ) -> None:
+        self._session = session
+        self._configurations = configurations
+        self._on_stage = on_stage
+        self._devices: dict[str, ProcessGroup] = {}
+        self.silence_s = session.timeout_s
+        self.tally = Tally()
+        self.requests = len(configurations) * sum(trace.photos for trace in session.traces)
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Start the daemons and the link."""
+        session = self._session
+        self._edges = {name: one.edge for name, one in self._configurations.items() if one.edge is not None}
+        self._on_stage("tiers start")
+        with ExitStack() as self._open:
+            self._running = self._open.enter_context(
                 deployed(
-                    self.folder / "tiers",
-                    database=self.database,
-                    edges=edges,
-                    network=self.network,
-                    seed=self.seed,
-                    opened=self.opened,
+                    session.folder / "tiers",
+                    database=session.database,
+                    edges=self._edges,
+                    network=session.network,
+                    seed=session.seed,
+                    opened=session.opened,
                 )
             )
-            running.warm_up(self.transitions, {name: None for name in edges if configurations[name].taught})
-            # Only now: while processes start, an edge builds several times as long, and devices would find it
-            # without some of the objects that it has chosen.
-            on_stage("devices start")
-            devices = {name: self._devices(stack, running, name, one) for name, one in configurations.items()}
-            processes = [process for crowd in devices.values() for process in crowd.processes]
-            for process in processes:
-                process.wait_ready()
-            if self.opened:
-                running.link.reshape(self.network)
-            served, passed = self._bytes(running)
-            on_stage("replay")
-            # Computing times are read right before and after, as counting bytes takes its time.
-            before = _Spent(served, passed, {**running.cpu_s(), _DEVICES: 0.0})
-            spent_s = replay_devices(processes, running.daemons, timeout_s=self.timeout_s, on_tally=on_tally)
-            cpu_s = {**running.cpu_s(), _DEVICES: spent_s}
-            after = _Spent(*self._bytes(running), cpu_s)
-            played = {name: _played(name, running, crowd, before, after) for name, crowd in devices.items()}
-            counters = running.link.stop()
-            return {name: replace(one, counters=counters) for name, one in played.items()}
+            yield
 
-    def _devices(self, stack: ExitStack, running: Deployment, name: str, tiers: Tiers) -> Devices:
-        group = stack.enter_context(ProcessGroup(self.folder / name, child_environment()))
-        settings = {**running.tiers(name), **tiers.device}
-        plan = DevicePlan(str(self.photos), name, self.timeout_s, settings)
-        return Devices.started(group, self.traces, plan)
+    def warm_up(self) -> None:
+        """Let edges hear of earlier requests that shall; see `Deployment.warm_up`."""
+        taught = {name: None for name in self._edges if self._configurations[name].taught}
+        self._running.warm_up(self._session.transitions, taught)
 
-    def _bytes(self, running: Deployment) -> tuple[dict[str, dict[str, int]], tuple[int, int]]:
+    def start_devices(self) -> Sequence[ManagedProcess]:
+        """Start a device for each trace and configuration.
+
+        Only after the warm-up: while processes start, an edge builds several times as long, and devices would
+        find it without some of the objects that it has chosen.
+        """
+        self._on_stage("devices start")
+        return [
+            self._start_device(name, tiers, trace)
+            for name, tiers in self._configurations.items()
+            for trace in self._session.traces
+        ]
+
+    def _start_device(self, name: str, tiers: Tiers, trace: Trace) -> ManagedProcess:
+        session = self._session
+        if name not in self._devices:
+            self._devices[name] = self._open.enter_context(ProcessGroup(session.folder / name))
+        group = self._devices[name]
+        settings = {**self._running.tiers(name), **tiers.device}
+        plan = DevicePlan(str(session.photos), name, session.timeout_s, settings)
+        arguments = plan.arguments(
+            trace.visitor, str(trace.path), trace.phase_s, empty_config(group), group.path(trace.visitor)
+        )
+        return group.start(trace.visitor, arguments, capture=True)
+
+    def begin(self) -> None:
+        """Give the link its shape, and read what has been counted so far."""
+        if self._session.opened:
+            self._running.link.reshape(self._session.network)
+        served, passed = self._bytes()
+        self._on_stage("replay")
+        # Computing times are read right before and after, as counting bytes takes its time.
+        self._before = _Spent(served, passed, {**self._running.cpu_s(), _DEVICES: 0.0})
+
+    def end(self) -> None:
+        """Read what has been counted."""
+        cpu_s = {**self._running.cpu_s(), _DEVICES: self.tally.cpu_s}
+        self._after = _Spent(*self._bytes(), cpu_s)
+
+    def check_tiers(self) -> None:
+        """See `Stage`."""
+        for daemon in self._running.daemons:
+            daemon.check_alive()
+
+    def collect(self) -> tuple[Sequence[RequestRow], dict[str, Played]]:
+        """The rows of all devices, and the results of each configuration."""
+        played = {name: self._played(name) for name in self._configurations}
+        counters = self._running.link.stop()
+        rows = [row for one in played.values() for row in one.rows]
+        return rows, {name: replace(one, counters=counters) for name, one in played.items()}
+
+    def _bytes(self) -> tuple[dict[str, dict[str, int]], tuple[int, int]]:
+        running = self._running
         served = {
             name: served_bytes(str(edge.wait_ready().get("metrics") or ""))
             for name, edge in running.edges.items()
         }
-        return served, running.link.passed_bytes() if self.counts_bytes else (0, 0)
+        return served, running.link.passed_bytes() if self._session.counts_bytes else (0, 0)
 
-
-def _played(name: str, running: Deployment, devices: Devices, before: _Spent, after: _Spent) -> Played:
-    edge = running.edges.get(name)
-    names = {"cloud": running.cloud.name, "link": running.link.process.name}
-    names |= {"edge": edge.name} if edge is not None else {}
-    names |= {_DEVICES: _DEVICES}
-    sent = after.served.get(name, {})
-    up_bytes, down_bytes = (now - then for now, then in zip(after.passed, before.passed, strict=True))
-    return Played(
-        rows=devices.rows(),
-        guests=WarmUp(endpoint_of(edge)).guests() if edge is not None else None,
-        edge_sent={method: count - before.served[name].get(method, 0) for method, count in sent.items()},
-        models=devices.models(),
-        cpu_s={tier: after.cpu_s[one] - before.cpu_s[one] for tier, one in names.items()},
-        up_bytes=up_bytes,
-        down_bytes=down_bytes,
-        link=running.link.calibration,
-    )
+    def _played(self, name: str) -> Played:
+        running, before, after = self._running, self._before, self._after
+        edge = running.edges.get(name)
+        names = {"cloud": running.cloud.name, "link": running.link.process.name}
+        names |= {"edge": edge.name} if edge is not None else {}
+        names |= {_DEVICES: _DEVICES}
+        sent = after.served.get(name, {})
+        up_bytes, down_bytes = (now - then for now, then in zip(after.passed, before.passed, strict=True))
+        folder = self._devices[name].folder
+        rows: list[RequestRow] = []
+        models = Counter[str]()
+        for trace in self._session.traces:
+            rows += read_request_rows(folder / f"{trace.visitor}.csv")
+            models.update(json.loads((folder / f"{trace.visitor}-models.json").read_text()))
+        return Played(
+            rows=tuple(rows),
+            guests=WarmUp(endpoint_of(edge)).guests() if edge is not None else None,
+            edge_sent={method: count - before.served[name].get(method, 0) for method, count in sent.items()},
+            models=models,
+            cpu_s={tier: after.cpu_s[one] - before.cpu_s[one] for tier, one in names.items()},
+            up_bytes=up_bytes,
+            down_bytes=down_bytes,
+            link=running.link.calibration,
+        )

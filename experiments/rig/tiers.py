@@ -7,7 +7,6 @@ not reach these daemons: they get all settings on their command lines.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 import urllib.error
@@ -17,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,19 +33,10 @@ from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.warming import WarmUp
 
 CATALOGUE = "museum"
-ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
-"""Environment of all daemons: one thread per library call."""
 START_TIMEOUT_S = 90.0
 _COUNT_TIMEOUT_S, _COUNT_POLL_S = 15.0, 0.05
 _METRICS_TIMEOUT_S = 10.0
 _SENT_BYTES = "nearsight_sent_bytes"
-
-
-def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment of all daemons: `ENVIRONMENT`, and none of the person's settings."""
-    source = os.environ if environment is None else environment
-    kept = {name: value for name, value in source.items() if not name.upper().startswith("NEARSIGHT_")}
-    return {**kept, **ENVIRONMENT}
 
 
 def assignments(settings: Mapping[str, object]) -> list[str]:
@@ -237,7 +226,7 @@ def deployed(
         If a daemon does not start; with the last lines of its log.
     """
     with ExitStack() as stack:
-        group = stack.enter_context(ProcessGroup(folder, child_environment()))
+        group = stack.enter_context(ProcessGroup(folder))
         cloud = start_daemon(group, "cloud", "cloud", {"database": str(database)})
         link = RunningLink.started(group, endpoint_of(cloud), network, seed=seed)
         if opened:

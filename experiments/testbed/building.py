@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.links.link import UNSHAPED
 from nearsight.experiments.links.shaper import ShaperOrder
+from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.tiers import assignments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
@@ -198,12 +198,9 @@ class Builder:
 
     def _start_probe(self, host: Host) -> str:
         """Start the probe with which links to a host are measured; returns its endpoint."""
-        node = self.nodes[host.name]
-        node.start(
-            _PROBE, ["-m", "nearsight.experiments.links.probe", "--listen", host.address], limited=False
-        )
-        announced = node.wait_ready(_PROBE, START_TIMEOUT_S).announced
-        return str(announced["endpoint"]) if announced else ""
+        arguments = ["-m", "nearsight.experiments.links.probe", "--listen", host.address]
+        probe = self.nodes[host.name].start(_PROBE, arguments, limited=False)
+        return str(probe.wait_ready(START_TIMEOUT_S)["endpoint"])
 
     def _shaper(self, host: Host, server: str, link: LinkSpec, probes: Mapping[str, str]) -> list[str]:
         gateways = {one.via for one in self.inventory.links if one.target == link.target}
@@ -227,8 +224,7 @@ class Builder:
     def _wait(self, daemons: Sequence[tuple[Host, str]]) -> None:
         """Wait until daemons serve, and note where."""
         for host, name in daemons:
-            state = self.nodes[host.name].wait_ready(name, START_TIMEOUT_S)
-            announced: Mapping[str, Any] = state.announced or {}
+            announced = Process(self.nodes[host.name], name).wait_ready(START_TIMEOUT_S)
             endpoint = str(announced.get("endpoint", ""))
             if not endpoint:
                 raise InternalError(f"{name} on {host.name} announced no endpoint")

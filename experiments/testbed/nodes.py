@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from nearsight.common.errors import InternalError, SetupError, Unavailable
 from nearsight.experiments.rig import agent
-from nearsight.experiments.rig.tiers import ENVIRONMENT
+from nearsight.experiments.rig.processes import DaemonState, Place, Process, start_order
 from nearsight.experiments.testbed.inventory import DAEMON_NAME, Host
 from nearsight.experiments.testbed.node_network import namespace_of
 from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S, LocalShell, Shell, SshShell
@@ -30,25 +30,7 @@ _TOLD = 4
 
 
 @dataclass(frozen=True, slots=True)
-class DaemonState:
-    """State of one daemon, as its node says."""
-
-    running: bool
-    """Whether its process lives."""
-    pid: int
-    """Process id on its node."""
-    announced: dict[str, Any] | None
-    """Its announcement when it was ready."""
-    log: str
-    """The end of its log, on one line."""
-    cpu_s: float
-    """CPU time that it used [s]."""
-    memory_bytes: int
-    """Memory that it occupies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Place):
     """One host and what runs on it."""
 
     host: Host
@@ -90,6 +72,10 @@ class Node:
         """Path on the node of a file of this testbed."""
         return f"{self.folder}/{name}"
 
+    def called(self, daemon: str) -> str:
+        """Its name, and where it is."""
+        return f"{daemon} on {self.host.name}"
+
     def put_text(self, text: str, name: str) -> str:
         """Write a file on the node; returns its path there."""
         self.shell.run(
@@ -109,42 +95,15 @@ class Node:
 
     def start(
         self, name: str, arguments: Sequence[str], *, limited: bool = True, waits_for_input: bool = False
-    ) -> None:
+    ) -> Process:
         """Start ``python ARGUMENTS`` as a daemon of this name; ``limited``: within the node's limits."""
         self.order(
             "start",
-            name=name,
-            command=[
-                *(*self.prefix, self.python, *arguments),
-                *("--announce", self.path(f"{name}.json")),
-            ],
-            environment=dict(ENVIRONMENT),
+            **start_order(self, name, [*self.prefix, self.python, *arguments]),
             limits=self.host.limits(self.group) if limited and self.host.limited else None,
             input=waits_for_input,
         )
-
-    def wait_ready(self, name: str, timeout_s: float) -> DaemonState:
-        """Wait until a daemon has announced itself.
-
-        Raises
-        ------
-        SetupError
-            If it ends before, or the time is over; with the end of its log.
-        """
-        state = DaemonState(**self.order("wait", name=name, timeout_s=timeout_s))
-        if not state.running:
-            raise SetupError(f"{name} on {self.host.name} ended before it was ready: {state.log}")
-        if state.announced is None:
-            raise SetupError(f"{name} on {self.host.name} was not ready in {timeout_s:.0f} s: {state.log}")
-        return state
-
-    def wait_ended(self, name: str, timeout_s: float) -> DaemonState:
-        """Wait until a daemon has ended by itself, or the time is over."""
-        return DaemonState(**self.order("wait", name=name, timeout_s=timeout_s, until="ended"))
-
-    def say(self, name: str, line: str) -> None:
-        """Give a daemon a line on its standard input."""
-        self.order("say", name=name, line=line)
+        return Process(self, name)
 
     def states(self) -> dict[str, DaemonState]:
         """All daemons that were started here and not stopped.
@@ -164,15 +123,7 @@ class Node:
         self.order("clear", group=self.group, folder_too=files)
 
     def order(self, command: str, /, **order: object) -> Any:
-        """Let the agent carry out an order.
-
-        Raises
-        ------
-        SetupError
-            What the agent says that is wrong on the node.
-        Unavailable
-            If the node cannot be reached.
-        """
+        """Run the agent there; see `Place`."""
         waiting = order.get("timeout_s") or order.get("grace_s") or 0.0
         timeout_s = ORDER_TIMEOUT_S + float(str(waiting))
         text = self.shell.run(

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 import tarfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from nearsight.common.errors import InternalError, PeerError, SetupError, Unavailable
+from nearsight.common.errors import InternalError, NearsightError, SetupError, Unavailable
 from nearsight.experiments.framework.environment import describe_environment
-from nearsight.experiments.rig.devices import DevicePlan
 from nearsight.experiments.rig.peer_group import free_udp_port
+from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.replay import ReplayOptions, make_plan
-from nearsight.experiments.rig.rows import RequestRow, accounting_errors, read_request_rows
+from nearsight.experiments.rig.rows import RequestRow, read_request_rows
+from nearsight.experiments.rig.sequence import DevicePlan, Stage, Tally
 from nearsight.experiments.testbed.building import (
     CLOUD,
     DEVICE_KEYS,
     EMPTY_CONFIG,
-    START_TIMEOUT_S,
     OnStage,
 )
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
-from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec
-from nearsight.experiments.testbed.nodes import Node, Nodes
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory
+from nearsight.experiments.testbed.nodes import Node, Nodes, opened
 from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S
 from nearsight.experiments.testbed.state import Daemon, TestbedState
+from nearsight.experiments.testbed.testbed import bring_up, take_down
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.traces.requests import PhotoRequest, write_requests_csv
 from nearsight.experiments.traces.visits import Visit, write_visits_csv
@@ -55,81 +59,116 @@ class Part:
     earlier: tuple[Visit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """One replay on a testbed that is up."""
+class Replay(Stage[dict[str, object]]):
+    """A session on a testbed, which is up for it alone.
 
+    Parameters
+    ----------
+    cell : Cell
+        For the facts, and the seed of the photos.
+    part : Part
+        Its testbed and visitors.
+    folder : Path
+        Of the testbed.
+    on_stage : callable
+        Told the next step, in words.
+    """
+
+    check_period_s = math.inf
+    """Not before the end: to ask the nodes would disturb what is measured."""
     state: TestbedState
     nodes: Nodes
-    """Open."""
-    cell: Cell
-    part: Part
-    scratch: Path
-    """A folder for files on their way to nodes and back."""
-    on_stage: OnStage
-    """Told the next step, in words."""
-    beacon_port: int = field(default_factory=free_udp_port)
-    """Without keys, devices of other testbeds on this machine would be heard."""
+    """While it is up."""
 
-    @property
-    def spec(self) -> ReplaySpec:
-        """The replay of the inventory."""
-        return replay_of(self.state.inventory)
+    def __init__(self, cell: Cell, part: Part, folder: Path, on_stage: OnStage) -> None:
+        self.spec = replay_of(part.inventory)
+        self._cell = cell
+        self._part = part
+        self._folder = folder
+        self._on_stage = on_stage
+        self.tally = Tally()
+        # Without keys, devices of other testbeds on this machine would be heard.
+        self._beacon_port = free_udp_port()
 
-    def play(self) -> tuple[tuple[RequestRow, ...], dict[str, object]]:
-        """Warm, replay and collect: all rows, and facts about the cell.
-
-        Raises
-        ------
-        NearsightError
-            If a daemon died, or a request did not get exactly one outcome.
-        """
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Bring the testbed up, and take it down."""
+        self.state = bring_up(self._part.inventory, self._folder, on_stage=self._on_stage, of_run=True)
         try:
-            plans = self._prepare()
-        except (PeerError, SetupError):
-            self._check_servers()  # what failed may only say that one of them went away
+            with opened(self.state, self._folder) as self.nodes, TemporaryDirectory() as scratch:
+                self._scratch = Path(scratch)
+                yield
+        except BaseException:  # Ctrl-C as well
+            # What cannot be removed now is in the state, for the next run; the first error says why.
+            with suppress(NearsightError):
+                take_down(self._folder)
             raise
-        before, passed, started_s = self._used(), self._passed(), time.monotonic()
-        longest_s = max(photo.at_s for plan in plans.values() for photo in plan)
-        self.on_stage(f"replaying {longest_s:.0f} s")
-        self._on_devices(lambda visitor: self._node(visitor).say(_process(visitor), "go"))
-        self._on_devices(lambda visitor: self._wait_ended(visitor, longest_s))
-        after, seconds = self._used(), time.monotonic() - started_s
-        self._check_servers()
-        rows = tuple(row for collected in self._on_devices(self._collect) for row in collected)
-        expected = sum(len(plan) for plan in plans.values())
-        errors = accounting_errors(rows)
-        if errors or len(rows) != expected:
-            raise InternalError(f"{len(rows)} of {expected} requests have a row: {'; '.join(errors[:3])}")
+        take_down(self._folder)
+
+    def warm_up(self) -> None:
+        """Wait until servers are ready; let each edge hear of the earlier visitors, on its own node."""
+        self._wait_until_servers_are_ready()
+        if not self._part.earlier:
+            return
+        self._on_stage(f"{self.spec.warm_up} earlier visitors")
+        earlier = self._scratch / "earlier.csv"
+        write_visits_csv(earlier, self._part.earlier)
+        for daemon in self.state.daemons:
+            if not daemon.name.startswith("edge-"):
+                continue
+            visits = self.nodes[daemon.host].put(earlier, "earlier.csv")
+            command = [_WARM_UP, "--edge", daemon.endpoint, "--visits", visits]
+            try:
+                self._run_beside(
+                    daemon, [*command, "--catalogue", self.spec.catalogue], timeout_s=WARM_UP_TIMEOUT_S
+                )
+            except SetupError as error:
+                raise SetupError(
+                    f"{daemon.name} on {daemon.host} did not hear of the earlier visitors: {error.message}",
+                    advice=_NOT_KEPT,
+                ) from error
+
+    def start_devices(self) -> Sequence[Process]:
+        """Start a device for each visitor, with its photos."""
+        self._on_stage(f"photos for {len(self._part.visitors)} devices")
+        plans = {visitor.name: self._plan(visitor) for visitor in self._part.visitors}
+        photos = [photo for plan in plans.values() for photo in plan]
+        self.requests = len(photos)
+        self._longest_s = max(photo.at_s for photo in photos)
+        self.silence_s = self._longest_s + self.spec.timeout_s + GRACE_S
+        return self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
+
+    def begin(self) -> None:
+        """Read CPU times and the links' counters."""
+        self._on_stage(f"replaying {self._longest_s:.0f} s")
+        self._passed_before, self._used_before = self._passed(), self._used()
+        self._started_s = time.monotonic()
+
+    def end(self) -> None:
+        """Read CPU times."""
+        self._used_after, self._seconds = self._used(), time.monotonic() - self._started_s
+
+    def collect(self) -> tuple[Sequence[RequestRow], dict[str, object]]:
+        """The rows of all devices, and the facts of the cell."""
+        rows = [row for collected in self._on_devices(self._collect) for row in collected]
+        before, after = self._used_before, self._used_after
         return rows, {
-            "cell": asdict(self.cell),
+            "cell": asdict(self._cell),
             "environment": describe_environment(),
             "machines": self.state.machines,
             "inventory": self.state.inventory.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-            "seconds": round(seconds, 3),
+            "seconds": round(self._seconds, 3),
             "cpu_s": {name: round(after[name] - before[name], 3) for name in before.keys() & after.keys()},
             "models": dict(self._on_devices(self._models)),
-            "links": self._links(passed),
+            "links": self._links(self._passed_before),
             "daemons": [asdict(daemon) for daemon in self.state.daemons],
         }
-
-    def _prepare(self) -> dict[str, tuple[PlannedPhoto, ...]]:
-        """Warm the edges, and start the devices; the photos of each visitor."""
-        self._wait_until_servers_are_ready()
-        if self.part.earlier:
-            self.on_stage(f"{self.spec.warm_up} earlier visitors")
-            self._warm_up()
-        self.on_stage(f"photos for {len(self.part.visitors)} devices")
-        plans = {visitor.name: self._plan(visitor) for visitor in self.part.visitors}
-        self._on_devices(lambda visitor: self._start(visitor, plans[visitor.name]))
-        self._on_devices(self._wait_ready)
-        return plans
 
     def _node(self, visitor: Visitor) -> Node:
         return self.nodes[visitor.host.name]
 
     def _on_devices(self, work: Callable[[Visitor], T]) -> list[T]:
-        by_host = {visitor.host.name: visitor for visitor in self.part.visitors}
+        by_host = {visitor.host.name: visitor for visitor in self._part.visitors}
         chosen = [self.nodes[name] for name in by_host]
         return self.nodes.each(lambda node: work(by_host[node.host.name]), chosen)
 
@@ -151,24 +190,6 @@ class Replay:
                         ) from error
                     time.sleep(0.5)
 
-    def _warm_up(self) -> None:
-        earlier = self.scratch / "earlier.csv"
-        write_visits_csv(earlier, self.part.earlier)
-        for daemon in self.state.daemons:
-            if not daemon.name.startswith("edge-"):
-                continue
-            visits = self.nodes[daemon.host].put(earlier, "earlier.csv")
-            command = [_WARM_UP, "--edge", daemon.endpoint, "--visits", visits]
-            try:
-                self._run_beside(
-                    daemon, [*command, "--catalogue", self.spec.catalogue], timeout_s=WARM_UP_TIMEOUT_S
-                )
-            except SetupError as error:
-                raise SetupError(
-                    f"{daemon.name} on {daemon.host} did not hear of the earlier visitors: {error.message}",
-                    advice=_NOT_KEPT,
-                ) from error
-
     def _run_beside(self, daemon: Daemon, module: list[str], timeout_s: float = ORDER_TIMEOUT_S) -> None:
         """Run a module on a daemon's node, where the daemon can be reached, with the daemon's own key."""
         node = self.nodes[daemon.host]
@@ -180,7 +201,7 @@ class Replay:
 
     def _plan(self, visitor: Visitor) -> tuple[PlannedPhoto, ...]:
         spec = self.spec
-        number = self.part.visitors.index(visitor)
+        number = self._part.visitors.index(visitor)
         if spec.trace is None:
             raise InternalError("a replay begins when its visits are written")
         options = ReplayOptions(
@@ -190,21 +211,21 @@ class Replay:
             spec.seconds,
             spec.timeout_s,
             spec.unknown_share,
-            seed=spec.seed + 1000 * self.cell.run + number,
+            seed=spec.seed + 1000 * self._cell.run + number,
         )
         return make_plan(options)
 
-    def _start(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> None:
+    def _start(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> Process:
         node, spec = self._node(visitor), self.spec
         folder = self._bring_photos(visitor, plan)
-        trace = self.scratch / f"{visitor.host.name}.csv"
+        trace = self._scratch / f"{visitor.host.name}.csv"
         names = _names(plan) if folder else {photo.path: str(photo.path.resolve()) for photo in plan}
         write_requests_csv(
             trace,
             (PhotoRequest(one.object_id, names[one.path], round(one.at_s * 1000)) for one in plan),
         )
         plan_of_device = DevicePlan(
-            folder or "/", self.cell.configuration, spec.timeout_s, self._settings(visitor), spec.catalogue
+            folder or "/", self._cell.configuration, spec.timeout_s, self._settings(visitor), spec.catalogue
         )
         arguments = plan_of_device.arguments(
             visitor.name,
@@ -213,7 +234,7 @@ class Replay:
             node.path(EMPTY_CONFIG),
             node.path(_OUT),
         )
-        node.start(_process(visitor), arguments, waits_for_input=True)
+        return node.start(_process(visitor), arguments, waits_for_input=True)
 
     def _settings(self, visitor: Visitor) -> dict[str, object]:
         host = visitor.host.name
@@ -230,7 +251,7 @@ class Replay:
         for key, path in spec.files.items():
             settings[key] = self._node(visitor).put(path, f"files/device-{path.name}")
         if spec.shares and not self.state.keys:
-            settings["recognizer.peers.beacon_port"] = self.beacon_port
+            settings["recognizer.peers.beacon_port"] = self._beacon_port
         elif spec.shares:
             node = self._node(visitor)
             listens = visitor.host.address if visitor.host.spec.kind == "namespace" else "0.0.0.0"
@@ -247,7 +268,7 @@ class Replay:
         node = self._node(visitor)
         if node.host.spec.kind != "ssh":
             return ""
-        packed = self.scratch / f"{visitor.host.name}.tar"
+        packed = self._scratch / f"{visitor.host.name}.tar"
         with tarfile.open(packed, "w") as archive:
             for path, name in _names(plan).items():
                 archive.add(path, name)
@@ -255,18 +276,9 @@ class Replay:
         node.shell.run(["sh", "-c", 'mkdir -p "$2" && tar -xf "$1" -C "$2" && rm "$1"', "sh", there, folder])
         return folder
 
-    def _wait_ready(self, visitor: Visitor) -> None:
-        self._node(visitor).wait_ready(_process(visitor), START_TIMEOUT_S)
-
-    def _wait_ended(self, visitor: Visitor, longest_s: float) -> None:
-        name = _process(visitor)
-        limit_s = longest_s + self.spec.timeout_s + GRACE_S
-        if self._node(visitor).wait_ended(name, limit_s).running:
-            raise Unavailable(f"{name} on {visitor.host.name} did not end within {limit_s:.0f} s")
-
     def _collect(self, visitor: Visitor) -> tuple[RequestRow, ...]:
         node = self._node(visitor)
-        path = self.scratch / visitor.host.name / "rows.csv"
+        path = self._scratch / visitor.host.name / "rows.csv"
         try:
             node.shell.get(node.path(f"{_OUT}.csv"), path)
         except (SetupError, OSError) as error:
@@ -290,7 +302,8 @@ class Replay:
             if not name.startswith("device-")
         }
 
-    def _check_servers(self) -> None:
+    def check_tiers(self) -> None:
+        """Ask the nodes; see `Stage`."""
         for daemon in self.state.daemons:
             state = self.nodes[daemon.host].states().get(daemon.name)
             if state is None or not state.running:

@@ -11,7 +11,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,11 @@ import xxhash
 
 from nearsight.cloud.schema import FORMAT
 from nearsight.cloud.store import CatalogueStore
-from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.errors import ConfigurationError
 from nearsight.common.operation.database_files import copy_database
 from nearsight.experiments.datasets.loading import load_dataset
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
+from nearsight.experiments.rig.sequence import play
 from nearsight.experiments.testbed.building import OnStage
 from nearsight.experiments.testbed.campaign import (
     Cell,
@@ -35,11 +34,9 @@ from nearsight.experiments.testbed.campaign import (
 )
 from nearsight.experiments.testbed.deployment import find_wheel
 from nearsight.experiments.testbed.inventory import Inventory, ReplaySpec
-from nearsight.experiments.testbed.nodes import opened
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
-from nearsight.experiments.testbed.testbed import bring_up, take_down
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import objects_on_show, photos_by_object
 from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_visits_csv
@@ -120,18 +117,8 @@ def run_cell(
         If anything is not as it must be; nothing is kept then, and the testbed is down.
     """
     part = _part(inventory, cell, state_folder / "material")
-    with locked(state_folder, RUN_LOCK_FILE), termination_as_interrupt():
-        state = bring_up(part.inventory, state_folder, on_stage=on_stage, of_run=True)
-        try:
-            with opened(state, state_folder) as nodes, tempfile.TemporaryDirectory() as scratch:
-                replay = Replay(state, nodes, cell, part, Path(scratch), on_stage)
-                rows, facts = replay.play()
-        except BaseException:  # Ctrl-C as well
-            # What cannot be removed now is in the state, for the next run; the first error says why.
-            with suppress(NearsightError):
-                take_down(state_folder)
-            raise
-        take_down(state_folder)
+    with locked(state_folder, RUN_LOCK_FILE):
+        rows, facts = play(Replay(cell, part, state_folder, on_stage))
     _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell, contents)})
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
-from nearsight.experiments.rig.processes import termination_as_interrupt
+from nearsight.experiments.rig.processes import DaemonState, termination_as_interrupt
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
 from nearsight.experiments.testbed.node_network import remove_network
-from nearsight.experiments.testbed.nodes import DaemonState, Node, opened
+from nearsight.experiments.testbed.nodes import Node, opened
 from nearsight.experiments.testbed.state import (
     LOCK_FILE,
     RUN_LOCK_FILE,

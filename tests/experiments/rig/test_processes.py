@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -97,6 +98,19 @@ def test_cpu_seconds_include_children_and_outlive_the_process(tmp_path: Path) ->
         daemon.tell("")
         daemon.wait(10)
     assert daemon.cpu_s() >= 0.3
+
+
+def test_daemons_do_not_see_the_persons_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARSIGHT_EDGE__CLOUD", "tcp://elsewhere:1")
+    monkeypatch.setenv("OF_THE_MACHINE", "kept")
+    with ProcessGroup(tmp_path) as group:
+        told = group.start(
+            "edge", ["-c", "import json, os; print(json.dumps(dict(os.environ)))"], capture=True
+        )
+        environment = json.loads("".join(told.output))
+    assert "NEARSIGHT_EDGE__CLOUD" not in environment
+    assert environment["OF_THE_MACHINE"] == "kept"
+    assert environment["OMP_NUM_THREADS"] == "1"
 
 
 def test_a_captured_process_talks_line_by_line(tmp_path: Path) -> None:

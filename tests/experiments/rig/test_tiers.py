@@ -6,7 +6,7 @@ import pytest
 
 from nearsight.common.errors import StatusCode, Unavailable
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.experiments.rig.tiers import child_environment, served_bytes
+from nearsight.experiments.rig.tiers import served_bytes
 
 
 def test_bytes_are_counted_by_method() -> None:
@@ -27,10 +27,3 @@ def test_bytes_are_counted_by_method() -> None:
 def test_a_daemon_that_is_gone_is_an_error() -> None:
     with pytest.raises(Unavailable, match="no metrics"):
         served_bytes("127.0.0.1:1")
-
-
-def test_daemons_do_not_see_the_persons_own_settings() -> None:
-    environment = child_environment({"NEARSIGHT_EDGE__CLOUD": "tcp://elsewhere:1", "HOME": "/home/me"})
-    assert "NEARSIGHT_EDGE__CLOUD" not in environment
-    assert environment["HOME"] == "/home/me"
-    assert environment["OMP_NUM_THREADS"] == "1"

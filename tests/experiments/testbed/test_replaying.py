@@ -28,7 +28,8 @@ def beacon_ports(state: TestbedState, folder: Path) -> list[object]:
     )
     with opened(state, folder) as nodes:
         part = Part(state.inventory, visitors, ())
-        replay = Replay(state, nodes, Cell("cooperative", Point(), 1), part, folder, lambda _stage: None)
+        replay = Replay(Cell("cooperative", Point(), 1), part, folder, lambda _stage: None)
+        replay.state, replay.nodes = state, nodes
         return [replay._settings(visitor).get("recognizer.peers.beacon_port") for visitor in visitors]
 
 

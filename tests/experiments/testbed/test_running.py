@@ -14,8 +14,9 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.cloud.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
+from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise
-from nearsight.experiments.testbed import replaying, running
+from nearsight.experiments.testbed import replaying
 from nearsight.experiments.testbed.campaign import cells
 from nearsight.experiments.testbed.inventory import (
     DeviceSpec,
@@ -115,7 +116,7 @@ def test_a_sweep_keeps_whole_parts_and_goes_on_after_a_failure(
     command = ["testbed", "run", str(path), "--state", str(state), "--out", str(out)]
 
     with monkeypatch.context() as broken:
-        broken.setattr(replaying, "accounting_errors", lambda _rows: ["one was lost"])
+        broken.setattr(sequence, "accounting_errors", lambda _rows: ["one was lost"])
         assert main(command) == 1
     assert missing(inventory, out, contents) == [cell]
     assert load_state(state) is None
@@ -182,7 +183,7 @@ def test_what_fails_first_is_told_also_where_not_all_can_be_removed(
             raise InvalidArgument("first")
 
     with monkeypatch.context() as unreachable, pytest.raises(InvalidArgument, match="first"):
-        unreachable.setattr(running, "take_down", _is_off)
+        unreachable.setattr(replaying, "take_down", _is_off)
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), disturb)
     left = load_state(state)
     assert left is not None

@@ -1,0 +1,224 @@
+"""How a session goes, wherever it is: tiers start, edges learn, devices replay, rows are collected.
+
+`play` tells it once. A `Stage` is what differs: `session` has the one of this machine, where several
+configurations may run side by side; the testbed has the one of namespaces and lab machines.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from nearsight.common.errors import InternalError, NearsightError, PeerError, SetupError, Unavailable
+from nearsight.experiments.rig.processes import Process, termination_as_interrupt
+from nearsight.experiments.rig.rows import RequestRow, accounting_errors
+from nearsight.experiments.rig.tiers import CATALOGUE, START_TIMEOUT_S, assignments
+
+QUIET_S = 15.0
+"""Beyond `Stage.silence_s`: if no device reports anything for this long, something hangs."""
+POLL_S = 0.5
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """How devices replay."""
+
+    photos: str
+    """Folder that the paths of the traces start from."""
+    label: str
+    """Name of the configuration in the rows."""
+    timeout_s: float
+    """Deadline of each request [s]."""
+    settings: Mapping[str, object]
+    """Settings as after ``--set``, with the endpoints of its tiers."""
+    catalogue: str = CATALOGUE
+    """Catalogue of the objects."""
+
+    def arguments(self, visitor: str, trace: str, phase_s: float, config: str, out: str) -> list[str]:
+        """The command of one device, which waits for a line on its standard input.
+
+        Parameters
+        ----------
+        visitor : str
+            Whose trace it replays.
+        trace : str
+            File with that trace.
+        phase_s : float
+            Its offset within the second [s].
+        config : str
+            An empty configuration file.
+        out : str
+            Where it leaves its rows (``OUT.csv``) and its account of fetched models (``OUT-models.json``).
+        """
+        return [
+            *("-m", "nearsight", "replay", trace, "--photos", self.photos),
+            *("--catalogue", self.catalogue, "--visitor", visitor, "--label", self.label),
+            *("--timeout", str(self.timeout_s), "--start-after", f"{phase_s:.3f}", "--config", config),
+            *assignments(self.settings),
+            *("--out", f"{out}.csv", "--account", f"{out}-models.json", "--events", "--wait-for-input"),
+        ]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Live counts of one configuration."""
+
+    done: int = 0
+    answered_by: dict[str, int] = field(default_factory=dict)
+    failed: int = 0
+    latencies_ms: list[float] = field(default_factory=list)
+    cpu_s: float = 0.0
+    """Computing time of the devices during the replay [s]; each says it at its end."""
+
+    def add(self, event: Mapping[str, object]) -> None:
+        """Count the event of one completed request."""
+        self.done += 1
+        tier = str(event.get("answered_by") or "")
+        if tier:
+            self.answered_by[tier] = self.answered_by.get(tier, 0) + 1
+        else:
+            self.failed += 1
+        latency_ms = event.get("latency_ms")
+        if isinstance(latency_ms, float):
+            self.latencies_ms.append(latency_ms)
+
+
+OnTally = Callable[[Tally], None]
+
+
+class Stage(Protocol[T_co]):
+    """Where a session takes place; `play` calls the methods in this order.
+
+    Attributes
+    ----------
+    requests : int
+        How many photos all devices send together; known when they are started.
+    silence_s : float
+        Longest time for which no device says anything, as long as all goes well [s].
+    check_period_s : float
+        How often to look during the replay whether all tiers run [s].
+    tally : Tally
+        `play` adds to it what devices say during the replay.
+    """
+
+    requests: int
+    silence_s: float
+    check_period_s: float
+    tally: Tally
+
+    def up(self) -> AbstractContextManager[None]:
+        """Start the tiers, for a ``with`` block: however it ends, they are gone afterwards."""
+
+    def warm_up(self) -> None:
+        """Let edges hear of earlier visitors, and wait until their caches are settled."""
+
+    def start_devices(self) -> Sequence[Process]:
+        """Start the devices; when ready they wait for a line on their standard input."""
+
+    def begin(self) -> None:
+        """Read all meters: the replay begins."""
+
+    def end(self) -> None:
+        """Read all meters: the replay is over."""
+
+    def check_tiers(self) -> None:
+        """Raise `Unavailable` if a tier or a link has ended; it names which."""
+
+    def collect(self) -> tuple[Sequence[RequestRow], T_co]:
+        """The rows of all devices, and the facts of the session."""
+
+
+def play(stage: Stage[T_co], on_tally: OnTally = lambda _tally: None) -> tuple[Sequence[RequestRow], T_co]:
+    """Hold a session, from the start of its tiers to their end.
+
+    Parameters
+    ----------
+    stage : Stage
+        Where.
+    on_tally : callable
+        Told the counts so far after every request, where devices report them.
+
+    Returns
+    -------
+    sequence of RequestRow, and T
+        What `Stage.collect` returns.
+
+    Raises
+    ------
+    SetupError, Unavailable
+        If a process cannot start or dies, or nothing happens any more.
+    InternalError
+        If a request did not get exactly one outcome.
+    """
+    with termination_as_interrupt(), stage.up():
+        try:
+            stage.warm_up()
+            devices = stage.start_devices()
+            for device in devices:
+                device.wait_ready(START_TIMEOUT_S)
+        except (PeerError, SetupError):
+            stage.check_tiers()  # what failed may only say that one of them went away
+            raise
+        stage.begin()
+        _replay(stage, devices, on_tally)
+        stage.end()
+        stage.check_tiers()
+        rows, facts = stage.collect()
+        errors = accounting_errors(rows)
+        if errors or len(rows) != stage.requests:
+            whole = f"{len(rows)} of {stage.requests} requests have a row"
+            raise InternalError("; ".join([whole, *errors[:3]]))
+        return rows, facts
+
+
+def _replay(stage: Stage[object], devices: Sequence[Process], on_tally: OnTally) -> None:
+    """Let all devices run to their end."""
+    events: queue.Queue[Mapping[str, object] | Exception | None] = queue.Queue()
+    for device in devices:
+        threading.Thread(target=_follow, args=(device, stage.silence_s, events), daemon=True).start()
+    running = len(devices)
+    last_s = checked_s = time.monotonic()
+    while running:
+        if time.monotonic() - checked_s > stage.check_period_s:
+            stage.check_tiers()
+            checked_s = time.monotonic()
+        try:
+            event = events.get(timeout=POLL_S)
+        except queue.Empty:
+            if (quiet_s := time.monotonic() - last_s) > stage.silence_s + QUIET_S:
+                raise Unavailable(
+                    f"no device reported anything for {quiet_s:.0f} s", advice="see the logs"
+                ) from None
+            continue
+        last_s = time.monotonic()
+        if event is None:
+            running -= 1
+        elif isinstance(event, Exception):
+            raise event
+        elif "cpu_s" in event:
+            stage.tally.cpu_s += float(str(event["cpu_s"]))
+        else:
+            stage.tally.add(event)
+            on_tally(stage.tally)
+
+
+def _follow(
+    device: Process, silence_s: float, events: queue.Queue[Mapping[str, object] | Exception | None]
+) -> None:
+    """Let a device begin, and pass on what it says; in the end None, or why it did not end well."""
+    try:
+        device.tell("go")
+        for line in device.output:
+            events.put(json.loads(line))
+        device.wait(silence_s)
+    except (NearsightError, ValueError) as error:
+        events.put(error)
+    else:
+        events.put(None)
