@@ -52,7 +52,7 @@ def up(
     ] = False,
 ) -> None:
     """Start the daemons and links of an inventory; they stay until `nearsight testbed down`."""
-    from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.reading import read_inventory
     from nearsight.experiments.testbed.testbed import bring_up
 
     folder = state_folder(inventory, state)
@@ -101,7 +101,7 @@ def down(
     ] = False,
 ) -> None:
     """Stop and remove everything that belongs to a testbed, also after a crash."""
-    from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.reading import read_inventory
     from nearsight.experiments.testbed.testbed import clear_nodes, take_down
 
     folder = state_folder(inventory, state)
@@ -131,7 +131,7 @@ def run(
     """
     from nearsight.experiments.framework.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import baseline_of, cells, replay_of
-    from nearsight.experiments.testbed.inventory import read_inventory
+    from nearsight.experiments.testbed.reading import read_inventory
     from nearsight.experiments.testbed.running import check, digest_of, forget, missing, run_cell, with_wheel
 
     found = read_inventory(inventory)

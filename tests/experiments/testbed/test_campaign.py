@@ -21,7 +21,8 @@ from nearsight.experiments.testbed.campaign import (
     points,
     visitors_of,
 )
-from nearsight.experiments.testbed.inventory import Inventory, Value, read_inventory
+from nearsight.experiments.testbed.inventory import Inventory, Value
+from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.twin.session import CONFIGURATIONS
 
 SLOW = Point("network", "slow")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError, NotFound
-from nearsight.experiments.testbed.inventory import Inventory, read_inventory
+from nearsight.experiments.testbed.inventory import Inventory
+from nearsight.experiments.testbed.reading import read_inventory
 
 GOOD = """
 [nodes.server]

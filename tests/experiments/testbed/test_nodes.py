@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import CorruptStore, SetupError
-from nearsight.experiments.testbed.inventory import read_inventory
 from nearsight.experiments.testbed.nodes import Node, Nodes
+from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.shells import _new_file
 from nearsight.experiments.testbed.state import STATE_FILE, Daemon, TestbedState, load_state
 from nearsight.experiments.testbed.testbed import collect_logs

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.experiments.testbed.campaign import Cell, Point, Visitor
-from nearsight.experiments.testbed.inventory import read_inventory
 from nearsight.experiments.testbed.nodes import opened
+from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.replaying import Part, Replay
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 from support.testbeds import CROWD, write_inventory

@@ -23,8 +23,8 @@ from nearsight.experiments.testbed.inventory import (
     Inventory,
     ReplaySpec,
     ServerSpec,
-    read_inventory,
 )
+from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.running import (
     check,
     cut_catalogue,

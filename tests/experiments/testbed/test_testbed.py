@@ -14,8 +14,8 @@ import pytest
 
 from nearsight.common.errors import SetupError
 from nearsight.common.operation.status import ask_status
-from nearsight.experiments.testbed.inventory import read_inventory
 from nearsight.experiments.testbed.nodes import opened
+from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, take_down
 from support.testbeds import (

@@ -11,7 +11,7 @@ from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.experiments.testbed import deployment
-from nearsight.experiments.testbed.inventory import read_inventory
+from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.state import load_state
 from nearsight.experiments.testbed.testbed import bring_up, clear_nodes, status, take_down
 from support.sshd import Sshd, running_sshd, serving

@@ -1,0 +1,203 @@
+"""Reading an inventory: its file, and all that can be checked in it without touching a node.
+
+A mistake costs seconds, and is one line that says where it is.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import get_args
+
+from pydantic import BaseModel, ValidationError
+
+from nearsight.common.errors import ConfigurationError, NotFound
+from nearsight.experiments.testbed.inventory import Inventory, LinkSpec, NodeSpec, ReplaySpec, ServerSpec
+
+_SEE_DOCS = "see docs/testbed.md"
+_UNKNOWN_KEY = "extra_forbidden"
+_SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "system_packages", "pip"}
+
+
+def read_inventory(path: Path) -> Inventory:
+    """Read and check an inventory. Relative paths in it start from its own folder.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    ConfigurationError
+        In one line: what is wrong, and where.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotFound(
+            f"cannot read inventory {path}: {error.strerror}", advice="docs/testbed.md shows one"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    try:
+        inventory = Inventory.model_validate(document, context={"folder": path.resolve().parent})
+        _check(inventory)
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}: {_first(error)}", advice=_SEE_DOCS) from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error.message}", advice=error.advice) from error
+    for spec in (inventory.cloud, *inventory.edges.values(), *inventory.devices.values()):
+        for key, file in spec.files.items():
+            if not file.is_file():
+                raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
+    return inventory
+
+
+def _first(error: ValidationError) -> str:
+    # A misspelt key is both unknown and missing under its right name: the first says more.
+    found = sorted(error.errors(include_url=False), key=lambda one: one["type"] != _UNKNOWN_KEY)
+    first, *_ = found
+    *above, last = [str(part) for part in first["loc"]] or [""]
+    if first["type"] != _UNKNOWN_KEY:
+        return f"{'.'.join([*above, last])}: {first['msg'].removeprefix('Value error, ')}"
+    similar = get_close_matches(last, _keys_at(first["loc"][:-1]), n=1)
+    meant = f", perhaps {similar[0]!r} was meant" if similar else ""
+    return f"{'.'.join(above) or 'at the top'}: there is no key {last!r}{meant}"
+
+
+def _keys_at(place: Sequence[int | str]) -> list[str]:
+    """Keys that a table has, such as that at ("nodes", "box")."""
+    model: type[BaseModel] = Inventory
+    for part in place:
+        field = model.model_fields.get(str(part))
+        inner = None if field is None else _model_in(field.annotation)
+        model = inner or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The table of an annotation such as ``Mapping[Name, NodeSpec]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _model_in(one))), None)
+
+
+def _check(inventory: Inventory) -> None:
+    for name, spec in inventory.nodes.items():
+        _check_node(name, spec)
+    _check_servers(inventory)
+    _check_devices(inventory)
+    _check_links(inventory)
+    inventory.hosts()  # refuses unknown profiles
+    if inventory.replay is not None:
+        _check_replay(inventory, inventory.replay)
+
+
+def _check_servers(inventory: Inventory) -> None:
+    for name, server in {
+        "cloud": inventory.cloud,
+        **{f"edges.{name}": edge for name, edge in inventory.edges.items()},
+    }.items():
+        _check_its_node(inventory, name, server)
+        several = inventory.nodes[server.node].count > 1
+        _require(not several, f"{name}.node: {server.node!r} is several hosts; a server needs one")
+
+
+def _check_devices(inventory: Inventory) -> None:
+    for name, device in inventory.devices.items():
+        where = f"devices.{name}"
+        _check_its_node(inventory, where, device)
+        unknown = device.edge and device.edge not in inventory.edges
+        _require(not unknown, f"{where}.edge: there is no edge {device.edge!r}")
+        chosen = device.edge or len(inventory.edges) < 2
+        _require(bool(chosen), f"{where}: say which edge it asks")
+    carriers = [device.node for device in inventory.devices.values()]
+    _require(
+        len(set(carriers)) == len(carriers),
+        "devices: a host carries one device; give each table its own node",
+    )
+
+
+def _check_its_node(inventory: Inventory, where: str, spec: ServerSpec) -> None:
+    _require(spec.node in inventory.nodes, f"{where}.node: there is no node {spec.node!r}")
+
+
+def _check_links(inventory: Inventory) -> None:
+    used = list(inventory.pairs())
+    for source, target in used:
+        _require(source in inventory.nodes, f"links: there is no node {source!r}")
+        _require(target in inventory.nodes, f"links: there is no node {target!r}")
+        _check_pair(inventory, source, target)
+    seen = set()
+    for link in inventory.links:
+        pair = (link.source, link.target)
+        _require(pair in used, f"links: nothing goes from {link.source!r} to {link.target!r}")
+        _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is there twice")
+        seen.add(pair)
+        if link.via:
+            _check_via(inventory, link)
+    for way in (*inventory.links, *inventory.networks.values()):
+        _ = way.shape  # refuses numbers that no link has
+    to_cloud = any(link.target == inventory.cloud.node for link in inventory.links)
+    _require(
+        to_cloud or not inventory.networks, "networks: there is no link to the cloud that could be like them"
+    )
+
+
+def _check_replay(inventory: Inventory, replay: ReplaySpec) -> None:
+    sweep = inventory.sweep
+    if replay.trace is not None:
+        given = [
+            f"replay.{name}"
+            for name in ("sections", "exhibits", "population")
+            if name in replay.model_fields_set
+        ]
+        given += ["sweep.sections"] * bool(sweep.sections)
+        _require(not given, f"{', '.join(given)}: only generated visits have it; leave out replay.trace")
+    hosts = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
+    most = max((replay.visitors, *sweep.visitors))
+    _require(most <= hosts, f"{most} visitors need as many devices, but there are {hosts}")
+    known = replay.classes or sweep.classes
+    _require(
+        not known or "database" in inventory.cloud.files,
+        "classes: to leave out objects, the cloud's database must be a file: cloud.files.database",
+    )
+
+
+def _check_via(inventory: Inventory, link: LinkSpec) -> None:
+    where = f"links: {link.source!r} to {link.target!r} via {link.via!r}"
+    further = inventory.link(link.via, link.target)
+    if link.via == link.source or further is None:
+        raise ConfigurationError(
+            f"{where}: there is no link from {link.via!r} to {link.target!r}", advice=_SEE_DOCS
+        )
+    _require(not further.via, f"{where}: that goes via another node itself")
+    _require(inventory.nodes[link.via].count == 1, f"{where}: {link.via!r} is several hosts")
+
+
+def _check_node(name: str, spec: NodeSpec) -> None:
+    if spec.kind == "ssh":
+        _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
+        _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")
+        return
+    given = spec.model_fields_set & _SSH_ALONE
+    _require(not given, f"nodes.{name}: {', '.join(sorted(given))} is for nodes of kind 'ssh' alone")
+
+
+def _check_pair(inventory: Inventory, source: str, target: str) -> None:
+    kinds = {inventory.nodes[source].kind, inventory.nodes[target].kind}
+    _require(
+        len(kinds) == 1 or "namespace" not in kinds,
+        f"{source!r} cannot reach {target!r}: nodes in namespaces reach only each other",
+    )
+    if source != target and inventory.nodes[source].kind == "ssh":
+        spec = inventory.nodes[target]
+        _require(
+            spec.kind == "ssh" or bool(spec.address),
+            f"nodes.{target}: give the address at which {source!r} reaches this machine",
+        )
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message, advice=_SEE_DOCS)
