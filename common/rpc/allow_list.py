@@ -1,8 +1,8 @@
 """Who may connect to a daemon, and what each client may do there.
 
 A daemon's folder of allowed clients holds a ``NAME.key`` for each. The file's metadata say the role of the
-client and the catalogues that it may use. A file without a role, as all were before there were roles, is that
-of a reader of all catalogues.
+client, the catalogues that it may use, and which of these a writer may change. A file without a role, as all
+were before there were roles, is that of a reader of all catalogues.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -68,12 +68,15 @@ class Caller:
         Whether it may change catalogues.
     catalogues : tuple of str
         Which ones it may use; empty: all.
+    writes : tuple of str
+        Which of these a writer may change; empty: all.
     """
 
     name: str
     key: str
     role: Role = Role.READER
     catalogues: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
     def sees(self, catalogue: str) -> bool:
         """Whether it may know of a catalogue."""
@@ -81,10 +84,8 @@ class Caller:
 
     def may_all_of(self, other: Caller) -> bool:
         """Whether it may do whatever the other may."""
-        role = self.role is Role.WRITER or other.role is Role.READER
-        return role and (
-            not self.catalogues or (bool(other.catalogues) and set(other.catalogues) <= {*self.catalogues})
-        )
+        changes = self.role is Role.WRITER and _within(other.writes or other.catalogues, self.writes)
+        return (changes or other.role is Role.READER) and _within(other.catalogues, self.catalogues)
 
     def catalogue_of(self, access: Access, wanted: str) -> str:
         """The catalogue that its call is about; the only one that it may use if none is named.
@@ -98,28 +99,41 @@ class Caller:
         """
         if access is Access.NO_CATALOGUE:
             return wanted
-        if not wanted and len(self.catalogues) > 1:
-            raise InvalidArgument(
-                "no catalogue was named", advice=f"choose one of: {', '.join(self.catalogues)}"
-            )
-        name = wanted or next(iter(self.catalogues), "")
+        own = (self.writes if access is Access.CHANGES_CATALOGUE else ()) or self.catalogues
+        if not wanted and len(own) > 1:
+            raise InvalidArgument("no catalogue was named", advice=f"choose one of: {', '.join(own)}")
+        name = wanted or next(iter(own), "")
         if not self.sees(name):
             raise PermissionDenied(
                 f"the key {self.name!r} may not use the catalogue {name!r}",
-                advice=self._advice(self.role, (*self.catalogues, name)),
+                advice=replace(self, catalogues=(*self.catalogues, name)).command(),
             )
         if access is Access.CHANGES_CATALOGUE and self.role is not Role.WRITER:
             what = f"the catalogue {name!r}" if name else "a catalogue"
             raise PermissionDenied(
                 f"the key {self.name!r} is a reader's: it may not change {what}",
-                advice=self._advice(Role.WRITER, self.catalogues),
+                advice=replace(self, role=Role.WRITER).command(),
+            )
+        if access is Access.CHANGES_CATALOGUE and self.writes and name not in self.writes:
+            raise PermissionDenied(
+                f"the key {self.name!r} may not change the catalogue {name!r}",
+                advice=replace(self, writes=(*self.writes, name)).command(),
             )
         return name
 
-    def _advice(self, role: Role, catalogues: Sequence[str]) -> str:
-        # The command says all that the key may do from then on.
-        limits = "".join(f" --catalogue {name}" for name in catalogues)
-        return f"on the server's machine run: nearsight keys allow {self.name}.key --role {role}{limits}"
+    def command(self) -> str:
+        """What allows just this; it says all that the key may do from then on."""
+        limits = [f" --catalogue {name}" for name in self.catalogues]
+        limits += [f" --writes {name}" for name in self.writes]
+        return (
+            f"on the server's machine run: nearsight keys allow {self.name}.key --role {self.role}"
+            f"{''.join(limits)}"
+        )
+
+
+def _within(names: Sequence[str], limits: Sequence[str]) -> bool:
+    """Whether these catalogues are among those; none stands for all."""
+    return not limits or (bool(names) and set(names) <= set(limits))
 
 
 LOCAL = Caller("local", "", Role.WRITER)
@@ -134,6 +148,7 @@ class ClientEntry(NamedTuple):
     secret_here: bool
     role: str
     catalogues: tuple[str, ...]
+    writes: tuple[str, ...]
 
 
 def allow_client(
@@ -143,6 +158,7 @@ def allow_client(
     name: str = "",
     role: Role | None = None,
     catalogues: Sequence[str] = (),
+    writes: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Caller:
     """Put a client's public key into a server's folder of allowed clients, or give it another role there.
@@ -158,25 +174,29 @@ def allow_client(
     role : Role, optional
         What it may do. Default: what it may now; a new client reads.
     catalogues : sequence of str
-        Which ones it may use; empty: all, or with neither role nor catalogues as it is now.
+        Which ones it may use; empty: all, or as it is now if nothing else is given either.
+    writes : sequence of str
+        Which of these it may change, which makes it a writer; empty: a writer may change all.
     overwrite : bool
         Replace another key of the same name.
 
     Raises
     ------
     ConfigurationError
-        If there is no public key, no name for it, another client has the name, or no catalogue can have one
-        of the names.
+        If there is no public key, no name for it, another client has the name, no catalogue can have one of
+        the names, or a reader is to write.
     """
     key = read_public_key(public_key)
     name = name or ("" if is_key(public_key) else Path(public_key).stem)
     if not KEY_NAME.fullmatch(name):
         raise ConfigurationError("the client needs a name", advice="give it with --name")
     # Names of catalogues are made of the same characters as those of keys.
-    if bad := [one for one in catalogues if not KEY_NAME.fullmatch(one)]:
+    if bad := [one for one in (*catalogues, *writes) if not KEY_NAME.fullmatch(one)]:
         raise ConfigurationError(
             f"{bad[0]!r} cannot name a catalogue", advice="see `nearsight cloud catalogues`"
         )
+    if writes and role is Role.READER:
+        raise ConfigurationError("a reader changes no catalogue", advice="leave --role out, or --writes")
     target = folder / f"{name}.key"
     before = None
     if target.exists() and not overwrite:
@@ -186,12 +206,13 @@ def allow_client(
                 f"another client called {name} is allowed already",
                 advice="give this one another --name, or --force",
             )
-        if role is None and not catalogues:
+        if role is None and not catalogues and not writes:
             return before
-    given = role or (before.role if before else Role.READER)
+    given = Role.WRITER if writes else role or (before.role if before else Role.READER)
     metadata = {"role": str(given)}
-    if catalogues:
-        metadata["catalogues"] = " ".join(dict.fromkeys(catalogues))
+    for field, names in (("catalogues", catalogues), ("writes", writes)):
+        if names:
+            metadata[field] = " ".join(dict.fromkeys(names))
     write_key_file(target, "public key of nearsight", {"public-key": key}, metadata)
     return read_caller(target)
 
@@ -235,9 +256,10 @@ def list_key_files(folder: Path) -> list[ClientEntry]:
         try:
             client = read_caller(path)
         except ConfigurationError as error:
-            entries.append(ClientEntry(path.stem, f"({error.message})", secret_here, "", ()))
+            entries.append(ClientEntry(path.stem, f"({error.message})", secret_here, "", (), ()))
         else:
-            entries.append(ClientEntry(path.stem, client.key, secret_here, client.role, client.catalogues))
+            allowed = (client.role, client.catalogues, client.writes)
+            entries.append(ClientEntry(path.stem, client.key, secret_here, *allowed))
     return entries
 
 
@@ -251,7 +273,8 @@ def read_caller(path: Path) -> Caller:
     """
     fields = read_key_file(path)
     role = role_named(fields.get("role", Role.READER))
-    return Caller(path.stem, fields["public-key"], role, tuple(fields.get("catalogues", "").split()))
+    catalogues, writes = (tuple(fields.get(name, "").split()) for name in ("catalogues", "writes"))
+    return Caller(path.stem, fields["public-key"], role, catalogues, writes)
 
 
 def role_named(name: str) -> Role:

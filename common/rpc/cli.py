@@ -64,6 +64,12 @@ def allow(
         list[str] | None,
         typer.Option("--catalogue", metavar="NAME", help="May use this catalogue alone; may be repeated."),
     ] = None,
+    writes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--writes", metavar="NAME", help="May change this catalogue alone; may be repeated. A writer."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another client of this name.")] = False,
 ) -> None:
     """Let a client in, or change what it may do. A running daemon notices by itself."""
@@ -75,11 +81,13 @@ def allow(
         name=name,
         role=role_named(role) if role else None,
         catalogues=catalogue or (),
+        writes=writes or (),
         overwrite=force,
     )
     which = ", ".join(client.catalogues) or "all catalogues"
     print_line(f"{client.name} may connect to daemons with allowed_clients = {str(folder)!r}")
-    print_line(f"{client.name} is a {client.role} of {which}")
+    changes = f", and changes {', '.join(client.writes)} alone" if client.writes else ""
+    print_line(f"{client.name} is a {client.role} of {which}{changes}")
 
 
 @app.command()
@@ -119,7 +127,13 @@ def list_keys(
         )
     else:
         rows = [
-            (e.name, e.public_key, "yes" if e.secret_here else "", e.role, ", ".join(e.catalogues) or "all")
+            (
+                e.name,
+                e.public_key,
+                "yes" if e.secret_here else "",
+                f"{e.role} ({', '.join(e.writes)})" if e.writes else e.role,
+                ", ".join(e.catalogues) or "all",
+            )
             for e in entries
         ]
         print_table(("name", "public key", "secret key here", "role", "catalogues"), rows)

@@ -307,6 +307,23 @@ def test_a_role_is_given_kept_and_changed(tmp_path: Path) -> None:
         allow_client(files.public_file, folder, catalogues=['a"\nrole = "writer'])
 
 
+def test_one_key_reads_all_catalogues_and_changes_one(tmp_path: Path) -> None:
+    files, folder = generate_keys(tmp_path, "curator"), tmp_path / "allowed"
+    curator = allow_client(files.public_file, folder, writes=["museum"])
+    assert AllowList(folder).clients == {files.public_key: curator}
+    assert (curator.role, curator.catalogues, curator.writes) == (Role.WRITER, (), ("museum",))
+    assert allow_client(files.public_file, folder) == curator
+    for wanted in ("museum", ""):
+        assert curator.catalogue_of(Access.CHANGES_CATALOGUE, wanted) == "museum"
+    for name in ("gallery", "museum"):
+        assert curator.catalogue_of(Access.READS_CATALOGUE, name) == name
+    with pytest.raises(PermissionDenied, match=r"--role writer --writes museum --writes gallery$"):
+        curator.catalogue_of(Access.CHANGES_CATALOGUE, "gallery")
+    with pytest.raises(ConfigurationError, match="a reader changes no catalogue"):
+        allow_client(files.public_file, folder, role=Role.READER, writes=["museum"])
+    assert allow_client(files.public_file, folder, role=Role.WRITER).writes == ()
+
+
 def test_a_file_without_a_role_is_that_of_a_reader(tmp_path: Path) -> None:
     files = generate_keys(tmp_path, "phone")  # as every file was before there were roles
     assert read_caller(files.public_file) == Caller("phone", files.public_key, Role.READER)
@@ -355,6 +372,7 @@ def test_a_role_decides_what_a_key_may_do(
 READER_OF_ALL, WRITER_OF_ALL = Caller("a", "k"), Caller("a", "k", Role.WRITER)
 READER, WRITER = (Caller("a", "k", role, ("museum", "shop")) for role in Role)
 WRITER_OF_ONE = Caller("a", "k", Role.WRITER, ("museum",))
+WRITES_ONE = Caller("a", "k", Role.WRITER, (), ("museum",))
 
 
 @pytest.mark.parametrize(
@@ -364,6 +382,10 @@ WRITER_OF_ONE = Caller("a", "k", Role.WRITER, ("museum",))
         (WRITER_OF_ALL, WRITER_OF_ONE, True),
         (WRITER, WRITER_OF_ONE, True),
         (WRITER_OF_ONE, WRITER, False),
+        (WRITES_ONE, WRITER_OF_ONE, True),
+        (WRITES_ONE, READER_OF_ALL, True),
+        (WRITES_ONE, WRITER_OF_ALL, False),
+        (WRITER_OF_ALL, WRITES_ONE, True),
         (WRITER_OF_ONE, READER_OF_ALL, False),
         (READER_OF_ALL, WRITER_OF_ONE, False),
         (READER, READER_OF_ALL, False),

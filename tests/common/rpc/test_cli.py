@@ -34,11 +34,15 @@ def test_a_person_makes_keys_and_lets_a_client_in(tmp_path: Path) -> None:
         "secret_here": True,
         "role": "reader",
         "catalogues": [],
+        "writes": [],
     }
     said = run("allow", f"{keys}/phone.key", "--dir", allowed, "--role", "writer", "--catalogue", "museum")
     assert "phone is a writer of museum" in said
     (entry,) = json.loads(run("list", "--dir", allowed, "--json"))
     assert (entry["role"], entry["catalogues"]) == ("writer", ["museum"])
+    said = run("allow", f"{keys}/phone.key", "--dir", allowed, "--writes", "museum")
+    assert "phone is a writer of all catalogues, and changes museum alone" in said
+    assert "writer (museum)" in run("list", "--dir", allowed)
     run("forbid", "phone", "--dir", allowed)
     assert "no keys in" in CliRunner().invoke(app, ["list", "--dir", allowed]).stderr
 
