@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from nearsight.common.background.futures import then
 from nearsight.common.background.worker import BackgroundWorker
@@ -100,7 +100,7 @@ class PeerNode:
         self.node_id = own.node_id
         self._watchers: list[Callable[[tuple[Peer, ...]], None]] = []
         self._asked_s = float("-inf")
-        self._said: dict[NodeId, PingReply] = {}
+        self._said: dict[NodeId, tuple[PingReply, float]] = {}
         self._started = False
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
@@ -209,12 +209,7 @@ class PeerNode:
             *store_facts(entries.counts, self._calls.counts, self._service.counts, self._handover.counts),
         ]
         peers = [
-            PeerStatus.of(
-                peer,
-                self._said.get(peer.node_id) or peer.reply,
-                self._traffic.of(peer.node_id),
-                discovery.seconds_since,
-            )
+            PeerStatus.of(self._as_it_said(peer), self._traffic.of(peer.node_id), discovery.seconds_since)
             for peer in discovery.known()
         ]
         return PeersReport(self.node_id, self.device_id, self.endpoint, peers, facts)
@@ -224,12 +219,23 @@ class PeerNode:
         if not self._started or now_s - self._asked_s < ASK_EVERY_S:
             return
         self._asked_s = now_s
-        there = [peer.node_id for peer in self.peers()]
-        calls = [self._links.call(node, PING, PingRequest(), timeout_s=timeout_s) for node in there]
-        answers = wait([then(call, _ping_reply) for call in calls], ASK_WITHIN_S).done
+
+        def answered(reply: Reply) -> tuple[PingReply, float]:
+            return _ping_reply(reply), self._clock.monotonic() - now_s
+
+        peers = [peer.node_id for peer in self.peers()]
+        calls = [self._links.call(node, PING, PingRequest(), timeout_s=timeout_s) for node in peers]
+        answers = wait([then(call, answered) for call in calls], ASK_WITHIN_S).done
         said = [answer.result() for answer in answers if answer.exception() is None]
-        before = {node: self._said[node] for node in there if node in self._said}
-        self._said = before | {reply.node_id: reply for reply in said}
+        self._said = {node: self._said[node] for node in peers if node in self._said}
+        self._said |= {reply.node_id: (reply, took_s) for reply, took_s in said}
+
+    def _as_it_said(self, peer: Peer) -> Peer:
+        """A peer with its last answer to a report, if that is of the process that is there now."""
+        reply, round_trip_s = self._said.get(peer.node_id, (None, 0.0))
+        if reply is None or reply.incarnation != peer.incarnation:
+            return peer
+        return replace(peer, reply=reply, round_trip_s=round_trip_s)
 
     def _describe(self) -> PingResponse:
         return PingResponse(

@@ -61,11 +61,9 @@ class PeerStatus:
     round_trip_ms: float
 
     @classmethod
-    def of(
-        cls, peer: Peer, said: PingReply | None, traffic: Traffic, since: Callable[[float], float]
-    ) -> PeerStatus:
-        """A peer now, and what it said last; ``since`` tells how many seconds ago a time was."""
-        said = said or PingReply(peer.node_id, 0)
+    def of(cls, peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
+        """A peer now; ``since`` tells how many seconds ago a time was."""
+        said = peer.reply or PingReply(peer.node_id, 0)
         return cls(
             node_id=peer.node_id,
             device_id=peer.device_id,
