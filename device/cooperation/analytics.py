@@ -22,6 +22,13 @@ from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import next_key, popularity_key
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, Prediction
 
+MERGE_AFTER_S = 1.0
+"""Steps are counted in the store together, so often."""
+PERIOD_S = 3600.0
+"""Counts of so long are kept together; after as long again they have faded."""
+POPULARITY_AGE_S = 5.0
+"""Known popularities are used again for so long."""
+
 Counts = Mapping[str, float]
 
 
@@ -41,17 +48,16 @@ class FadingCounts:
     def __init__(self, context: CooperationContext) -> None:
         self._store = context.store
         self._clock = context.clock
-        self._period_s = context.rules.period_s
 
     def add(self, key: str, counts: Mapping[str, int]) -> Future[None]:
         """Count, in this period."""
-        period = int(self._clock.wall() // self._period_s)
-        return self._store.merge(f"{key}/{period}", counts, ttl_s=2 * self._period_s)
+        period = int(self._clock.wall() // PERIOD_S)
+        return self._store.merge(f"{key}/{period}", counts, ttl_s=2 * PERIOD_S)
 
     def read(self, key: str) -> Future[Counts]:
         """The counts of a key, as far as they have not faded."""
-        period, into_s = divmod(self._clock.wall(), self._period_s)
-        left = 1.0 - into_s / self._period_s
+        period, into_s = divmod(self._clock.wall(), PERIOD_S)
+        left = 1.0 - into_s / PERIOD_S
         now, before = (self._store.counts(f"{key}/{int(period) - back}") for back in (0, 1))
 
         def both(new: Mapping[str, int], old: Mapping[str, int]) -> Counts:
@@ -99,7 +105,7 @@ class PeerForecasts:
 
     def _after_popularity(self, go_on: Job) -> None:
         context = self._context
-        if context.clock.monotonic() < self._read_s + context.rules.popularity_age_s:
+        if context.clock.monotonic() < self._read_s + POPULARITY_AGE_S:
             go_on()
             return
 
@@ -148,7 +154,7 @@ class StepCounts:
             keys.append(next_key(context.catalogue, previous))
         for key in keys:
             self._waiting.setdefault(key, Counter())[current] += 1
-        context.background.submit(lambda: _ignore(self._flush()), name="steps", after_s=context.rules.merge_s)
+        context.background.submit(lambda: _ignore(self._flush()), name="steps", after_s=MERGE_AFTER_S)
 
     def _flush(self) -> list[Future[None]]:
         waiting, self._waiting = self._waiting, {}

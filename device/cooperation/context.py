@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.device.cooperation.account import CooperationAccount
-from nearsight.device.cooperation.protocol import CooperationRules, PeerCalls, StoreCalls
+from nearsight.device.cooperation.protocol import PeerCalls, StoreCalls
 from nearsight.device.cooperation.trust import ModelDigests
 from nearsight.device.peers.presence.identity import NodeId
 
@@ -36,8 +36,6 @@ class CooperationContext:
         Must run in real time, or as the worker's.
     rng : random.Random
         Spreads the load over the holders of a model.
-    rules : CooperationRules
-        Times and limits.
     digests : ModelDigests
         Which models are the right ones.
     account : CooperationAccount
@@ -52,6 +50,5 @@ class CooperationContext:
     background: BackgroundWorker
     clock: Clock
     rng: random.Random
-    rules: CooperationRules = field(default_factory=CooperationRules)
     digests: ModelDigests = field(default_factory=ModelDigests)
     account: CooperationAccount = field(default_factory=CooperationAccount)

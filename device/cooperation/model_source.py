@@ -8,7 +8,7 @@ One search per object, in the background::
       └────────────┴──────────> ask a tier <── no other holder
 
 Nothing that a peer says is believed: a model is taken only if it has the digest that edge or cloud listed for
-the object. A peer that is silent costs `CooperationRules.model_timeout_s`, whatever it is asked for, and is
+the object. A peer that is silent costs `MODEL_TIMEOUT_S`, whatever it is asked for, and is
 left alone afterwards. The store's claims see to it that of devices which want the same model at the same time
 one fetches it from the tier; a node that promises models which do not come is not waited for again.
 """
@@ -37,6 +37,18 @@ from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectMode
 A = TypeVar("A")
 
 GET_OBJECT_MODELS = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"].methods_by_name["GetObjectModels"]
+MODEL_TIMEOUT_S = 2.0
+"""Longest wait for a model of one peer."""
+HOLDERS_ASKED = 2
+"""Peers that are asked for one model before a tier is."""
+READ_TIMEOUT_S = 1.0
+"""Longest wait for what the store knows of a model."""
+PATIENCE_S = 3.0
+"""Longest wait for a model that another device is said to fetch."""
+POLL_S = 0.1
+"""Time between two looks whether that one has it."""
+LARGEST_ANSWER_BYTES = 4 * 2**20
+"""A longer answer of a peer is not looked at."""
 _MOST_ITEMS = 64
 """Items of a list that are looked at: anybody can write into it."""
 _SHARE_OF_A_STEP = 0.25
@@ -73,12 +85,11 @@ class CooperativeModelSource:
     def __init__(self, context: CooperationContext, upstream: ModelSource) -> None:
         self._context = context
         self._upstream = upstream
-        self._rules = context.rules
         self._clock = context.clock
         self._background = context.background
         self._account = context.account
-        self._reputation = PeerReputation(context.rules)
-        self._promises = PeerReputation(context.rules)
+        self._reputation = PeerReputation()
+        self._promises = PeerReputation()
         self._open: dict[str, Future[Reply]] = {}
         self._from_tier: set[str] = set()
         self._log = get_logger("device.cooperation").bind(catalogue=context.catalogue)
@@ -95,7 +106,7 @@ class CooperativeModelSource:
         if catalogue != self._context.catalogue or len(object_ids) != 1:
             self._ask_tier(catalogue, tuple(object_ids), result, timeout_s)
             return result
-        patience_s = min(self._rules.patience_s, timeout_s / 2)
+        patience_s = min(PATIENCE_S, timeout_s / 2)
         search = _Search(object_ids[0], result, now_s + timeout_s, now_s + patience_s)
         self._background.submit(lambda: self._join_or_begin(search))
         return result
@@ -128,7 +139,7 @@ class CooperativeModelSource:
         if not self._context.neighbours():
             self._give_up(search)
         elif not self._context.digests.listed and self._is_patient(search):
-            self._background.submit(lambda: self._begin(search), after_s=self._rules.poll_s)
+            self._background.submit(lambda: self._begin(search), after_s=POLL_S)
         else:
             search.listed = self._context.digests.of(search.object_id)
             self._look_up(search)
@@ -140,7 +151,7 @@ class CooperativeModelSource:
             return
         search.key = model_key(self._context.catalogue, search.object_id, search.listed.version)
         read = self._context.store.items(search.key, claim=search.claims)
-        limit_s = self._limit_s(search, self._rules.read_timeout_s)
+        limit_s = self._limit_s(search, READ_TIMEOUT_S)
         self._await(read, limit_s, lambda outcome: self._looked_up(search, outcome))
 
     def _looked_up(self, search: _Search, outcome: ItemsRead | NearsightError) -> None:
@@ -161,7 +172,7 @@ class CooperativeModelSource:
             if not search.waited:
                 search.waited = True
                 self._account.add(waited=1)
-            wait_s = min(wait_ms / 1e3, self._rules.poll_s)
+            wait_s = min(wait_ms / 1e3, POLL_S)
             self._background.submit(lambda: self._look_up(search), after_s=wait_s)
             return
         self._stop_waiting(search)
@@ -201,13 +212,13 @@ class CooperativeModelSource:
         here, now_s = frozenset(self._context.neighbours()), self._clock.monotonic()
         named = search.holders & here - search.asked
         holders = sorted(node for node in named if self._reputation.may_be_asked(node, now_s))
-        if not holders or len(search.asked) >= self._rules.holders_asked:
+        if not holders or len(search.asked) >= HOLDERS_ASKED:
             self._give_up(search)
             return
         node = self._context.rng.choice(holders)
         search.asked.add(node)
         request = GetObjectModelsRequest(object_ids=[search.object_id])
-        limit_s = self._limit_s(search, self._rules.model_timeout_s)
+        limit_s = self._limit_s(search, MODEL_TIMEOUT_S)
         call = self._context.calls.call(
             node, GET_OBJECT_MODELS, request, timeout_s=limit_s, catalogue=self._context.catalogue
         )
@@ -219,7 +230,7 @@ class CooperativeModelSource:
             self._reputation.failed(node, self._clock.monotonic())
             self._log.debug("no model from a peer", peer=shown(node), reason=str(outcome))
         else:
-            limit_bytes = self._rules.largest_answer_bytes
+            limit_bytes = LARGEST_ANSWER_BYTES
             verdict = verify(outcome, search.object_id, search.listed, limit_bytes)
             if verdict is Verdict.RIGHT:
                 self._reputation.answered(node)

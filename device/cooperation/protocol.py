@@ -1,4 +1,4 @@
-"""What cooperating devices agree on: keys and items in the store, times and limits, and the calls they need.
+"""What cooperating devices agree on: keys and items in the store, and the calls that they need.
 
 ========================================== ========= =======================================================
 ``model/<catalogue>/<object>/<version>``    list      who holds the model, or the model itself
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
@@ -73,51 +72,6 @@ def holder_of(item: bytes) -> NodeId | None:
 def model_in(item: bytes) -> bytes | None:
     """The storage form of the model that an item claims to be; None if it claims nothing of that kind."""
     return item[1:] if item.startswith(_MODEL) else None
-
-
-@dataclass(frozen=True, slots=True)
-class CooperationRules:
-    """Times and limits.
-
-    Attributes
-    ----------
-    model_timeout_s : float
-        Longest wait for a model of one peer.
-    holders_asked : int
-        Peers that are asked for one model before a tier is.
-    read_timeout_s : float
-        Longest wait for what the store knows of a model.
-    patience_s : float
-        Longest wait for a model that another device is said to fetch.
-    poll_s : float
-        Time between two looks whether that one has it.
-    rest_s, longest_rest_s : float
-        A peer that failed is not asked for models for so long; each further failure doubles it.
-    life_s, renew_s : float
-        An entry that says who has a model lives so long, and is renewed so often.
-    merge_s : float
-        Steps are counted in the store together, so often.
-    period_s : float
-        Counts of so long are kept together; after as long again they have faded.
-    popularity_age_s : float
-        Known popularities are used again for so long.
-    largest_answer_bytes : int
-        A longer answer of a peer is not looked at.
-    """
-
-    model_timeout_s: float = 2.0
-    holders_asked: int = 2
-    read_timeout_s: float = 1.0
-    patience_s: float = 3.0
-    poll_s: float = 0.1
-    rest_s: float = 5.0
-    longest_rest_s: float = 120.0
-    life_s: float = 3600.0
-    renew_s: float = 1200.0
-    merge_s: float = 1.0
-    period_s: float = 3600.0
-    popularity_age_s: float = 5.0
-    largest_answer_bytes: int = 4 * 2**20
 
 
 class StoreCalls(Protocol):

@@ -33,6 +33,8 @@ from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 
+LIFE_S, RENEW_S = 3600.0, 1200.0
+"""An entry that says who has a model lives so long, and is renewed so often."""
 _RETRY_S = 2.0
 _RETRIES = 3
 
@@ -70,13 +72,12 @@ class ModelSharing:
         self._from_tier = from_tier
         self._store = context.store
         self._background = context.background
-        self._rules = context.rules
         self._shared: dict[str, _Shared] = {}
         self._log = get_logger("device.cooperation").bind(catalogue=context.catalogue)
 
     def start(self) -> None:
         """Renew entries from now on, before they end."""
-        self._background.submit(self._renew, name="renew", after_s=self._rules.renew_s)
+        self._background.submit(self._renew, name="renew", after_s=RENEW_S)
 
     def held(self, model: ObjectModel) -> None:
         """This device holds a model from now on."""
@@ -96,7 +97,7 @@ class ModelSharing:
         if self._shared.get(shared.model.object_id) is not shared:
             return  # another version came, or it left
         item = model_item(object_model_to_bytes(shared.model)) if shared.direct else self._holder()
-        written = self._store.append(shared.key, item, ttl_s=self._rules.life_s)
+        written = self._store.append(shared.key, item, ttl_s=LIFE_S)
         when_done(written, self._background, lambda outcome: self._written(shared, retries, outcome))
 
     def _written(self, shared: _Shared, retries: int, outcome: NearsightError | None) -> None:

@@ -18,10 +18,11 @@ from nearsight.common.errors import CorruptStore, InvalidMessage
 from nearsight.common.recognition.codec import digest_of_message, model_digest, object_model_from_bytes
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Reply
-from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
 
+REST_S, LONGEST_REST_S = 5.0, 120.0
+"""A peer that failed is not asked for models for so long; each further failure doubles it."""
 _MOST_REMEMBERED = 4096
 
 
@@ -118,16 +119,9 @@ def stored_model(data: bytes, listed: ModelDigest) -> ObjectModel | None:
 
 
 class PeerReputation:
-    """Peers that lied or failed. Not thread-safe.
+    """Peers that lied or failed. Not thread-safe."""
 
-    Parameters
-    ----------
-    rules : CooperationRules
-        How long a peer that failed rests.
-    """
-
-    def __init__(self, rules: CooperationRules) -> None:
-        self._rules = rules
+    def __init__(self) -> None:
         self._failed: FIFOCache[NodeId, tuple[int, float]] = FIFOCache(_MOST_REMEMBERED)
         self._liars: FIFOCache[NodeId, tuple[str, bytes]] = FIFOCache(_MOST_REMEMBERED)
 
@@ -148,7 +142,7 @@ class PeerReputation:
     def failed(self, node: NodeId, now_s: float) -> None:
         """It did not answer."""
         times, _ = self._failed.pop(node, (0, 0.0))
-        rest_s = min(self._rules.longest_rest_s, self._rules.rest_s * 2.0 ** min(times, 16))
+        rest_s = min(LONGEST_REST_S, REST_S * 2.0 ** min(times, 16))
         self._failed[node] = (times + 1, now_s + rest_s)
 
     def lied(self, node: NodeId, object_id: str, digest: bytes) -> None:

@@ -15,15 +15,14 @@ from nearsight.common.recognition.codec import model_digest, object_model_to_pro
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.client import Hop, Reply
 from nearsight.device.cooperation.context import CooperationContext
-from nearsight.device.cooperation.model_source import CooperativeModelSource
-from nearsight.device.cooperation.protocol import CooperationRules, holder_item, model_key
+from nearsight.device.cooperation.model_source import MODEL_TIMEOUT_S, CooperativeModelSource
+from nearsight.device.cooperation.protocol import holder_item, model_key
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store.kvstore import ItemsRead
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
 from support.manual_background import ManualBackground
 from support.objects import random_model
 
-RULES = CooperationRules()
 RIGHT = random_model("a")
 KEY = model_key("museum", "a", 1)
 FIRST, SECOND, THIRD = NodeId(1), NodeId(2), NodeId(3)
@@ -98,7 +97,7 @@ class Scene:
         catalogue: str,
     ) -> Future[Reply]:
         assert (method.name, catalogue) == ("GetObjectModels", "museum")
-        assert 0 < timeout_s <= RULES.model_timeout_s
+        assert 0 < timeout_s <= MODEL_TIMEOUT_S
         self.calls.append((node, Future()))
         return self.calls[-1][1]
 

@@ -8,7 +8,7 @@ from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.rpc.service import Service
 from nearsight.device.cooperation.account import CooperationAccount
-from nearsight.device.cooperation.protocol import CooperationRules
+from nearsight.device.cooperation.analytics import PERIOD_S
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, exhibit_models
@@ -85,7 +85,7 @@ def account(device: Recognizer) -> CooperationAccount:
 
 def counted(node: PeerNode, key: str) -> dict[str, int]:
     """What devices counted under a key in this hour and the one before."""
-    period = int(time.time() // CooperationRules().period_s)
+    period = int(time.time() // PERIOD_S)
     sums: Counter[str] = Counter()
     for number in (period - 1, period):
         sums.update(node.store.counts(f"{key}/{number}").result(30))

@@ -12,14 +12,20 @@ from nearsight.common.catalogue.answers import Listing
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.common.object_cache.markov import MarkovModel
-from nearsight.device.cooperation.analytics import FadingCounts, PeerForecasts, StepCounts
+from nearsight.device.cooperation.analytics import (
+    MERGE_AFTER_S,
+    PERIOD_S,
+    POPULARITY_AGE_S,
+    FadingCounts,
+    PeerForecasts,
+    StepCounts,
+)
 from nearsight.device.cooperation.context import CooperationContext
-from nearsight.device.cooperation.protocol import CooperationRules, next_key, popularity_key
+from nearsight.device.cooperation.protocol import next_key, popularity_key
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.prefetching.predictions import Prediction
 from support.manual_background import ManualBackground
 
-RULES = CooperationRules()
 POPULARITY = popularity_key("museum")
 OBJECTS = ["a", "b", "c", "d"]
 
@@ -34,7 +40,7 @@ class Store:
         self.fails = False
 
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
-        assert ttl_s == 2 * RULES.period_s, "the store forgets what has faded"
+        assert ttl_s == 2 * PERIOD_S, "the store forgets what has faded"
         self.merges.append(key.rpartition("/")[0])
         self.keys.setdefault(key, Counter()).update(counts)
         return self._done(None)
@@ -100,7 +106,7 @@ def test_steps_are_merged_together_and_each_once(scene: Scene) -> None:
     scene.walk("aabbbab")
     scene.background.run()
     assert scene.store.merges == []
-    scene.background.advance(10 * RULES.merge_s)
+    scene.background.advance(10 * MERGE_AFTER_S)
     assert sorted(scene.store.merges) == sorted(
         [POPULARITY, next_key("museum", "a"), next_key("museum", "b")]
     )
@@ -115,10 +121,10 @@ def test_steps_are_merged_together_and_each_once(scene: Scene) -> None:
 def test_steps_are_not_repeated_when_the_store_failed_which_keeps_them_itself(scene: Scene) -> None:
     scene.store.fails = True
     scene.walk("ab")
-    scene.background.advance(10 * RULES.merge_s)
+    scene.background.advance(10 * MERGE_AFTER_S)
     assert len(scene.store.merges) == 2
     scene.steps.stepped("b", "c")
-    scene.background.advance(10 * RULES.merge_s)
+    scene.background.advance(10 * MERGE_AFTER_S)
     assert scene.store.sums[POPULARITY] == {"a": 1, "b": 1, "c": 1}
 
 
@@ -135,7 +141,7 @@ def test_the_prediction_is_that_of_an_edge_that_saw_the_same_steps(scene: Scene)
         scene.walk(path)
         for name in path:
             edge.observe(str(visitor), name, 0.0)
-    scene.background.advance(RULES.merge_s)
+    scene.background.advance(MERGE_AFTER_S)
     for current in OBJECTS:
         expected = edge.next_objects(current, 0.0)
         found = scene.predict(current).following
@@ -159,7 +165,7 @@ def test_the_popularity_is_read_now_and_then_only(scene: Scene) -> None:
     for current in "abc":
         scene.predict(current)
     assert scene.store.reads.count(POPULARITY) == 2, "this hour and the one before"
-    scene.clock.advance(RULES.popularity_age_s)
+    scene.clock.advance(POPULARITY_AGE_S)
     scene.predict("a")
     assert scene.store.reads.count(POPULARITY) == 4
 
@@ -171,7 +177,7 @@ def test_a_store_that_fails_fails_the_prediction(scene: Scene) -> None:
 
 
 def test_counts_keep_their_weight_for_an_hour_at_most_and_are_gone_after_two(scene: Scene) -> None:
-    scene.clock.advance(0.25 * RULES.period_s)
+    scene.clock.advance(0.25 * PERIOD_S)
     scene.counts.add(POPULARITY, {"a": 8})
 
     def weight() -> float:
@@ -180,15 +186,15 @@ def test_counts_keep_their_weight_for_an_hour_at_most_and_are_gone_after_two(sce
     course = []
     for _ in range(8):
         course.append(weight())
-        scene.clock.advance(0.25 * RULES.period_s)
+        scene.clock.advance(0.25 * PERIOD_S)
     assert course == pytest.approx([1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0])
 
 
 def test_a_crowd_that_moves_on_is_followed_although_an_earlier_one_was_larger(scene: Scene) -> None:
     for _ in range(10):
         scene.walk("ab")
-    scene.background.advance(1.9 * RULES.period_s)
+    scene.background.advance(1.9 * PERIOD_S)
     for _ in range(3):
         scene.walk("ac")
-    scene.background.advance(RULES.merge_s)
+    scene.background.advance(MERGE_AFTER_S)
     assert scene.predict("a").following.object_ids[0] == "c"

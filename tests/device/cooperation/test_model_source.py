@@ -8,10 +8,19 @@ from nearsight.common.catalogue.answers import models_of
 from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import object_model_to_bytes
 from nearsight.common.rpc.client import Reply
+from nearsight.device.cooperation.model_source import (
+    HOLDERS_ASKED,
+    LARGEST_ANSWER_BYTES,
+    MODEL_TIMEOUT_S,
+    PATIENCE_S,
+    POLL_S,
+    READ_TIMEOUT_S,
+)
 from nearsight.device.cooperation.protocol import holder_item, model_item
+from nearsight.device.cooperation.trust import LONGEST_REST_S, REST_S
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
-from support.model_source import FIRST, RIGHT, RULES, SECOND, THIRD, Scene, forged, listing, model_in, reply
+from support.model_source import FIRST, RIGHT, SECOND, THIRD, Scene, forged, listing, model_in, reply
 from support.objects import random_model, same_model
 
 
@@ -99,9 +108,9 @@ def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scen
     scene.store_says(wait_ms=5000)
     for _ in range(3):
         assert scene.tier == []
-        scene.background.advance(RULES.poll_s)
+        scene.background.advance(POLL_S)
         scene.store_says(wait_ms=4000)
-    scene.background.advance(RULES.poll_s)
+    scene.background.advance(POLL_S)
     scene.holders(FIRST)
     scene.peer_says(reply(RIGHT))
     assert result.done()
@@ -114,8 +123,8 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
     started_s = scene.clock.monotonic()
     while scene.claims[-1]:
         scene.store_says(wait_ms=FOREVER_MS)
-        scene.background.advance(RULES.poll_s)
-    assert scene.clock.monotonic() - started_s <= RULES.patience_s + 2 * RULES.poll_s
+        scene.background.advance(POLL_S)
+    assert scene.clock.monotonic() - started_s <= PATIENCE_S + 2 * POLL_S
     assert scene.account.waited_in_vain == 1
     scene.store_says()
     scene.tier_says(RIGHT)
@@ -124,7 +133,7 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
     scene.store_says()
     assert len(scene.tier) == 2
     scene.tier_says(RIGHT)
-    scene.clock.advance(RULES.rest_s)
+    scene.clock.advance(REST_S)
     scene.ask()
     scene.store_says(wait_ms=FOREVER_MS)
     assert len(scene.tier) == 2
@@ -134,7 +143,7 @@ def test_a_node_that_puts_everybody_off_does_not_hide_who_has_a_model(scene: Sce
     result = scene.ask()
     while scene.claims[-1]:
         scene.store_says(wait_ms=FOREVER_MS)
-        scene.background.advance(RULES.poll_s)
+        scene.background.advance(POLL_S)
     scene.holders(SECOND)
     scene.peer_says(reply(RIGHT))
     assert same_model(model_in(result), RIGHT)
@@ -145,7 +154,7 @@ def test_who_claims_nothing_is_not_put_off(scene: Scene) -> None:
     scene.ask()
     while scene.claims[-1]:
         scene.store_says(wait_ms=FOREVER_MS)
-        scene.background.advance(RULES.poll_s)
+        scene.background.advance(POLL_S)
     scene.store_says(wait_ms=FOREVER_MS)
     assert len(scene.tier) == 1
 
@@ -153,14 +162,14 @@ def test_who_claims_nothing_is_not_put_off(scene: Scene) -> None:
 def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST)
-    scene.background.advance(RULES.model_timeout_s)
+    scene.background.advance(MODEL_TIMEOUT_S)
     assert len(scene.tier) == 1
     scene.tier_says(RIGHT)
     scene.ask()
     scene.holders(FIRST)
     assert (len(scene.calls), len(scene.tier)) == (1, 2)
     scene.tier_says(RIGHT)
-    scene.background.advance(RULES.rest_s)
+    scene.background.advance(REST_S)
     scene.ask()
     scene.holders(FIRST)
     assert len(scene.calls) == 2
@@ -170,7 +179,7 @@ def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None
 def test_an_answer_that_comes_too_late_changes_nothing(scene: Scene) -> None:
     result = scene.ask()
     scene.holders(FIRST)
-    scene.background.advance(RULES.model_timeout_s)
+    scene.background.advance(MODEL_TIMEOUT_S)
     scene.peer_says(reply(RIGHT))
     assert not result.done()
     scene.tier_says(RIGHT)
@@ -180,9 +189,9 @@ def test_an_answer_that_comes_too_late_changes_nothing(scene: Scene) -> None:
 def test_not_more_than_a_few_holders_are_asked(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST, SECOND, THIRD)
-    for _ in range(RULES.holders_asked):
+    for _ in range(HOLDERS_ASKED):
         scene.peer_says(Unavailable("gone"))
-    assert len(scene.calls) == RULES.holders_asked
+    assert len(scene.calls) == HOLDERS_ASKED
     assert len(scene.tier) == 1
 
 
@@ -202,7 +211,7 @@ def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None
     assert len(scene.tier) == 1
     scene.tier_says(RIGHT)
     scene.ask()
-    scene.background.advance(RULES.read_timeout_s)
+    scene.background.advance(READ_TIMEOUT_S)
     assert len(scene.tier) == 2
 
 
@@ -213,7 +222,7 @@ def test_however_little_time_there_is_some_is_left_for_the_tier(scene: Scene) ->
     scene.background.advance(0.1)
     scene.holders(FIRST, SECOND)
     scene.background.advance(0.4)
-    assert len(scene.calls) == RULES.holders_asked
+    assert len(scene.calls) == HOLDERS_ASKED
     assert len(scene.tier) == 1
     assert scene.clock.monotonic() - started_s < 0.6
 
@@ -224,11 +233,11 @@ def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
     scene.background.advance(0.5)
     assert (scene.reads, scene.tier) == ([], [])
     scene.digests.update(listing(RIGHT))
-    scene.background.advance(RULES.poll_s)
+    scene.background.advance(POLL_S)
     assert len(scene.reads) == 1
     unlisted = Scene(listed=False)
     unlisted.ask()
-    unlisted.background.advance(RULES.patience_s + RULES.poll_s)
+    unlisted.background.advance(PATIENCE_S + POLL_S)
     assert len(unlisted.tier) == 1
 
 
@@ -239,7 +248,7 @@ def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
         reply(replace(RIGHT, label="another")),
         reply(random_model("b")),
         reply(RIGHT, random_model("b")),
-        reply(RIGHT, size_bytes=RULES.largest_answer_bytes + 1),
+        reply(RIGHT, size_bytes=LARGEST_ANSWER_BYTES + 1),
         replace(reply(RIGHT), blobs=reply(RIGHT).blobs[:-1]),
         replace(reply(RIGHT), blobs=(*reply(RIGHT).blobs[:-1], memoryview(b""))),
         replace(reply(RIGHT), message=ObjectSummary()),
@@ -256,7 +265,7 @@ def test_a_wrong_model_is_rejected_and_its_peer_not_asked_again(scene: Scene, li
     account = scene.account
     assert (account.rejected_models, account.rejected_bytes) == (1, lie.received_bytes)
     assert scene.source.liars == (FIRST,)
-    scene.clock.advance(10 * RULES.longest_rest_s)
+    scene.clock.advance(10 * LONGEST_REST_S)
     scene.ask()
     scene.holders(FIRST)
     assert len(scene.calls) == 1

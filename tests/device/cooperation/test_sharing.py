@@ -16,8 +16,8 @@ from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext
 from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.device.cooperation.context import CooperationContext
-from nearsight.device.cooperation.protocol import CooperationRules, holder_item, model_item, model_key
-from nearsight.device.cooperation.sharing import MOST_MODELS, ModelSharing, PeerModelService
+from nearsight.device.cooperation.protocol import holder_item, model_item, model_key
+from nearsight.device.cooperation.sharing import LIFE_S, MOST_MODELS, RENEW_S, ModelSharing, PeerModelService
 from nearsight.device.cooperation.trust import ModelDigest, Verdict, verify
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.routing.connections import TrafficByPeer
@@ -34,7 +34,6 @@ from support.manual_background import ManualBackground
 from support.objects import random_model, same_model
 
 OWN = NodeId(42)
-RULES = CooperationRules()
 MODEL = random_model("a")
 KEY = model_key("museum", "a", 1)
 
@@ -56,7 +55,7 @@ class Scene:
         self.held.observe(self.sharing)
 
     def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
-        assert ttl_s == RULES.life_s
+        assert ttl_s == LIFE_S
         return self._write("append", key, item)
 
     def remove(self, key: str, item: bytes) -> Future[None]:
@@ -100,7 +99,7 @@ def test_an_old_version_that_is_told_to_be_gone_late_does_not_end_the_new_one(sc
     scene.sharing.start()
     scene.sharing.held(replace(MODEL, version=2))
     scene.sharing.gone(MODEL)
-    scene.background.advance(RULES.renew_s)
+    scene.background.advance(RENEW_S)
     assert scene.written[-1] == ("append", model_key("museum", "a", 2), holder_item(OWN))
     assert len(scene.written) == 3
 
@@ -116,11 +115,11 @@ def test_a_model_that_is_too_large_to_be_kept_is_not_announced(scene: Scene) -> 
 def test_entries_are_renewed_before_they_end(scene: Scene) -> None:
     scene.sharing.start()
     scene.held.put(MODEL, 100)
-    assert RULES.renew_s < RULES.life_s / 2
-    scene.background.advance(2 * RULES.renew_s)
+    assert RENEW_S < LIFE_S / 2
+    scene.background.advance(2 * RENEW_S)
     assert scene.written == [("append", KEY, holder_item(OWN))] * 3
     scene.held.remove(["a"])
-    scene.background.advance(2 * RULES.renew_s)
+    scene.background.advance(2 * RENEW_S)
     assert len(scene.written) == 4
 
 

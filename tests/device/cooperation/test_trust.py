@@ -4,24 +4,22 @@ import pytest
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.recognition.codec import DIGEST_BYTES
-from nearsight.device.cooperation.protocol import CooperationRules
 from nearsight.device.cooperation.trust import ModelDigest, ModelDigests, PeerReputation
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import ObjectSummary
 
-RULES = CooperationRules(rest_s=5.0, longest_rest_s=60.0)
 NODE, OTHER = NodeId(1), NodeId(2)
 DIGEST = bytes(range(DIGEST_BYTES))
 
 
 @pytest.fixture
 def reputation() -> PeerReputation:
-    return PeerReputation(RULES)
+    return PeerReputation()
 
 
 def test_a_peer_that_fails_again_and_again_rests_longer_and_longer(reputation: PeerReputation) -> None:
     now_s = -1000.0  # clocks may start anywhere
-    for expected_s in (5.0, 10.0, 20.0, 40.0, 60.0, 60.0):
+    for expected_s in (5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0):
         assert reputation.may_be_asked(NODE, now_s)
         reputation.failed(NODE, now_s)
         assert not reputation.may_be_asked(NODE, now_s + expected_s - 0.1)
