@@ -7,46 +7,35 @@ way.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
-from typing import Protocol
-
-import xxhash
-from google.protobuf.message import Message
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
 from nearsight.common.errors import (
-    DeadlineExceeded,
-    InvalidMessage,
     NearsightError,
     Overloaded,
-    StatusCode,
     Unauthenticated,
     Unavailable,
 )
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.admission import Sender
 from nearsight.common.rpc.allow_list import LOCAL, REFRESH_S, Access, AllowList, Caller
+from nearsight.common.rpc.answers import Answers, ServedCall, ServerObserver, too_large
 from nearsight.common.rpc.envelope import (
     Buffer,
-    Hop,
     Request,
-    as_blob,
     decode_request,
     encode_response,
     salvage_request_id,
-    told_to_peer,
 )
-from nearsight.common.rpc.listener import ConnectionObserver, Listener
+from nearsight.common.rpc.listener import Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
 from nearsight.common.rpc.service import CallContext, Dispatcher, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import check_endpoint
-from nearsight.common.rpc.worker_pool import ServedCall, WorkerPool
+from nearsight.common.rpc.worker_pool import WorkerPool
 from nearsight.common.rpc.zmtp import Connection
 
 __all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
@@ -59,22 +48,6 @@ STOP_S = 5.0
 
 IDLE_TICKS = 20
 """Ticks without work before the ticking ends, so that a trickle of work need not begin it each time."""
-
-
-class ServerObserver(ConnectionObserver, Protocol):
-    """Told of every call that was answered, and of connections: the hook for metrics."""
-
-    def on_call(
-        self,
-        service: str,
-        method: str,
-        code: StatusCode,
-        queue_ms: float,
-        compute_ms: float,
-        received_bytes: int,
-        sent_bytes: int,
-    ) -> None:
-        """A call ended. ``service`` and ``method`` are empty if the request named none of this server."""
 
 
 class RpcServer:
@@ -116,7 +89,6 @@ class RpcServer:
         arrived: Callable[[str], None] | None = None,
     ) -> None:
         self._dispatcher = Dispatcher(services)
-        self._tier = tier
         self._settings = settings
         self._security = security
         self._clock = clock
@@ -125,14 +97,12 @@ class RpcServer:
         self._log = get_logger("rpc.server")
         self._stopping = threading.Event()
         self._finished = threading.Event()
-        # By identity: calls without an answer, and those of them whose handlers returned a future.
-        self._live: dict[int, ServedCall] = {}
-        self._deferred: dict[int, ServedCall] = {}
+        self._answers = Answers(tier, settings, clock, observer)
         self._allowed: AllowList | None = None
-        self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run, self._fail)
+        self._pool = WorkerPool("worker", settings.workers, settings, clock, self._run, self._answers.fail)
         self._own_pools = {
             service.descriptor.full_name: WorkerPool(
-                f"{service.descriptor.name}-worker", 1, settings, clock, self._run, self._fail
+                f"{service.descriptor.name}-worker", 1, settings, clock, self._run, self._answers.fail
             )
             for service in services
             if service.own_worker
@@ -210,10 +180,10 @@ class RpcServer:
             return
         # The address stays bound until the end: unbinding would cut the connections that wait for answers.
         until_s = self._clock.monotonic() + grace_s
-        while self._live and self._clock.monotonic() < until_s:
+        while self._answers.owed and self._clock.monotonic() < until_s:
             self._finished.wait(0.01)
-        for call in list(self._live.values()):
-            self._fail(call, _stopping_error())
+        for call in list(self._answers.owed.values()):
+            self._answers.fail(call, _stopping_error())
         self._finished.set()
         self._background.stop(STOP_S)
         for pool in self._pools:
@@ -293,13 +263,13 @@ class RpcServer:
             if self._stopping.is_set():
                 raise _stopping_error()
             if request.size_bytes > self._settings.max_message_bytes:
-                raise _too_large("request", request.size_bytes, self._settings.max_message_bytes)
+                raise too_large("request", request.size_bytes, self._settings.max_message_bytes)
             if self._listener is not None and not self._listener.has_room(request.size_bytes):
                 raise Overloaded("requests take as much memory as they may", advice="try again later")
             stream = endpoint.full_name if request.newest_wins and endpoint.newest_wins else ""
             sender = Sender(peer_key or peer, request.client_id, stream)
-            if 2 * len(self._deferred) >= self._settings.deferred_limit:
-                self._check_owed(sender)
+            if 2 * len(self._answers.deferred) >= self._settings.deferred_limit:
+                self._answers.check_owed(sender)
         except NearsightError as error:
             self._reject(frames, request, error, reply)
             return None
@@ -314,25 +284,12 @@ class RpcServer:
             stopping=self._finished.is_set if self._allowed is None else partial(self._abandoned, caller),
         )
         call = ServedCall(request, endpoint, context, reply, sender, peer, arrived_s)
-        self._live[id(call)] = call
+        self._answers.owed[id(call)] = call
         pool = self._own_pools.get(endpoint.service_name, self._pool)
         pool.offer(call)
         if not self._ticking:
             self._tick_later()
         return pool
-
-    def _check_owed(self, sender: Sender) -> None:
-        """Raise Overloaded if too many answers are owed: to one peer, as many as may still be owed to others.
-
-        So there is always room for a newcomer. Dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions
-        on Networking 6(2), 1998), with a factor of 1.
-        """
-        owed = len(self._deferred)
-        mine = sum(call.sender.peer == sender.peer for call in list(self._deferred.values()))
-        if owed + mine >= self._settings.deferred_limit:
-            raise Overloaded(
-                f"{mine} answers are still owed to this client, and {owed} in all", advice="try again later"
-            )
 
     def _reject(
         self,
@@ -360,101 +317,14 @@ class RpcServer:
                 raise _forbidden()
             result = call.endpoint.handler(call.endpoint.parse(call.request.message), call.context)
         except Exception as error:  # noqa: BLE001  # a bug in a handler must not end the worker
-            self._fail(call, error)
+            self._answers.fail(call, error)
             return
-        if isinstance(result, Future):
-            self._deferred[id(call)] = call
-            result.add_done_callback(partial(self._finish_deferred, call))
-        else:
-            self._finish(call, result)
+        self._answers.finish(call, result)
 
     def _abandoned(self, caller: Caller) -> bool:
         """Whether the work of a call must not go on: the server stops, or the caller lost a right."""
         lost = self._allowed is not None and not self._allowed.still_allows(caller)
         return lost or self._finished.is_set()
-
-    def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
-        self._deferred.pop(id(call), None)
-        try:
-            result = future.result(timeout=0)
-        except BaseException as error:  # noqa: BLE001  # whatever the handler's future holds, cancellation too
-            self._fail(call, error)
-        else:
-            self._finish(call, result)
-
-    def _finish(self, call: ServedCall, result: object) -> None:
-        """Answer with what the handler returned."""
-        now_s, expected = self._clock.monotonic(), call.endpoint.response_class
-        try:
-            if not isinstance(result, expected):
-                raise TypeError(f"the handler returned {type(result).__name__}, not {expected.__name__}")
-            if now_s >= call.context.deadline.at_s:
-                raise _too_late(call)
-            message = result.SerializeToString()
-            blobs = list(map(as_blob, call.context.response_blobs))
-            sent_bytes = len(message) + sum(map(len, blobs))
-            if sent_bytes > self._settings.max_message_bytes:
-                raise _too_large("response", sent_bytes, self._settings.max_message_bytes)
-            hop = call.hop(self._tier, now_s, sent_bytes)
-            frames = encode_response(call.request.request_id, [*call.context.hops, hop], message, blobs)
-        except Exception as error:  # noqa: BLE001  # blobs or hops of a wrong kind: a bug in a handler
-            self._fail(call, error)
-        else:
-            self._answer(call, StatusCode.OK, frames, hop)
-
-    def _fail(self, call: ServedCall, error: BaseException, retry_after_s: float = 0.0) -> None:
-        """Answer with an error."""
-        told = told_to_peer(error, call.context.trace_id)
-        if told.code is StatusCode.INTERNAL:
-            self._log.error(
-                "a call failed inside the server",
-                method=call.endpoint.full_name,
-                trace_id=call.context.trace_id,
-                client=call.context.client_id,
-                exc_info=error,
-            )
-        hop = call.hop(self._tier, self._clock.monotonic())
-        hops = [*call.context.hops, hop]
-        frames = encode_response(call.request.request_id, hops, error=told, retry_after_s=retry_after_s)
-        self._answer(call, told.code, frames, hop)
-
-    def _answer(self, call: ServedCall, code: StatusCode, frames: Sequence[Buffer], hop: Hop) -> None:
-        # The first to take the call off the table answers it; its deadline may race with its handler.
-        if self._live.pop(id(call), None) is None:
-            return
-        call.reply(frames)
-        if self._settings.log_requests != "off":
-            self._log_request(call, code, hop)
-        if self._observer is not None:
-            self._observer.on_call(
-                call.endpoint.service_name,
-                call.endpoint.method_name,
-                code,
-                hop.queue_ms,
-                hop.compute_ms,
-                hop.received_bytes,
-                hop.sent_bytes,
-            )
-
-    def _log_request(self, call: ServedCall, code: StatusCode, hop: Hop) -> None:
-        """Write the line of a request, if it is among those that get one."""
-        trace_id, settings = call.context.trace_id, self._settings
-        if xxhash.xxh32_intdigest(trace_id.encode()) >= settings.log_share * 2**32:
-            return
-        self._log.log(
-            logging.getLevelNamesMapping()[settings.log_requests.upper()],
-            "request",
-            method=call.endpoint.full_name,
-            code=code.name,
-            trace_id=trace_id,
-            client=call.context.client_id,
-            catalogue=call.context.catalogue,
-            queue_ms=round(hop.queue_ms, 2),
-            compute_ms=round(hop.compute_ms, 2),
-            next_tier_ms=round(hop.next_tier_ms, 2),
-            received_bytes=hop.received_bytes,
-            sent_bytes=hop.sent_bytes,
-        )
 
     def _watch(self) -> None:
         """Look after connections and notice changes of the allowed keys, with or without traffic."""
@@ -478,15 +348,12 @@ class RpcServer:
         try:
             for pool in self._pools:
                 pool.sweep(now_s)
-            for call in list(self._deferred.values()):
-                if call.context.deadline.at_s <= now_s:
-                    self._deferred.pop(id(call), None)
-                    self._fail(call, _too_late(call))
+            self._answers.expire(now_s)
         finally:
-            self._idle_ticks = 0 if self._live else self._idle_ticks + 1
+            self._idle_ticks = 0 if self._answers.owed else self._idle_ticks + 1
             # Set before the calls are read again: a call that arrives after that starts the ticks anew.
             self._ticking = self._idle_ticks < IDLE_TICKS
-            if self._ticking or self._live:
+            if self._ticking or self._answers.owed:
                 self._tick_later()
 
 
@@ -496,16 +363,5 @@ def _forbidden() -> Unauthenticated:
     )
 
 
-def _too_late(call: ServedCall) -> DeadlineExceeded:
-    return DeadlineExceeded(f"{call.endpoint.full_name} did not finish within the time given")
-
-
 def _stopping_error() -> Unavailable:
     return Unavailable("the server is stopping", advice="try again in a moment")
-
-
-def _too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
-    return InvalidMessage(
-        f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
-        advice="ask for less at once, or raise max_message_bytes on both sides",
-    )

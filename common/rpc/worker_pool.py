@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.admission import AdmissionQueue, Sender
-from nearsight.common.rpc.envelope import Buffer, Hop, Request
-from nearsight.common.rpc.service import CallContext, Endpoint
+from nearsight.common.rpc.admission import AdmissionQueue
+from nearsight.common.rpc.answers import ServedCall
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import Waker
 
@@ -28,53 +26,6 @@ _EVENTS = 16
 
 _LOOKS = 64
 """Times that it does so before the next pause."""
-
-
-@dataclass(slots=True, eq=False)
-class ServedCall:
-    """A request that was admitted, with its times.
-
-    Attributes
-    ----------
-    request : Request
-        As it arrived.
-    endpoint : Endpoint
-        Its method.
-    context : CallContext
-        What its handler sees.
-    reply : callable
-        Sends the frames of the answer.
-    sender : Sender
-        Whose turn it takes.
-    peer : hashable
-        The connection that it came from.
-    arrived_s : float
-        When it arrived.
-    started_s : float or None
-        When a handler began to work on it.
-    """
-
-    request: Request
-    endpoint: Endpoint
-    context: CallContext
-    reply: Callable[[Sequence[Buffer]], None]
-    sender: Sender
-    peer: Hashable
-    arrived_s: float
-    started_s: float | None = None
-
-    def hop(self, tier: str, now_s: float, sent_bytes: int = 0) -> Hop:
-        """What this server spent on the call so far."""
-        started_s = now_s if self.started_s is None else self.started_s
-        next_tier_ms = self.context.next_tier_ms
-        return Hop(
-            tier,
-            (started_s - self.arrived_s) * 1000.0,
-            max(0.0, (now_s - started_s) * 1000.0 - next_tier_ms),
-            next_tier_ms,
-            self.request.size_bytes,
-            sent_bytes,
-        )
 
 
 class WorkerPool:

@@ -110,7 +110,7 @@ def test_closing_fails_calls_that_are_pending_and_those_that_follow(listen: str)
 
         thread = threading.Thread(target=wait)
         thread.start()
-        wait_until(lambda: len(server._deferred) == 2)
+        wait_until(lambda: len(server._answers.deferred) == 2)
         stub.echo._channel.close()
         thread.join(10)
         assert not thread.is_alive()

@@ -143,7 +143,7 @@ def test_what_is_not_answered_when_the_grace_ends_is_answered_unavailable() -> N
     promised: Future[Any] = Future()
     with serving(ScriptedEcho(lambda *_: promised)) as server:
         server.submit(request_frames(), answers, peer=1)
-        wait_until(lambda: len(server._deferred) == 1)
+        wait_until(lambda: len(server._answers.deferred) == 1)
         server.stop(grace_s=0.01)
         assert answers.next().status == StatusCode.UNAVAILABLE
         server.stop()  # twice is fine
@@ -224,11 +224,11 @@ def test_owed_answers_are_bounded_and_room_is_left_for_a_newcomer() -> None:
         echo_stub(server) as newcomer,
     ):
         owed = [stub.echo.future(text(), timeout_s=20) for _ in range(2)]
-        wait_until(lambda: len(server._deferred) == 2)
+        wait_until(lambda: len(server._answers.deferred) == 2)
         with pytest.raises(Overloaded, match="owed"):
             stub.echo(text(), timeout_s=20)
         owed.append(newcomer.echo.future(text(), timeout_s=20))
-        wait_until(lambda: len(server._deferred) == 3)
+        wait_until(lambda: len(server._answers.deferred) == 3)
         with pytest.raises(Overloaded, match="owed"):
             newcomer.echo(text(), timeout_s=20)
         for promise in promises:

@@ -1,0 +1,240 @@
+"""The answers that a server owes: each request that it took gets exactly one, whatever happens to it.
+
+The first to take a call off the table answers it; its deadline may race with its handler.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import xxhash
+from google.protobuf.message import Message
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import DeadlineExceeded, InvalidMessage, Overloaded, StatusCode
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.admission import Sender
+from nearsight.common.rpc.envelope import Buffer, Hop, Request, as_blob, encode_response, told_to_peer
+from nearsight.common.rpc.listener import ConnectionObserver
+from nearsight.common.rpc.service import CallContext, Endpoint
+from nearsight.common.rpc.settings import ServerSettings
+
+
+class ServerObserver(ConnectionObserver, Protocol):
+    """Told of every call that was answered, and of connections: the hook for metrics."""
+
+    def on_call(
+        self,
+        service: str,
+        method: str,
+        code: StatusCode,
+        queue_ms: float,
+        compute_ms: float,
+        received_bytes: int,
+        sent_bytes: int,
+    ) -> None:
+        """A call ended. ``service`` and ``method`` are empty if the request named none of this server."""
+
+
+@dataclass(slots=True, eq=False)
+class ServedCall:
+    """A request that was admitted, with its times.
+
+    Attributes
+    ----------
+    request : Request
+        As it arrived.
+    endpoint : Endpoint
+        Its method.
+    context : CallContext
+        What its handler sees.
+    reply : callable
+        Sends the frames of the answer.
+    sender : Sender
+        Whose turn it takes.
+    peer : hashable
+        The connection that it came from.
+    arrived_s : float
+        When it arrived.
+    started_s : float or None
+        When a handler began to work on it.
+    """
+
+    request: Request
+    endpoint: Endpoint
+    context: CallContext
+    reply: Callable[[Sequence[Buffer]], None]
+    sender: Sender
+    peer: Hashable
+    arrived_s: float
+    started_s: float | None = None
+
+    def hop(self, tier: str, now_s: float, sent_bytes: int = 0) -> Hop:
+        """What this server spent on the call so far."""
+        started_s = now_s if self.started_s is None else self.started_s
+        next_tier_ms = self.context.next_tier_ms
+        return Hop(
+            tier,
+            (started_s - self.arrived_s) * 1000.0,
+            max(0.0, (now_s - started_s) * 1000.0 - next_tier_ms),
+            next_tier_ms,
+            self.request.size_bytes,
+            sent_bytes,
+        )
+
+
+class Answers:
+    """The calls without an answer, and the ways to give it. Thread-safe.
+
+    Parameters
+    ----------
+    tier : str
+        Name of this tier in the hops of responses.
+    settings : ServerSettings
+        Limits, and which requests are logged.
+    clock : Clock
+        Times of calls.
+    observer : ServerObserver or None
+        Told of every call.
+
+    Attributes
+    ----------
+    owed : dict
+        The calls by identity; whoever takes a request adds its call.
+    deferred : dict
+        Those of them whose handlers returned a future.
+    """
+
+    def __init__(
+        self, tier: str, settings: ServerSettings, clock: Clock, observer: ServerObserver | None
+    ) -> None:
+        self._tier = tier
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._log = get_logger("rpc.server")
+        self.owed: dict[int, ServedCall] = {}
+        self.deferred: dict[int, ServedCall] = {}
+
+    def check_owed(self, sender: Sender) -> None:
+        """Raise Overloaded if too many answers are owed: to one peer, as many as may still be owed to others.
+
+        So there is always room for a newcomer. Dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions
+        on Networking 6(2), 1998), with a factor of 1.
+        """
+        owed = len(self.deferred)
+        mine = sum(call.sender.peer == sender.peer for call in list(self.deferred.values()))
+        if owed + mine >= self._settings.deferred_limit:
+            raise Overloaded(
+                f"{mine} answers are still owed to this client, and {owed} in all", advice="try again later"
+            )
+
+    def finish(self, call: ServedCall, result: object) -> None:
+        """Answer with what the handler returned, now or when the future that it returned has ended."""
+        if isinstance(result, Future):
+            self.deferred[id(call)] = call
+            result.add_done_callback(partial(self._finish_deferred, call))
+            return
+        now_s, expected = self._clock.monotonic(), call.endpoint.response_class
+        try:
+            if not isinstance(result, expected):
+                raise TypeError(f"the handler returned {type(result).__name__}, not {expected.__name__}")
+            if now_s >= call.context.deadline.at_s:
+                raise _too_late(call)
+            message = result.SerializeToString()
+            blobs = list(map(as_blob, call.context.response_blobs))
+            sent_bytes = len(message) + sum(map(len, blobs))
+            if sent_bytes > self._settings.max_message_bytes:
+                raise too_large("response", sent_bytes, self._settings.max_message_bytes)
+            hop = call.hop(self._tier, now_s, sent_bytes)
+            frames = encode_response(call.request.request_id, [*call.context.hops, hop], message, blobs)
+        except Exception as error:  # noqa: BLE001  # blobs or hops of a wrong kind: a bug in a handler
+            self.fail(call, error)
+        else:
+            self._answer(call, StatusCode.OK, frames, hop)
+
+    def fail(self, call: ServedCall, error: BaseException, retry_after_s: float = 0.0) -> None:
+        """Answer with an error."""
+        told = told_to_peer(error, call.context.trace_id)
+        if told.code is StatusCode.INTERNAL:
+            self._log.error(
+                "a call failed inside the server",
+                method=call.endpoint.full_name,
+                trace_id=call.context.trace_id,
+                client=call.context.client_id,
+                exc_info=error,
+            )
+        hop = call.hop(self._tier, self._clock.monotonic())
+        hops = [*call.context.hops, hop]
+        frames = encode_response(call.request.request_id, hops, error=told, retry_after_s=retry_after_s)
+        self._answer(call, told.code, frames, hop)
+
+    def expire(self, now_s: float) -> None:
+        """Answer the calls whose handlers' futures have not ended in time."""
+        for call in list(self.deferred.values()):
+            if call.context.deadline.at_s <= now_s:
+                self.deferred.pop(id(call), None)
+                self.fail(call, _too_late(call))
+
+    def _finish_deferred(self, call: ServedCall, future: Future[Message]) -> None:
+        self.deferred.pop(id(call), None)
+        try:
+            result = future.result(timeout=0)
+        except BaseException as error:  # noqa: BLE001  # whatever the handler's future holds, cancellation too
+            self.fail(call, error)
+        else:
+            self.finish(call, result)
+
+    def _answer(self, call: ServedCall, code: StatusCode, frames: Sequence[Buffer], hop: Hop) -> None:
+        if self.owed.pop(id(call), None) is None:
+            return
+        call.reply(frames)
+        if self._settings.log_requests != "off":
+            self._log_request(call, code, hop)
+        if self._observer is not None:
+            self._observer.on_call(
+                call.endpoint.service_name,
+                call.endpoint.method_name,
+                code,
+                hop.queue_ms,
+                hop.compute_ms,
+                hop.received_bytes,
+                hop.sent_bytes,
+            )
+
+    def _log_request(self, call: ServedCall, code: StatusCode, hop: Hop) -> None:
+        """Write the line of a request, if it is among those that get one."""
+        trace_id, settings = call.context.trace_id, self._settings
+        if xxhash.xxh32_intdigest(trace_id.encode()) >= settings.log_share * 2**32:
+            return
+        self._log.log(
+            logging.getLevelNamesMapping()[settings.log_requests.upper()],
+            "request",
+            method=call.endpoint.full_name,
+            code=code.name,
+            trace_id=trace_id,
+            client=call.context.client_id,
+            catalogue=call.context.catalogue,
+            queue_ms=round(hop.queue_ms, 2),
+            compute_ms=round(hop.compute_ms, 2),
+            next_tier_ms=round(hop.next_tier_ms, 2),
+            received_bytes=hop.received_bytes,
+            sent_bytes=hop.sent_bytes,
+        )
+
+
+def _too_late(call: ServedCall) -> DeadlineExceeded:
+    return DeadlineExceeded(f"{call.endpoint.full_name} did not finish within the time given")
+
+
+def too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
+    """The error of a request or a response beyond ``max_message_bytes``."""
+    return InvalidMessage(
+        f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
+        advice="ask for less at once, or raise max_message_bytes on both sides",
+    )
