@@ -9,14 +9,12 @@ the machine survives.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import resource
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,22 +23,30 @@ from typing import Any
 import numpy as np
 import psutil
 
-from nearsight.common.errors import InternalError, NearsightError, NotFound
+from nearsight.common.errors import NotFound
 from nearsight.common.rpc.allow_list import allow_client
-from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import generate_keys
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.bench import attacks
 from nearsight.experiments.bench import raw_attacks as raw
-from nearsight.experiments.bench.attacks import ALLOWED, HONEST, HOSTILE, SERVER, Attack, Outcome, Victim
+from nearsight.experiments.bench.attacks import (
+    ALLOWED,
+    HONEST,
+    HOSTILE,
+    SERVER,
+    TIMEOUT_S,
+    Attack,
+    Outcome,
+    Victim,
+)
 from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.bench.clients import CLIENTS, Asked, answer_of, ask_honestly, attack, child
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
-from nearsight.protos import recognition_pb2
 
 MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
 MOST_MORE_MIB = (ServerSettings().memory_limit_bytes + ServerSettings().max_message_bytes) / 2**20
@@ -50,10 +56,6 @@ MOST_THREADS = 64
 """That an attacker may bring about."""
 MOST_SLOWER = 3.0
 MOST_RECOVERY_S = 2.0
-CLIENTS, STEADY, PAUSE_S = 6, 4, 0.2
-"""Honest clients; those of them that stay connected; their pause between an answer and the next photo."""
-_TIMEOUT_S = 5.0
-"""Longest wait of an honest client."""
 _WARM_S, _QUIET_S, _PATIENCE_S, _WELL_S = 1.5, 5.0, 40.0, 1.0
 """Before anything counts; before the attack; most for recovery, which is reached when so long all is well."""
 _LEAST_S = 2.0
@@ -67,8 +69,6 @@ _WAITS = {
     "well after s": "{recovery_s:.1f}",
 }
 """Columns of the table that tell how long honest clients wait."""
-
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +107,6 @@ SCENARIOS = (
     Scenario("revoked-key", attacks.revoked_key, curve=True, honest=False, seconds=20.0),
     Scenario("burst", attacks.burst, seconds=30.0, overload=True),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One photo of an honest client."""
-
-    begun_s: float
-    ms: float
-    """Until the answer; if there was none, the longest wait."""
-    outcome: str
-    """Empty if it was answered."""
-    newcomer: bool
-    """Whether the client came for this photo alone."""
-
-    @property
-    def ended_s(self) -> float:
-        """When it was answered; without an answer, the latest that it can have ended."""
-        return self.begun_s + self.ms / 1e3
 
 
 def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
@@ -233,8 +215,8 @@ class _Round:
             group = stack.enter_context(ProcessGroup(self._folder))
             daemon, victim = self._start(group)
             meter = stack.enter_context(_Meter(daemon))
-            honest = stack.enter_context(child(_ask_honestly, victim)) if scenario.honest else None
-            hostile = stack.enter_context(child(_attack, scenario.run, victim))
+            honest = stack.enter_context(child(ask_honestly, victim)) if scenario.honest else None
+            hostile = stack.enter_context(child(attack, scenario.run, victim))
             asked = _Samples(honest)
             time.sleep(_WARM_S)
             began_s = time.monotonic()
@@ -374,7 +356,7 @@ class _Samples:
         """End the clients, and wait for the photos that are still asked: the slow ones count, too."""
         if self._honest is not None:
             self._honest.send(None)
-        self._thread.join(2 * _TIMEOUT_S)
+        self._thread.join(2 * TIMEOUT_S)
 
     def between(self, start_s: float, end_s: float) -> list[Asked]:
         """Photos that were begun in this time and have ended."""
@@ -401,92 +383,3 @@ def _kinds(asked: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
 
 def _p95(asked: Sequence[Asked]) -> float:
     return float(np.percentile([one.ms for one in asked], 95)) if asked else 0.0
-
-
-# ---- children: each gets a pipe, says "ready", and ends when it is told None
-
-
-@contextmanager
-def child(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
-    """A process that runs a function with a pipe to here, and has said that it is ready."""
-    ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=target, args=(theirs, *arguments), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        answer_of(ours, 60.0)
-        yield ours
-    finally:
-        with suppress(OSError):  # it has ended
-            ours.send(None)
-        process.join(2 * _TIMEOUT_S)
-        if process.is_alive():
-            process.kill()
-            process.join()
-        ours.close()
-
-
-def answer_of(child: Connection, timeout_s: float) -> Any:
-    """The next thing that a child says.
-
-    Raises
-    ------
-    InternalError
-        If it ended, or says nothing in this time.
-    """
-    try:
-        if child.poll(timeout_s):
-            return child.recv()
-    except EOFError:
-        raise InternalError("a client of the benchmark ended with an error; it stands above") from None
-    raise InternalError(f"a client of the benchmark was silent for {timeout_s:.0f} s")
-
-
-def _attack(parent: Connection, attack: Attack, victim: Victim) -> None:
-    """A hostile client."""
-    os.nice(3)  # its machine is another one, whose cores are not those of the daemon
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
-    parent.send("ready")
-    if parent.recv() is not None:
-        parent.send(attack(victim))
-
-
-def _ask_honestly(parent: Connection, victim: Victim) -> None:
-    """Honest clients: those that stay, and those that come anew for every photo."""
-    photos = [Path(name).read_bytes() for name in victim.photos]
-    over, told = threading.Event(), threading.Lock()
-    rng = np.random.default_rng(1)
-    pauses = rng.uniform(0.5, 1.5, 997) * PAUSE_S
-
-    def ask(channel: Channel, number: int, *, newcomer: bool) -> None:
-        begun_s, outcome = time.monotonic(), ""
-        try:
-            stub = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
-            attacks.ask(stub, victim, photos[number % len(photos)]).result()
-        except NearsightError as error:
-            outcome = error.code.name
-        ms = (time.monotonic() - begun_s) * 1e3 if not outcome else _TIMEOUT_S * 1e3
-        with told, suppress(OSError):
-            parent.send(Asked(begun_s, ms, outcome, newcomer))
-        over.wait(pauses[number % len(pauses)])
-
-    def steady(first: int) -> None:
-        with victim.channel(HONEST) as channel:
-            for number in range(first, 10**9, CLIENTS):
-                if over.is_set():
-                    return
-                ask(channel, number, newcomer=False)
-
-    def newcomers(first: int) -> None:
-        for number in range(first, 10**9, CLIENTS):
-            if over.is_set():
-                return
-            with victim.channel(HONEST) as channel:
-                ask(channel, number, newcomer=True)
-
-    parent.send("ready")
-    for number in range(CLIENTS):
-        threading.Thread(target=steady if number < STEADY else newcomers, args=(number,)).start()
-    parent.recv()
-    over.set()

@@ -27,13 +27,15 @@ import psutil
 
 from nearsight.cloud.access import RemoteCatalogue
 from nearsight.cloud.training import NewObject
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.client import Channel
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.experiments.bench.benchmark import Benchmark, Tell
-from nearsight.experiments.bench.robustness import MUSEUM, answer_of, child
+from nearsight.experiments.bench.clients import answer_of, child
+from nearsight.experiments.bench.robustness import MUSEUM
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
@@ -48,16 +50,16 @@ _HARM = 0.4
 _EVENTS, _LONGEST_PAUSE_S = 15, 20.0
 """The pause between two events is a fifteenth of the time, but not longer than this."""
 _TIMEOUT_S, _LATE_S = 5.0, 1.0
-"""Deadline of a photo, and how late a busy machine may be."""
+"""Deadline of a photo, and how late its outcome may be, apart from the time that the process was held up."""
 _PAUSE_S = (0.05, 0.25)
 """Between two photos of an application."""
-_TOLD_EVERY_S, _LAST_OUTCOMES_S, _STOP_S = 1.0, 10.0, 15.0
+_TOLD_EVERY_S, _LAST_OUTCOMES_S, _STOP_S, _TICK_S = 1.0, 10.0, 15.0, 0.05
 _ERROR = re.compile(r"\[(error|critical)\s*\]|Traceback|Assertion failed")
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one application has seen."""
+    """What one application has seen; times are those of `Running`."""
 
     asked: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -65,6 +67,8 @@ class Tally:
     twice: int = 0
     late_s: list[float] = field(default_factory=list)
     """How late the outcomes were that came more than `_LATE_S` after the deadline."""
+    stalled_s: float = 0.0
+    """How long the process was held up in all."""
     open: dict[int, tuple[str | None, float]] = field(default_factory=dict)
     """By request without an outcome yet: what its photo shows, and its deadline."""
 
@@ -90,6 +94,25 @@ class Tally:
             self.wrong.append(f"{shown} was called {outcome.object_id} by the {outcome.answered_by}")
 
 
+class Running:
+    """The time of this process: stands still while a thread that only sleeps wakes up too late."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.stalled_s = 0.0
+        self._clock = clock
+        self._due_s = clock.monotonic() + _TICK_S
+
+    def tick(self) -> None:
+        """Called after each sleep of `_TICK_S`."""
+        now_s = self._clock.monotonic()
+        self.stalled_s, self._due_s = now_s - self.now_s(), now_s + _TICK_S
+
+    def now_s(self) -> float:
+        """The time; also while the sleep that should be over goes on."""
+        now_s = self._clock.monotonic()
+        return now_s - self.stalled_s - max(0.0, now_s - self._due_s)
+
+
 def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tell) -> Benchmark:
     """Run everything for so long; the laws, and whether they held.
 
@@ -111,19 +134,12 @@ def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tel
     with ExitStack() as stack:
         soak = _Soak(museum, seed, folder.resolve(), stack)
         soak.run(seconds, tell)
-    rows = soak.laws()
     outcomes = soak.outcomes()
-    figures = {
-        "seconds": seconds,
-        "seed": seed,
-        "events": soak.events,
-        "outcomes": outcomes,
-        "rows": rows,
-        "usage": soak.usage(),
-    }
+    figures = {"seconds": seconds, "seed": seed, "events": soak.events, "outcomes": outcomes}
+    rows = soak.laws()
     title = f"{seconds:.0f} s: {_told(Counter(name for _, name, _ in soak.events))}; {_told(outcomes)}"
     columns = {"law": "{law}", "found": "{found}", "verdict": "{verdict}"}
-    return Benchmark("soak", title, columns, rows, figures)
+    return Benchmark("soak", title, columns, rows, {**figures, "rows": rows, "usage": soak.usage()})
 
 
 class _Soak:
@@ -177,7 +193,8 @@ class _Soak:
         wrong = [text for one in self._tallies for text in one.wrong]
         known, bugs = self.outcomes()["known"], self.outcomes()["INTERNAL"]
         late = f"{len(late_s)} late by up to {max(late_s)} s" if late_s else "0 late"
-        answers = f"{asked} requests, {without} without, {twice} with two, {late}"
+        stalled = f"held up for {max(one.stalled_s for one in self._tallies):.0f} s"
+        answers = f"{asked} requests, {without} without, {twice} with two, {late}; {stalled}"
         return [
             _law("every request one outcome", answers, asked > 0 and without == twice == len(late_s) == 0),
             _law("no wrong answer", "; ".join([f"{len(wrong)} of {known}", *wrong[:3]]), known and not wrong),
@@ -243,9 +260,11 @@ class _Soak:
                 catalogue.remove(self._gone)
                 return
             back = [self._references[name] for name in self._gone]
-            views = [tuple(path.read_bytes() for path in one.paths) for one in back]
             outcome = catalogue.put(
-                [NewObject(one.object_id, one.label, images) for one, images in zip(back, views, strict=True)]
+                [
+                    NewObject(one.object_id, one.label, tuple(path.read_bytes() for path in one.paths))
+                    for one in back
+                ]
             )
             self._faults += [f"{one.object_id} was rejected: {one.reason}" for one in outcome.rejected]
             catalogue.finish()
@@ -303,9 +322,11 @@ class _Soak:
 
         def meter() -> None:
             while not over.wait(_TOLD_EVERY_S):
-                pids = [(name, one.pid) for name, one in [*self._daemons.items()]]
-                pids += [(name, one.pid) for name, one in [*self._applications.items()]]
-                for name, pid in pids:
+                for name, pid in [
+                    (name, one.pid)
+                    for group in (self._daemons, self._applications)
+                    for name, one in [*group.items()]
+                ]:
                     with suppress(psutil.Error):
                         process = psutil.Process(pid)
                         mib = round(process.memory_info().rss / 2**20, 1)
@@ -335,11 +356,8 @@ class _Soak:
                 )
                 pairs = list(zip(FLAT.items(), before, after, strict=True))
                 found = ", ".join(f"{a:.0f} → {b:.0f} {unit}" for (unit, _), a, b in pairs)
-                rows.append(
-                    _law(
-                        f"{name} is flat", found, all(b - a <= max(most, a / 4) for (_, most), a, b in pairs)
-                    )
-                )
+                flat = all(b - a <= max(most, a / 4) for (_, most), a, b in pairs)
+                rows.append(_law(f"{name} is flat", found, flat))
         return rows
 
 
@@ -391,18 +409,26 @@ def _use(
 ) -> None:
     """An application: one photo after the other, popular ones more often; in a burst, many at once."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
-    rng, tally, lock = random.Random(seed), Tally(), threading.Lock()
+    rng, tally, lock, running = random.Random(seed), Tally(), threading.Lock(), Running()
     weights = [1 / (1 + rank) for rank in range(len(photos))]
 
     def ended(number: int, outcome: Recognition | NearsightError) -> None:
         with lock:
-            tally.ends(number, outcome, time.monotonic())
+            tally.ends(number, outcome, running.now_s())
 
     def tell() -> None:
         with lock:
+            tally.stalled_s = round(running.stalled_s, 2)
             parent.send(tally)
 
+    def tick() -> None:
+        while True:
+            time.sleep(_TICK_S)
+            with lock:
+                running.tick()
+
     settings = RecognizerSettings(timeout_s=_TIMEOUT_S)
+    threading.Thread(target=tick, daemon=True).start()
     with Recognizer(*tiers, CATALOGUE, device_id=seed, settings=settings) as recognizer:
         parent.send("ready")
         parent.send(os.getpid())
@@ -410,7 +436,7 @@ def _use(
         while more:
             for path, shown in rng.choices(photos, weights, k=more):
                 with lock:
-                    number = tally.asks(shown, time.monotonic())
+                    number = tally.asks(shown, running.now_s())
                 recognizer.recognize(path, partial(ended, number))
             more = parent.recv() if parent.poll(rng.uniform(*_PAUSE_S)) else 1
             if time.monotonic() > told_s + _TOLD_EVERY_S:

@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.recognition import Recognition
-from nearsight.experiments.bench.soak import Tally
+from nearsight.experiments.bench.soak import Running, Tally
 
 
 def answer(object_id: str | None) -> Recognition:
@@ -39,6 +40,21 @@ def test_a_tally_counts_second_missing_and_late_outcomes() -> None:
     tally.ends(first, answer("a"), 1.0)
     tally.ends(late, answer("a"), 60.0)
     assert (tally.twice, len(tally.open), tally.late_s) == (1, 1, [55.0])
+
+
+def test_an_outcome_is_not_late_for_the_time_that_the_whole_process_was_held_up() -> None:
+    clock = ManualClock()
+    running, tally = Running(clock), Tally()
+    held_up, late = (tally.asks("a", running.now_s()) for _ in range(2))
+    clock.advance(60.0)
+    tally.ends(held_up, answer("a"), running.now_s())
+    running.tick()
+    assert (tally.late_s, round(running.stalled_s)) == ([], 60)
+    for _ in range(200):
+        clock.advance(0.05)
+        running.tick()
+    tally.ends(late, answer("a"), running.now_s())
+    assert tally.late_s == [pytest.approx(5.05)]
 
 
 @pytest.mark.system

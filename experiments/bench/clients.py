@@ -1,0 +1,132 @@
+"""Clients of a daemon that is watched, each a process: it says "ready", and ends when it is told None."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.experiments.bench import attacks
+from nearsight.experiments.bench.attacks import HONEST, TIMEOUT_S, Attack, Victim
+from nearsight.protos import recognition_pb2
+
+CLIENTS, STEADY, PAUSE_S = 6, 4, 0.2
+"""Honest clients; those of them that stay connected; their pause between an answer and the next photo."""
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One photo of an honest client."""
+
+    begun_s: float
+    ms: float
+    """Until the answer; if there was none, the longest wait."""
+    outcome: str
+    """Empty if it was answered."""
+    newcomer: bool
+    """Whether the client came for this photo alone."""
+
+    @property
+    def ended_s(self) -> float:
+        """When it was answered; without an answer, the latest that it can have ended."""
+        return self.begun_s + self.ms / 1e3
+
+
+@contextmanager
+def child(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
+    """A process that runs a function with a pipe to here, and has said that it is ready."""
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        answer_of(ours, 60.0)
+        yield ours
+    finally:
+        with suppress(OSError):  # it has ended
+            ours.send(None)
+        process.join(2 * TIMEOUT_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        ours.close()
+
+
+def answer_of(child: Connection, timeout_s: float) -> Any:
+    """The next thing that a child says.
+
+    Raises
+    ------
+    InternalError
+        If it ended, or says nothing in this time.
+    """
+    try:
+        if child.poll(timeout_s):
+            return child.recv()
+    except EOFError:
+        raise InternalError("a client of the benchmark ended with an error; it stands above") from None
+    raise InternalError(f"a client of the benchmark was silent for {timeout_s:.0f} s")
+
+
+def attack(parent: Connection, attacker: Attack, victim: Victim) -> None:
+    """A hostile client."""
+    os.nice(3)  # its machine is another one, whose cores are not those of the daemon
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+    parent.send("ready")
+    if parent.recv() is not None:
+        parent.send(attacker(victim))
+
+
+def ask_honestly(parent: Connection, victim: Victim) -> None:
+    """Honest clients: those that stay, and those that come anew for every photo."""
+    photos = [Path(name).read_bytes() for name in victim.photos]
+    over, told = threading.Event(), threading.Lock()
+    rng = np.random.default_rng(1)
+    pauses = rng.uniform(0.5, 1.5, 997) * PAUSE_S
+
+    def ask(channel: Channel, number: int, *, newcomer: bool) -> None:
+        begun_s, outcome = time.monotonic(), ""
+        try:
+            stub = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+            attacks.ask(stub, victim, photos[number % len(photos)]).result()
+        except NearsightError as error:
+            outcome = error.code.name
+        ms = (time.monotonic() - begun_s) * 1e3 if not outcome else TIMEOUT_S * 1e3
+        with told, suppress(OSError):
+            parent.send(Asked(begun_s, ms, outcome, newcomer))
+        over.wait(pauses[number % len(pauses)])
+
+    def steady(first: int) -> None:
+        with victim.channel(HONEST) as channel:
+            for number in range(first, 10**9, CLIENTS):
+                if over.is_set():
+                    return
+                ask(channel, number, newcomer=False)
+
+    def newcomers(first: int) -> None:
+        for number in range(first, 10**9, CLIENTS):
+            if over.is_set():
+                return
+            with victim.channel(HONEST) as channel:
+                ask(channel, number, newcomer=True)
+
+    parent.send("ready")
+    for number in range(CLIENTS):
+        threading.Thread(target=steady if number < STEADY else newcomers, args=(number,)).start()
+    parent.recv()
+    over.set()
