@@ -9,6 +9,7 @@ import io
 import multiprocessing.resource_tracker
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
@@ -82,6 +83,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("needs"):
         for need in mark.args:
             require(need)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes at the end of the test what is put on it, the latest first."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -58,9 +57,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
+def scene(stack: ExitStack) -> Scene:
+    return Scene(stack)
 
 
 def test_an_image_is_answered_with_the_hops_of_all_tiers(scene: Scene) -> None:

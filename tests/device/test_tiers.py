@@ -1,6 +1,5 @@
 """A tier over a real connection: what travels in each form, and what an answer says."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -42,9 +41,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
+def scene(stack: ExitStack) -> Scene:
+    return Scene(stack)
 
 
 def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from nearsight.common.operation.database_files import DatabaseFormat
+from nearsight.common.operation.database_files import DatabaseFormat, open_database
 
 FORMAT = DatabaseFormat(
     application_id=1,
@@ -22,6 +22,14 @@ FORMAT = DatabaseFormat(
 def rows(path: Path, table: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(f"SELECT * FROM {table}").fetchall()
+
+
+def database_with_a_row(folder: Path) -> Path:
+    """A database of version 1."""
+    path = folder / "things.db"
+    with closing(open_database(path, FORMAT, create=True)) as connection:
+        connection.execute("INSERT INTO things VALUES ('lamp')")
+    return path
 
 
 USER = """

@@ -23,7 +23,7 @@ from nearsight.common.operation.database_files import (
     copy_database,
     open_database,
 )
-from support.databases import FORMAT, rows, used_by_another_process
+from support.databases import FORMAT, database_with_a_row, rows, used_by_another_process
 
 
 class ContestedConnection(sqlite3.Connection):
@@ -72,11 +72,7 @@ def versions(*more: str) -> DatabaseFormat:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A database of version 1 with a row."""
-    path = tmp_path / "things.db"
-    with closing(open_database(path, FORMAT, create=True)) as connection:
-        connection.execute("INSERT INTO things VALUES ('lamp')")
-    return path
+    return database_with_a_row(tmp_path)
 
 
 def schema(path: Path) -> list[tuple[object, ...]]:

@@ -1,23 +1,18 @@
 """How a database takes the place of another one, in use or not."""
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.operation.database_files import copy_database, open_database
+from nearsight.common.operation.database_files import copy_database
 from nearsight.common.operation.database_places import put_in_place
-from support.databases import FORMAT, rows, used_by_another_process
+from support.databases import FORMAT, database_with_a_row, rows, used_by_another_process
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A database of version 1 with a row."""
-    path = tmp_path / "things.db"
-    with closing(open_database(path, FORMAT, create=True)) as connection:
-        connection.execute("INSERT INTO things VALUES ('lamp')")
-    return path
+    return database_with_a_row(tmp_path)
 
 
 def test_a_database_takes_the_place_of_another_which_is_kept_with_its_log(old: Path, tmp_path: Path) -> None:

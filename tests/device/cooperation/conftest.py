@@ -1,6 +1,5 @@
 """Whole devices near each other."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -9,6 +8,5 @@ from support.sharing_devices import Scene
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
+def scene(stack: ExitStack) -> Scene:
+    return Scene(stack)

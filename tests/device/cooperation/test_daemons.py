@@ -1,6 +1,5 @@
 """Device daemons that share: keys, what `nearsight peers` asks for, status and metrics."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -68,9 +67,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack, tmp_path)
+def scene(stack: ExitStack, tmp_path: Path) -> Scene:
+    return Scene(stack, tmp_path)
 
 
 def _keys(folder: Path, *names: str) -> dict[str, Path]:

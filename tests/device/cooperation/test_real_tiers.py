@@ -1,6 +1,5 @@
 """Devices that share, behind the real edge and the real cloud: the digests of all three agree."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -47,9 +46,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack, tmp_path)
+def scene(stack: ExitStack, tmp_path: Path) -> Scene:
+    return Scene(stack, tmp_path)
 
 
 def looks(device: Recognizer, number: int, version: int = 0) -> None:

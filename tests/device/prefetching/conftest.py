@@ -1,6 +1,5 @@
 """Devices that recognise by themselves, before an edge with five exhibits."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -9,6 +8,5 @@ from support.prefetching_devices import Scene
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
+def scene(stack: ExitStack) -> Scene:
+    return Scene(stack)

@@ -1,6 +1,5 @@
 """Recognizers before real servers that say what the test wants."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -9,6 +8,5 @@ from support.recognizers import Scene
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack)
+def scene(stack: ExitStack) -> Scene:
+    return Scene(stack)

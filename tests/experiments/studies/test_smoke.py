@@ -18,7 +18,6 @@ LONG = {
         "crowd",
         "edge-prefetching",
         "fig3.2",
-        "fig3.4",
         "fig6.15",
         "multi-user",
         "peers",
