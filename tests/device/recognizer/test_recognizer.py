@@ -13,6 +13,7 @@ from nearsight import (
     NotFound,
     Overloaded,
     PeerError,
+    PrefetchSettings,
     Recognition,
     Recognizer,
     RecognizerSettings,
@@ -32,7 +33,7 @@ from support.recognition_server import (
     never,
     response,
 )
-from support.recognizers import NOBODY, PHOTO, Scene
+from support.recognizers import NOBODY, PHOTO, QUICK, Scene
 from support.waiting import wait_until
 
 
@@ -66,7 +67,8 @@ def test_paths_arrays_and_features_are_understood_and_corners_fit_the_given_imag
     scene: Scene, tmp_path: Path
 ) -> None:
     _, edge = scene.tier("edge", always("edge"))
-    recognizer = scene.recognizer(edge)
+    sends_images = QUICK.model_copy(update={"prefetch": PrefetchSettings(enabled=False)})
+    recognizer = scene.recognizer(edge, settings=sends_images)
     (tmp_path / "photo.jpg").write_bytes(PHOTO)
     features = OrbExtractor().extract(load_image(PHOTO), 200)
     for image in (tmp_path / "photo.jpg", str(tmp_path / "photo.jpg"), picture(1), features):
