@@ -1,0 +1,168 @@
+"""A cache in front of a classifier, for any application: `ApproximateKeyCache`."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from typing import Generic, TypeVar
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import DeadlineExceeded, InvalidArgument
+from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.result_cache import Counts, ResultCache
+
+X = TypeVar("X")
+Y = TypeVar("Y")
+
+
+class ApproximateKeyCache(Generic[X, Y]):
+    """Answers like a classifier, mostly without running it.
+
+    Parameters
+    ----------
+    approx : callable
+        Gives the key of an input, such as ``prefix(10)`` of `approximations` beside this; any function
+        with a hashable value will do. Inputs with the same key should mostly have the same class.
+    classify : callable
+        The classifier, which is taken to be right. Results are compared with ``==``.
+    beta : float
+        Back-off of auto-refresh: smaller means fewer errors and more inferences; 1 verifies every lookup,
+        ``inf`` none.
+    size : int
+        Largest number of results that are kept.
+    ttl_s : float
+        A result that was not confirmed for so long is forgotten.
+    wait_s : float
+        How long a lookup waits for an inference that another thread runs for the same key.
+    clock : Clock, optional
+
+    Examples
+    --------
+    >>> from nearsight.common.result_cache.approximations import prefix
+    >>> cache = ApproximateKeyCache(prefix(2), classify=sum, beta=2)
+    >>> cache.lookup([1.0, 2.0, 3.0]), cache.lookup([1.0, 2.0, 4.0]), cache.lookup([1.0, 2.0, 5.0])
+    (6.0, 7.0, 8.0)
+
+    Notes
+    -----
+    Source: approximate-key caching, algorithm 1 with equation 6. Thread-safe; the classifier runs in the
+    calling thread, for one lookup per key at a time. Nothing is written to disk.
+    """
+
+    def __init__(
+        self,
+        approx: Callable[[X], Hashable],
+        classify: Callable[[X], Y],
+        *,
+        beta: float = 1.5,
+        size: int = 10_000,
+        ttl_s: float = math.inf,
+        wait_s: float = 30.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._approx = approx
+        self._classify = classify
+        self._cache: ResultCache[Hashable, Y] = ResultCache(AutoRefresh(beta), size, ttl_s=ttl_s)
+        self._wait_s = wait_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running: dict[Hashable, Future[Y]] = {}
+        self._changes = 0
+        """How often results were corrected or invalidated; an inference that began before is not kept."""
+
+    def lookup(self, x: X) -> Y:
+        """The class of this input, from the cache or from the classifier.
+
+        Raises
+        ------
+        InvalidArgument
+            If the input has no hashable key.
+        DeadlineExceeded
+            If another thread has been running the classifier for this key for ``wait_s`` seconds.
+        Exception
+            What the classifier raises; nothing is cached then.
+        """
+        key = self._key(x)
+        with self._lock:
+            entry = self._cache.find(key, self._clock.monotonic())
+            if entry is not None:
+                return entry.value
+            mine = key not in self._running
+            inference = self._running.setdefault(key, Future())
+            changes = self._changes
+        return self._infer(key, x, inference, changes) if mine else self._result_of(inference)
+
+    def correct(self, x: X, value: Y) -> None:
+        """Somebody who knows, such as the user, says what this input is."""
+        key = self._key(x)
+        with self._lock:
+            self._forget_inferences()
+            self._cache.correct(key, value, self._clock.monotonic())
+
+    def invalidate(self, stale: Callable[[Y], bool] = lambda _: True) -> int:
+        """Forget the results for which ``stale`` holds, by default all; gives how many.
+
+        A result of an inference that began before is given to those who wait for it, but it is not kept.
+        """
+        with self._lock:
+            self._forget_inferences()
+            return self._cache.invalidate(lambda _, value: stale(value))
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the lookups so far."""
+        return self._cache.counts
+
+    @property
+    def wrong_share(self) -> float:
+        """Share of the served lookups that were wrong, estimated from verifications."""
+        return self._cache.wrong_hits.share
+
+    @property
+    def wrong_share_bound(self) -> float:
+        """`wrong_share` is not larger than this with 97.5 % confidence."""
+        return self._cache.wrong_hits.bound
+
+    def _key(self, x: X) -> Hashable:
+        key = self._approx(x)
+        try:
+            hash(key)
+        except TypeError:
+            raise InvalidArgument(
+                f"the approximation gave a key that is not hashable: {type(key).__name__}",
+                advice="return bytes, a string, a number or a tuple of these",
+            ) from None
+        return key
+
+    def _infer(self, key: Hashable, x: X, inference: Future[Y], changes: int) -> Y:
+        try:
+            value = self._classify(x)
+        except BaseException as error:
+            with self._lock:
+                self._end(key, inference)
+            inference.set_exception(error)
+            raise
+        with self._lock:
+            self._end(key, inference)
+            if changes == self._changes:
+                self._cache.learn(key, value, self._clock.monotonic())
+        inference.set_result(value)
+        return value
+
+    def _result_of(self, inference: Future[Y]) -> Y:
+        """What another thread's inference gives."""
+        if not wait([inference], self._wait_s).done:
+            raise DeadlineExceeded(
+                f"the classifier has not answered another lookup of this key within {self._wait_s:g} s"
+            )
+        return inference.result()
+
+    def _forget_inferences(self) -> None:
+        self._changes += 1
+        self._running.clear()
+
+    def _end(self, key: Hashable, inference: Future[Y]) -> None:
+        if self._running.get(key) is inference:
+            del self._running[key]

@@ -1,0 +1,98 @@
+"""APPROX: what makes inputs share a key (approximate-key caching, section III-A).
+
+A good approximation leaves few keys, each with one dominant class. Approximations are put together with
+``|``, from left to right: ``prefix(10) | quantize(32)`` takes ten elements and rounds them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+
+Vector = NDArray[Any]
+
+_SECRET = secrets.randbits(64)
+"""Nobody outside of the process can make inputs whose keys collide. Keys are never stored or sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approximation:
+    """A function from vectors to keys of 128 bits."""
+
+    name: str
+    steps: tuple[Callable[[Vector], Vector], ...] = ()
+    seed: int = field(default=_SECRET, repr=False)
+
+    def __call__(self, vector: Vector | Sequence[float]) -> bytes:
+        """The key of an input: 16 bytes.
+
+        Parameters
+        ----------
+        vector : ndarray, shape (N,), or sequence of N floats
+
+        Raises
+        ------
+        InvalidArgument
+            If it is no vector, has no elements, or NaN is among those that matter.
+        """
+        values = vector if isinstance(vector, np.ndarray) else np.asarray(vector, dtype=np.float64)
+        if values.ndim != 1 or not values.size:
+            raise InvalidArgument(f"an input is a vector with elements, got an array of shape {values.shape}")
+        for step in self.steps:
+            values = step(values)
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise InvalidArgument("an input contains NaN: it is like no other input")
+        return xxhash.xxh3_128_digest(values.tobytes(), self.seed)
+
+    def __or__(self, then: Approximation) -> Approximation:
+        return replace(self, name=f"{self.name} | {then.name}", steps=(*self.steps, *then.steps))
+
+    def within(self, *context: str) -> Approximation:
+        """The same function with keys of its own for this context, such as a catalogue and its version."""
+        seed = xxhash.xxh3_64_intdigest("\0".join(context).encode(), self.seed)
+        return replace(self, seed=seed)
+
+
+def identity() -> Approximation:
+    """The input itself: exact caching."""
+    return Approximation("identity")
+
+
+def prefix(n: int) -> Approximation:
+    """The first n elements."""
+    return _with_step("prefix", n, lambda vector: vector[:n])
+
+
+def suffix(n: int) -> Approximation:
+    """The last n elements."""
+    return _with_step("suffix", n, lambda vector: vector[-n:])
+
+
+def every(n: int) -> Approximation:
+    """Each n-th element, from the first one."""
+    return _with_step("every", n, lambda vector: vector[::n])
+
+
+def maxpool(n: int) -> Approximation:
+    """The largest of each n elements in a row; the last ones may be fewer."""
+    return _with_step("maxpool", n, lambda vector: np.maximum.reduceat(vector, np.arange(0, len(vector), n)))
+
+
+def quantize(step: float) -> Approximation:
+    """Each element, rounded to the nearest multiple of ``step``; half-way to an even multiple."""
+    # 0.0 is added because -0.0 and 0.0 have different bytes.
+    return _with_step("quantize", step, lambda vector: np.rint(vector / step) * step + 0.0)
+
+
+def _with_step(name: str, n: float, step: Callable[[Vector], Vector]) -> Approximation:
+    if not n > 0 or n == float("inf"):
+        raise InvalidArgument(f"{name} takes a positive number, got {n:g}")
+    return Approximation(f"{name}({n:g})", (step,))
