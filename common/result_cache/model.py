@@ -7,7 +7,7 @@ wrongly, for an LRU cache (characteristic time) and for an ideal one, which hold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +18,12 @@ from nearsight.common.result_cache.auto_refresh import AutoRefresh
 
 FloatArray = NDArray[np.float64]
 
-_NEGLIGIBLE = 1e-18
-"""Terms below this share of the first one are left out."""
 _EXACT = 2.0**53
 """Up to here the floor in equation 6 matters to a float; beyond it the sums have a closed form."""
-_MOST_TERMS = 1_000_000
+_MOST_TERMS = 5000
+"""Verifications of one result that are counted: enough for a back-off of 1.01."""
+_AT_ONCE = 4096
+"""Classes whose series are summed at a time, to bound memory."""
 _TOLERANCE = 1e-9
 
 
@@ -89,20 +90,10 @@ def key_rates(classes: ArrayLike, refresh: AutoRefresh, hit: float = 1.0) -> Key
     h^(a-1) p_j^(n(a)-1). Its expected inferences and length follow, and from them the rates. The paper prints
     exponents of h that do not sum to 1; r and e are the same with the right ones.
     """
-    p = _probabilities(classes, "the classes of a key")
     if not 0.0 <= hit <= 1.0:
         raise InvalidArgument(f"the hit rate of a key is a probability, got {hit:g}")
-    p = p[p > 0]
-    if hit == 1.0 and p.max() * refresh.beta >= 1.0:
-        return KeyRates(0.0, float(1.0 - p.max()))
-    inferences, lengths, repeated = (
-        np.array(column) for column in zip(*(_sequence(each, refresh, hit) for each in p), strict=True)
-    )
-    begins = p / (1.0 + p * repeated)
-    """Probability that a sequence begins with this class, not normalised."""
-    length = float(np.sum(begins * lengths))
-    wrong = float(np.sum(begins * (1.0 - p) * (lengths - inferences)))
-    return KeyRates(float(np.sum(begins * inferences)) / length, wrong / length)
+    inferences, errors = _rates([_probabilities(classes, "the classes of a key")], np.array([hit]), refresh)
+    return KeyRates(float(inferences[0]), float(errors[0]))
 
 
 def characteristic_time(popularity: ArrayLike, size: int) -> float:
@@ -166,19 +157,18 @@ def predict(
     q = _probabilities(popularity, "the popularity of keys")
     if not len(q) == len(classes) == len(hits):
         raise InvalidArgument(f"got {len(q)} keys, classes of {len(classes)} and hits of {len(hits)}")
+    hits = np.asarray(hits, dtype=np.float64)
+    kept = np.flatnonzero((hits > 0) & (q > 0)).tolist()
     hit = float(np.sum(q * hits))
-    inferences, errors = 0.0, 0.0
-    for share, of_key, kept in zip(q, classes, hits, strict=True):
-        if kept == 0.0 or share == 0.0:
-            inferences += share
-        elif refresh is None:
-            inferences += share * (1.0 - kept)
-            errors += share * kept * uncorrected_error(of_key)
-        else:
-            rates = key_rates(of_key, refresh, float(kept))
-            inferences += share * rates.inferences
-            errors += share * rates.errors
-    return Prediction(hit, float(inferences), float(errors))
+    if refresh is None:
+        errors = sum(float(q[key] * hits[key]) * uncorrected_error(classes[key]) for key in kept)
+        return Prediction(hit, 1.0 - hit, errors)
+    if not len(kept):
+        return Prediction(hit, 1.0, 0.0)
+    of_keys = [_probabilities(classes[key], "the classes of a key") for key in kept]
+    inferences, wrong = _rates(of_keys, hits[kept], refresh)
+    never_kept = 1.0 - float(q[kept].sum())
+    return Prediction(hit, float(q[kept] @ inferences) + never_kept, float(q[kept] @ wrong))
 
 
 def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> KeyRates:
@@ -198,7 +188,7 @@ def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Ke
     """
     p = _probabilities(classes, "the classes of a key")
     p = p[p > 0]
-    phi = np.array(_schedule(refresh, lambda _, lookup: lookup > lookups)[:-1])
+    phi = _schedule(refresh, lookups).astype(np.int64)
     kept = p[:, None] ** np.arange(len(phi))
     """(m, n): probability that the n-th inference happens, in a stream that is long enough."""
     change = np.divide(p[None, :], 1.0 - p[:, None], out=np.zeros((len(p), len(p))), where=p[:, None] < 1)
@@ -218,34 +208,63 @@ def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Ke
     return KeyRates(float(p @ inferred[lookups]) / lookups, float(p @ wrong[lookups]) / lookups)
 
 
-def _sequence(p: float, refresh: AutoRefresh, hit: float) -> tuple[float, float, float]:
-    """Of a sequence of this class: expected inferences, expected lookups, sum of p^(n-2) h^(phi_n - 1).
+def _rates(
+    classes: Sequence[FloatArray], hits: FloatArray, refresh: AutoRefresh
+) -> tuple[FloatArray, FloatArray]:
+    """r_i (N,) and e_i (N,) of keys with these classes and hit rates."""
+    firsts = np.cumsum([0, *(len(one) for one in classes)])[:-1]
+    p = np.concatenate(classes)
+    hit = np.repeat(hits, np.diff(np.append(firsts, len(p))))
+    largest = np.maximum.reduceat(p, firsts)
+    dominated = (hits == 1.0) & (largest * refresh.beta >= 1.0)
+    """A class of these is hardly ever verified (eq. 13)."""
+    phi = _schedule(refresh, _EXACT)
+    inferences, lengths, begins = np.zeros((3, len(p)))
+    for start in range(0, len(p), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        inferences[part], lengths[part], begins[part] = _sequences(p[part], hit[part], phi, refresh)
+    ends = [
+        np.add.reduceat(begins * one, firsts)
+        for one in (inferences, lengths, (1 - p) * (lengths - inferences))
+    ]
+    with np.errstate(invalid="ignore"):
+        return (
+            np.where(dominated, 0.0, ends[0] / ends[1]),
+            np.where(dominated, 1.0 - largest, ends[2] / ends[1]),
+        )
 
-    The last one times 1 - p is the probability that a conflict ends the sequence.
+
+def _sequences(
+    p: FloatArray, hit: FloatArray, phi: FloatArray, refresh: AutoRefresh
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Of sequences of these classes: expected inferences, expected lookups, and how often one begins.
+
+    The last one is not normalised. All are 0 where the length is infinite.
     """
+    kept = p[:, None] ** np.arange(len(phi))
+    present = hit[:, None] ** (phi - 1.0)
+    inferences = np.sum(kept * present, axis=1)
+    repeated = np.sum(kept[:, :-1] * present[:, 1:], axis=1)
+    """Times 1 - p it is the probability that a conflict ends the sequence."""
+    leaving = present - np.column_stack([present[:, 1:], np.zeros(len(p))])
+    lengths = np.divide(np.sum(kept * leaving, axis=1), 1.0 - hit, out=np.zeros(len(p)), where=hit < 1)
+
     growth = refresh.beta * p
-
-    def over(n: int, lookup: int) -> bool:
-        """Whether what follows is negligible, or a geometric series: floats do not see the floor any more."""
-        return lookup >= _EXACT or n >= _MOST_TERMS or (p**n) * (hit**lookup) * lookup < _NEGLIGIBLE
-
-    phi = np.array(_schedule(refresh, over), dtype=np.float64)
-    kept = p ** np.arange(len(phi))
-    if hit == 1.0:
-        rest = kept[-1] * (refresh.to_serve(len(phi)) + 1) / (1.0 - growth)
-        return 1.0 / (1.0 - p), float(np.sum(kept[:-1] * np.diff(phi)) + rest), 1.0 / (1.0 - p)
-    present = hit ** (phi - 1.0)
-    leaving = present - np.append(present[1:], 0.0)
-    repeated = float(np.sum(kept[:-1] * present[1:]))
-    return float(np.sum(kept * present)), float(np.sum(kept * leaving)) / (1.0 - hit), repeated
+    endless = (hit == 1.0) & (growth < 1.0)
+    """Behind the last phi_n the floor in equation 6 does not matter, and the series is geometric."""
+    rest = kept[:, -1] * (refresh.to_serve(len(phi)) + 1)
+    rest = np.divide(rest, 1.0 - growth, out=np.zeros(len(p)), where=endless)
+    lengths = np.where(endless, kept[:, :-1] @ np.diff(phi) + rest, lengths)
+    begins = np.where((hit < 1.0) | endless, p / (1.0 + p * repeated), 0.0)
+    return inferences, lengths, begins
 
 
-def _schedule(refresh: AutoRefresh, over: Callable[[int, int], bool]) -> list[int]:
-    """phi_1, phi_2 …, up to and with the first phi_n for which ``over(n, phi_n)`` holds."""
+def _schedule(refresh: AutoRefresh, last: float) -> FloatArray:
+    """phi_1, phi_2 … up to this lookup, and not more than `_MOST_TERMS`."""
     phi = [1]
-    while not over(len(phi), phi[-1]):
-        phi.append(phi[-1] + refresh.to_serve(len(phi)) + 1)
-    return phi
+    while len(phi) < _MOST_TERMS and (following := phi[-1] + refresh.to_serve(len(phi)) + 1) <= last:
+        phi.append(following)
+    return np.array(phi, dtype=np.float64)
 
 
 def _probabilities(values: ArrayLike, what: str) -> FloatArray:

@@ -1,0 +1,106 @@
+"""Generated network flows, for the figures of approximate-key caching: its own data set is private.
+
+A flow is the sizes and directions of its first 100 packets, and the application that it belongs to. The paper
+says what approximations do to its flows (figure 3c), and the constants below were fitted to that, and to
+nothing else:
+
+- packets 1 to 5 are the handshake of a protocol stack, which many applications share;
+- packets 6 to 10 are the greeting of a service of the application; some services, such as advertisements,
+  are used by many applications; in some flows one packet of the greeting varies, and some belong to
+  another application than it seems;
+- what follows is the transfer: mostly full packets in bulk flows, any size in others; flows differ in length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+PACKETS = 100
+APPLICATIONS = 200
+_HANDSHAKE, _GREETING = 5, 10
+"""The handshake, and the greeting behind it, end before these packets."""
+_SMALLEST, _LARGEST = 60, 1460
+"""Payload of a packet [bytes]."""
+
+_POPULARITY = 1.45
+"""Exponent of Zipf's law for applications."""
+_STACKS, _STACK_POPULARITY = 3000, 1.2
+_OWN_STACKS = 3
+"""That an application uses itself; the share below uses any."""
+_ANY_STACK = 0.47
+_SERVICES, _SERVICE_POPULARITY = 20, 1.1
+_SHARED_SERVICES, _SHARED = 40, 0.1
+"""Services that all applications use, and the share of flows to them."""
+_FOREIGN = 0.035
+"""Share of the flows that look like those of another application, such as embedded content."""
+_VARYING = 0.32
+"""Share of the flows in which one packet of the greeting varies."""
+_MEDIAN_LENGTH, _LENGTH_SPREAD = 130.0, 1.2
+"""Of flows [packets], before they are cut at 100: log-normal."""
+_BULK, _FULL_IN_BULK, _FULL_ELSEWHERE = 0.57, 0.98, 0.15
+"""Share of bulk flows, and of full packets in these and in other flows."""
+_UPWARDS = 0.008
+"""Share of the packets of a transfer that the client sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Flows in the order in which they arrive, independent of each other."""
+
+    packets: NDArray[np.int16]
+    """(N, 100): sizes [bytes]; negative from the client to the server; 0 behind the end of the flow."""
+    applications: NDArray[np.int64]
+    """(N,): 0 to 199, the most popular first."""
+
+
+def flows(count: int, rng: np.random.Generator) -> Traffic:
+    """So many flows of one network.
+
+    Parameters
+    ----------
+    count : int
+        N.
+    rng : numpy.random.Generator
+        Draws the network as well: its stacks, its services, and who uses them.
+    """
+    applications = rng.choice(APPLICATIONS, count, p=_zipf(APPLICATIONS, _POPULARITY))
+    packets = np.zeros((count, PACKETS), dtype=np.int16)
+
+    others = rng.choice(APPLICATIONS, count, p=_zipf(APPLICATIONS, _POPULARITY))
+    owner = np.where(rng.random(count) < _FOREIGN, others, applications)
+    stacks = _sizes(rng, (_STACKS, _HANDSHAKE)) * np.array([-1, 1, -1, 1, 1], dtype=np.int16)
+    own = rng.choice(_STACKS, (APPLICATIONS, _OWN_STACKS), p=_zipf(_STACKS, 0.3))
+    stack = own[owner, rng.choice(_OWN_STACKS, count, p=_zipf(_OWN_STACKS, 1.0))]
+    anyone = rng.choice(_STACKS, count, p=_zipf(_STACKS, _STACK_POPULARITY))
+    stack = np.where(rng.random(count) < _ANY_STACK, anyone, stack)
+    packets[:, :_HANDSHAKE] = stacks[stack]
+
+    greetings = _sizes(rng, (APPLICATIONS * _SERVICES + _SHARED_SERVICES, _GREETING - _HANDSHAKE))
+    greetings *= rng.choice(np.array([1, 1, -1], dtype=np.int16), greetings.shape)
+    service = owner * _SERVICES + rng.choice(_SERVICES, count, p=_zipf(_SERVICES, _SERVICE_POPULARITY))
+    common = APPLICATIONS * _SERVICES + rng.integers(_SHARED_SERVICES, size=count)
+    service = np.where(rng.random(count) < _SHARED, common, service)
+    packets[:, _HANDSHAKE:_GREETING] = greetings[service]
+    varying = np.flatnonzero(rng.random(count) < _VARYING)
+    packets[varying, rng.integers(_HANDSHAKE, _GREETING, len(varying))] = _sizes(rng, (len(varying),))
+
+    transfer = _sizes(rng, (count, PACKETS - _GREETING))
+    full = np.where(rng.random(count) < _BULK, _FULL_IN_BULK, _FULL_ELSEWHERE)
+    transfer[rng.random(transfer.shape) < full[:, None]] = _LARGEST
+    transfer[rng.random(transfer.shape) < _UPWARDS] *= -1
+    packets[:, _GREETING:] = transfer
+    lengths = rng.lognormal(np.log(_MEDIAN_LENGTH), _LENGTH_SPREAD, count)
+    packets[np.arange(PACKETS) >= np.maximum(lengths, _GREETING)[:, None]] = 0
+    return Traffic(packets, applications)
+
+
+def _sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int16]:
+    return rng.integers(_SMALLEST, _LARGEST, shape, dtype=np.int16)
+
+
+def _zipf(count: int, exponent: float) -> NDArray[np.float64]:
+    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
+    return np.asarray(weights / weights.sum(), dtype=np.float64)

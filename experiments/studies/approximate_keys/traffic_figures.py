@@ -1,0 +1,296 @@
+"""Figures 3 to 5 of approximate-key caching, on generated traffic: misses, errors, and auto-refresh.
+
+For each approximation, the flows give how popular its keys are (q) and which applications share them (p). The
+model then says what an ideal cache does (the paper's curves), and the flows are played through the cache,
+with ideal and with LRU replacement. The model describes an endless stream: there, keys with a dominant class
+are never verified. In a stream of flows they are, so that simulated errors are lower and inferences more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from nearsight.common.result_cache.approximations import (
+    every,
+    identity,
+    maxpool,
+    prefix,
+    quantize,
+    suffix,
+)
+from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.model import Prediction, ideal_hits, lru_hits, predict
+from nearsight.common.result_cache.result_cache import ResultCache
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, flows
+
+FUNCTIONS = {
+    function.name: function
+    for function in (
+        identity(),
+        quantize(32),
+        *(prefix(n) for n in (5, 10, 20, 50)),
+        *(suffix(n) for n in (10, 50)),
+        *(every(n) for n in (5, 10)),
+        *(maxpool(n) for n in (5, 10)),
+        prefix(10) | quantize(32),
+    )
+}
+BETAS = (1.3, 1.5, 2.0, 3.0, math.inf)
+IDEAL, LRU = "ideal", "lru"
+_USUAL = 1.5
+_FIGURE_4 = ("prefix(5)", "prefix(10)", "prefix(20)", "prefix(50)")
+_SIZE, _FLOWS, _RUNS = 10_000, 500_000, 3
+_NUMBERS = ("hits", "inferences", "errors", "said_inferences", "said_errors")
+
+PAPER_3C = {
+    "identity": ("over 95 %", "0"),
+    "quantize(32)": ("over 95 %", ""),
+    "prefix(10)": ("under 50 %", "5 %"),
+    "every(10)": ("under 50 %", ""),
+    "suffix(10)": ("about 30 %", "60 %"),
+}
+"""Misses, and errors without refresh: figure 3c with K = 10,000."""
+_MARGINALS = {
+    "identity": ("misses", 0.95, 1.0),
+    "quantize(32)": ("misses", 0.95, 1.0),
+    "prefix(10)": ("misses", 0.4, 0.5),
+    "every(10)": ("misses", 0.4, 0.5),
+    "suffix(10)": ("misses", 0.25, 0.35),
+}
+"""Where misses must lie for the traffic to be like the paper's."""
+_ERRORS = {"prefix(10)": (0.04, 0.06), "suffix(10)": (0.55, 0.65), "prefix(5)": (0.40, 0.50)}
+"""The same of errors without refresh; the last one is figure 4's."""
+
+
+class Figure(Experiment):
+    """Misses, verifications and errors of 13 approximations, with and without auto-refresh."""
+
+    name: ClassVar[str] = "approximate-traffic"
+    source: ClassVar[str] = "approximate-key caching, 5"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per network and approximation."""
+        names = ("identity", "prefix(5)", "prefix(10)") if options.smoke else tuple(FUNCTIONS)
+        runs = range(1 if options.smoke else _RUNS)
+        cells = cells_of("{run}-{place}", run=runs, place=range(len(names)))
+        return tuple(
+            Cell(cell.key, {"run": cell.parameters["run"], "function": names[cell.parameters["place"]]})
+            for cell in cells
+        )
+
+    def processes(self, options: RunOptions) -> int:
+        """Nothing is timed."""
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play the flows of a network; one row per back-off and replacement."""
+        count, size = (20_000, 400) if options.smoke else (_FLOWS, _SIZE)
+        traffic = flows(count, options.rng(self.name, cell.parameters["run"]))
+        keys = _ranked([FUNCTIONS[cell.parameters["function"]](one) for one in traffic.packets])
+        stream = list(zip(keys.tolist(), traffic.applications.tolist(), strict=True))
+        popularity, classes = _distributions(keys, traffic.applications)
+        return [
+            {
+                "run": cell.parameters["run"],
+                "function": cell.parameters["function"],
+                "replacement": replacement,
+                "beta": beta,
+                **_played(stream, beta, size, range(size) if replacement == IDEAL else None),
+                **_said(predict(popularity, classes, hits, _refresh(beta))),
+            }
+            for replacement, hits in (
+                (IDEAL, ideal_hits(popularity, size)),
+                (LRU, lru_hits(popularity, size)),
+            )
+            for beta in BETAS
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``functions.<name>.<replacement>.<beta>``: simulated, and as the model says."""
+        found = nested(rows, ("function", "replacement", "beta"), _summary)
+        return {"functions": found}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The traffic is like the paper's; and auto-refresh then does what the paper says."""
+        found = {name: one[IDEAL] for name, one in summary["functions"].items()}
+        never, usual = str(math.inf), str(_USUAL)
+        targets = []
+        for name, (_, low, high) in _MARGINALS.items():
+            if name in found:
+                misses = 1.0 - found[name][never]["hits"]["mean"]
+                text = f"the generated traffic: misses of {name} are {low:.0%} to {high:.0%}"
+                targets.append(Target(text, misses, low <= misses <= high))
+        for name, (low, high) in _ERRORS.items():
+            if name in found:
+                errors = found[name][never]["errors"]["mean"]
+                text = f"the generated traffic: errors of {name} without refresh are {low:.0%} to {high:.0%}"
+                targets.append(Target(text, errors, low <= errors <= high))
+        best = found["prefix(10)"][usual]
+        exact = 1.0 - found["identity"][never]["hits"]["mean"]
+        misses = (1.0 - best["hits"]["mean"]) / exact
+        errors, verified = best["errors"]["mean"], _verifications(best)
+        targets += [
+            Target("prefix(10), back-off 1.5: errors, 1.4 % in the paper", errors, errors <= 0.02),
+            Target("prefix(10), back-off 1.5: verifications, 3 % in the paper", verified, verified <= 0.06),
+            Target(
+                "prefix(10): misses over those of exact caching, half in the paper", misses, misses <= 0.55
+            ),
+        ]
+        return tuple(targets)
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per approximation: the ideal cache without refresh, and with the usual back-off."""
+        columns = ("function", "misses", "paper", "errors, no refresh", "paper", "errors, back-off 1.5")
+        rows = []
+        for name, by_replacement in summary["functions"].items():
+            never, usual = (by_replacement[IDEAL][str(beta)] for beta in (math.inf, _USUAL))
+            misses, errors = PAPER_3C.get(name, ("", ""))
+            lru = by_replacement[LRU][str(_USUAL)]
+            rows.append(
+                (
+                    name,
+                    f"{1 - never['hits']['mean']:.3f}",
+                    misses,
+                    mean_in_words(never["errors"], 3),
+                    errors,
+                    f"{usual['errors']['mean']:.4f} (model {usual['said_errors']['mean']:.4f})",
+                    f"{_verifications(usual):.3f}",
+                    f"{usual['inferences']['mean']:.3f}",
+                    f"{lru['errors']['mean']:.4f}, {lru['inferences']['mean']:.3f}",
+                )
+            )
+        return (*columns, "verified", "inferences", "LRU: errors, inferences"), rows
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Figure 3c, figure 4 and figure 5 in three panels."""
+        found = {name: one[IDEAL] for name, one in results.metrics["functions"].items()}
+        picture = drawing.new_picture(12.6, 4.4)
+        plain, trade, costs = picture.subplots(1, 3, width_ratios=[1.1, 1.0, 1.2])
+        _draw_plain(plain, found)
+        _draw_trade(trade, found)
+        _draw_costs(costs, found)
+        drawing.caption(
+            picture,
+            "Generated flows; an ideal cache; simulated, with the model's endless stream as hollow marks",
+        )
+        return picture
+
+
+def _ranked(keys: Sequence[bytes]) -> np.ndarray:
+    """Keys as numbers, 0 for the most popular one."""
+    _, inverse, counts = np.unique(np.array(keys, dtype="V16"), return_inverse=True, return_counts=True)
+    rank = np.empty(len(counts), dtype=np.int64)
+    rank[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+    return rank[inverse.ravel()]
+
+
+def _distributions(keys: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Popularity (N,) of the keys, and the probabilities of each key's classes."""
+    counts = np.bincount(keys)
+    pairs, times = np.unique(keys * APPLICATIONS + classes, return_counts=True)
+    places = np.searchsorted(pairs // APPLICATIONS, np.arange(1, len(counts)))
+    return counts / counts.sum(), [one / one.sum() for one in np.split(times, places)]
+
+
+def _played(
+    stream: Sequence[tuple[int, int]], beta: float, size: int, only: Collection[int] | None
+) -> dict[str, float]:
+    """What a cache does with these keys and classes. An ideal cache misses nothing that it is to keep."""
+    cache: ResultCache[int, int] = ResultCache(AutoRefresh(beta), size, only=only)
+    wrong = 0
+    for key, truth in stream:
+        entry = cache.find(key, 0.0)
+        if entry is None:
+            cache.learn(key, truth, 0.0)
+        else:
+            wrong += entry.value != truth
+    counts = cache.counts
+    missed = counts.missed - (len(cache) if only is not None else 0)
+    return {
+        "hits": 1.0 - missed / len(stream),
+        "inferences": 1.0 - counts.served / len(stream),
+        "errors": wrong / len(stream),
+        "estimated_errors": cache.wrong_hits.share * counts.served / len(stream),
+    }
+
+
+def _said(prediction: Prediction) -> dict[str, float]:
+    return {"said_inferences": prediction.inferences, "said_errors": prediction.errors}
+
+
+def _refresh(beta: float) -> AutoRefresh | None:
+    return AutoRefresh(beta) if math.isfinite(beta) else None
+
+
+def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    return {name: mean_and_spread(values(rows, name)) for name in _NUMBERS}
+
+
+def _verifications(found: Mapping[str, Any]) -> float:
+    return float(found["inferences"]["mean"] - (1.0 - found["hits"]["mean"]))
+
+
+def _draw_plain(axes: Axes, found: Mapping[str, Any]) -> None:
+    never = str(math.inf)
+    names = [name for name in PAPER_3C if name in found]
+    places = np.arange(len(names))
+    for shift, colour, label, shares in (
+        (-0.2, "#8a8a8a", "misses", [1 - found[name][never]["hits"]["mean"] for name in names]),
+        (0.2, "#c2571a", "errors", [found[name][never]["errors"]["mean"] for name in names]),
+    ):
+        bars = axes.bar(places + shift, shares, 0.38, color=colour, label=label)
+        axes.bar_label(bars, [f"{100 * share:.0f}" for share in shares], fontsize=8)
+    axes.set_xticks(places, names, rotation=20, ha="right")
+    axes.set(title="Without refresh (figure 3c)", ylabel="share of the lookups", ylim=(0, 1.08))
+    axes.legend(loc="upper right")
+
+
+def _draw_trade(axes: Axes, found: Mapping[str, Any]) -> None:
+    names = [name for name in _FIGURE_4 if name in found]
+    for name, colour in zip(names, drawing.SEQUENCE, strict=False):
+        points = [found[name][str(beta)] for beta in BETAS]
+        verified = [_verifications(one) for one in points]
+        axes.plot(verified, [one["errors"]["mean"] for one in points], "o-", color=colour, label=name, ms=4)
+        said = [one["said_inferences"]["mean"] - (1 - one["hits"]["mean"]) for one in points]
+        axes.plot(said, [one["said_errors"]["mean"] for one in points], "o:", color=colour, mfc="white", ms=4)
+    axes.set(title="Back-off 1.3 to never (figure 4)", xlabel="verified share of the lookups")
+    axes.set_ylabel("wrong share of the lookups")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper right")
+
+
+def _draw_costs(axes: Axes, found: Mapping[str, Any]) -> None:
+    names = list(found)
+    places = np.arange(len(names))
+    usual = [found[name][str(_USUAL)] for name in names]
+    misses = np.array([1 - one["hits"]["mean"] for one in usual])
+    verified = np.array([_verifications(one) for one in usual])
+    axes.barh(places, misses, color="#c9c9c9", label="misses")
+    axes.barh(places, verified, left=misses, color="#24415c", label="verified")
+    errors = [one["errors"]["mean"] for one in usual]
+    axes.barh(places, errors, left=misses + verified, color="#c2571a", label="wrong")
+    for place, error, end in zip(places, errors, misses + verified + errors, strict=True):
+        axes.annotate(f"{100 * error:.1f} %", (end, place), xytext=(3, -3), textcoords="offset points")
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set(title="Back-off 1.5 (figure 5)", xlabel="share of the lookups", xlim=(0, 1.18))
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, -0.32), ncols=3)
