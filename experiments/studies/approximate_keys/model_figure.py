@@ -1,0 +1,253 @@
+"""Whether simulated caches do what the equations of approximate-key caching say (its section IV).
+
+Streams of independent lookups are played through the cache that the product has, with ideal and with LRU
+replacement. Their means, with 95 % intervals over repeated streams, stand beside equations 7 to 12. The
+classes are chosen so that the variance of a sequence is finite, which takes max p < 1 / back-off². Elsewhere an
+endless stream says nothing about one of practical length. There, single keys are compared with an exact
+recursion over as many lookups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import stats
+
+from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.model import finite_horizon, ideal_hits, lru_hits, predict
+from nearsight.common.result_cache.result_cache import ResultCache
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import grouped, values
+
+BETAS = (1.3, 1.5, 2.0, 3.0)
+SKEWS = (0.7, 1.1)
+"""Exponents of Zipf's law for the popularity of keys."""
+EQUAL, ONE_LARGER = "equal", "larger"
+"""Classes of a key: all as likely, or one twice as likely as the others."""
+IDEAL, LRU, SINGLE = "ideal", "lru", "one key"
+_HEAVY = {"0.6, 0.4": 1.5, "0.9, 0.1": 1.3, "0.5, 0.3, 0.2": 2.0, "0.5, 0.5": 3.0}
+"""Classes of single keys whose sequences have infinite variance with these back-offs."""
+_BELOW = 0.9
+"""Largest probability of a class, as a share of 1 / back-off²."""
+_CONFIDENCE = 0.95
+_COLOURS = {IDEAL: "#1f6f8b", LRU: "#c2571a", SINGLE: "#24415c"}
+_QUANTITIES = {"inferences": "inferences", "errors": "wrong answers"}
+
+
+class Figure(Experiment):
+    """Inferences and errors of simulated caches beside the equations: ideal, LRU, and single heavy keys."""
+
+    name: ClassVar[str] = "approximate-model"
+    source: ClassVar[str] = "approximate-key caching, 4"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per popularity, classes and back-off, and one per heavy key."""
+        betas = BETAS[1:2] if options.smoke else BETAS
+        return (
+            *cells_of("{skew}-{classes}-{beta}", skew=SKEWS, classes=(EQUAL, ONE_LARGER), beta=betas),
+            *(Cell(f"heavy-{place}", {"heavy": classes}) for place, classes in enumerate(_HEAVY)),
+        )
+
+    def processes(self, options: RunOptions) -> int:
+        """Nothing is timed."""
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play streams; one row per stream and replacement, with what the equations say."""
+        rng = options.rng(self.name, cell.key)
+        if "heavy" in cell.parameters:
+            return _heavy_key(cell, rng, 100 if options.smoke else 400)
+        beta = float(cell.parameters["beta"])
+        keys, size, lookups, streams = (200, 40, 4_000, 8) if options.smoke else (2_000, 400, 60_000, 20)
+        weights = np.arange(1, keys + 1) ** -float(cell.parameters["skew"])
+        q, p = weights / weights.sum(), _classes(cell.parameters["classes"], beta)
+        refresh = AutoRefresh(beta)
+        said = {
+            replacement: predict(q, [p] * keys, hits, refresh)
+            for replacement, hits in ((IDEAL, ideal_hits(q, size)), (LRU, lru_hits(q, size)))
+        }
+        rows: list[Row] = []
+        for number in range(streams):
+            stream = list(
+                zip(
+                    rng.choice(keys, lookups, p=q).tolist(),
+                    rng.choice(len(p), lookups, p=p).tolist(),
+                    strict=True,
+                )
+            )
+            for replacement in (IDEAL, LRU):
+                cache: ResultCache[int, int] = ResultCache(
+                    refresh, size, only=range(size) if replacement == IDEAL else None
+                )
+                _play(cache, stream[: lookups // 3])  # until it is full
+                inferences, errors = _play(cache, stream[lookups // 3 :])
+                rows.append(
+                    {
+                        **_of(cell, replacement, beta, number, inferences, errors),
+                        "said_inferences": said[replacement].inferences,
+                        "said_errors": said[replacement].errors,
+                    }
+                )
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``comparisons``: mean, 95 % interval and what the equations say, by cell and replacement."""
+        return {
+            "comparisons": {
+                f"{cell} {replacement}": {
+                    "replacement": replacement,
+                    "beta": float(group[0]["beta"]),
+                    **{name: _compared(group, name) for name in _QUANTITIES},
+                }
+                for cell, of_cell in grouped(rows, "cell").items()
+                for replacement, group in grouped(of_cell, "replacement").items()
+            }
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """As many comparisons as chance allows lie within their interval, and none is far off."""
+        targets = []
+        for replacement in (IDEAL, LRU, SINGLE):
+            found = [
+                one[name]
+                for one in summary["comparisons"].values()
+                for name in _QUANTITIES
+                if one["replacement"] == replacement
+            ]
+            if not found:
+                continue
+            outside = sum(abs(one["off"]) > one["half_width"] for one in found)
+            allowed = int(stats.binom.ppf(0.99, len(found), 1 - _CONFIDENCE))
+            widest = max(abs(one["off"]) for one in found)
+            targets.append(
+                Target(
+                    f"{replacement}: of {len(found)} means outside of their 95 % interval; by chance up to "
+                    f"{allowed}",
+                    outside,
+                    outside <= allowed,
+                    f"largest difference {widest:.4f}",
+                )
+            )
+        return tuple(targets)
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per cell and replacement."""
+        return ("stream", "inferences", "± 95 %", "equations", "errors", "± 95 %", "equations"), [
+            (
+                name,
+                *(
+                    f"{one[quantity][part]:.4f}"
+                    for quantity in _QUANTITIES
+                    for part in ("mean", "half_width", "said")
+                ),
+            )
+            for name, one in summary["comparisons"].items()
+        ]
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Simulated over computed values; a panel for inferences, one for errors."""
+        picture = drawing.new_picture(9.0, 4.4)
+        for axes, (quantity, name) in zip(picture.subplots(1, 2), _QUANTITIES.items(), strict=True):
+            for replacement, colour in _COLOURS.items():
+                found = [
+                    one[quantity]
+                    for one in results.metrics["comparisons"].values()
+                    if one["replacement"] == replacement
+                ]
+                axes.errorbar(
+                    [one["said"] for one in found],
+                    [one["mean"] for one in found],
+                    [one["half_width"] for one in found],
+                    fmt="o",
+                    ms=3.5,
+                    capsize=2,
+                    color=colour,
+                    label=replacement,
+                )
+            end = max(axes.get_xlim()[1], axes.get_ylim()[1])
+            axes.plot([0, end], [0, end], color="#8a8a8a", linewidth=0.8, zorder=0)
+            axes.set(title=f"Share of {name}", xlabel="equations", ylabel="simulated, 95 % intervals")
+            axes.grid(visible=True, axis="both")
+        drawing.legend_below(picture, picture.axes[0])
+        return picture
+
+
+def _classes(kind: str, beta: float) -> np.ndarray:
+    """Probabilities whose largest one is below 1 / beta²."""
+    largest = _BELOW / beta**2
+    if kind == EQUAL:
+        count = math.ceil(1 / largest)
+        return np.full(count, 1 / count)
+    others = math.ceil(2 * (1 - largest) / largest)
+    return np.array([largest, *[(1 - largest) / others] * others])
+
+
+def _heavy_key(cell: Cell, rng: np.random.Generator, streams: int) -> list[Row]:
+    classes = cell.parameters["heavy"]
+    beta, lookups = _HEAVY[classes], 1_000
+    p, refresh = [float(one) for one in classes.split(", ")], AutoRefresh(beta)
+    said = finite_horizon(p, refresh, lookups)
+    rows: list[Row] = []
+    for number in range(streams):
+        stream = [(0, truth) for truth in rng.choice(len(p), lookups, p=p).tolist()]
+        inferences, errors = _play(ResultCache(refresh, 1), stream)
+        rows.append(
+            {
+                **_of(cell, SINGLE, beta, number, inferences, errors),
+                "said_inferences": said.inferences,
+                "said_errors": said.errors,
+            }
+        )
+    return rows
+
+
+def _play(cache: ResultCache[int, int], stream: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Shares of inferences and of wrong answers."""
+    inferences = errors = 0
+    for key, truth in stream:
+        entry = cache.find(key, 0.0)
+        if entry is None:
+            inferences += 1
+            cache.learn(key, truth, 0.0)
+        else:
+            errors += entry.value != truth
+    return inferences / len(stream), errors / len(stream)
+
+
+def _of(
+    cell: Cell, replacement: str, beta: float, number: int, inferences: float, errors: float
+) -> dict[str, str | float]:
+    return {
+        "cell": cell.key,
+        "replacement": replacement,
+        "beta": beta,
+        "stream": number,
+        "inferences": inferences,
+        "errors": errors,
+    }
+
+
+def _compared(rows: Sequence[StoredRow], quantity: str) -> dict[str, float]:
+    found = np.array(values(rows, quantity))
+    said = float(rows[0][f"said_{quantity}"])
+    half = stats.t.ppf((1 + _CONFIDENCE) / 2, len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found))
+    return {
+        "mean": round(float(found.mean()), 6),
+        "half_width": round(float(half), 6),
+        "said": round(said, 6),
+        "off": round(float(found.mean()) - said, 6),
+    }
