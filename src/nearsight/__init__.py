@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from nearsight.common.recognition.results import RecognizedObject
     from nearsight.common.request.answer import Attempt
+    from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
     from nearsight.device.peer_store import PeerStore
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 
 __all__ = [
+    "ApproximateKeyCache",
     "Attempt",
     "CallerError",
     "Cancelled",
@@ -75,6 +77,7 @@ __all__ = [
 
 _ELSEWHERE = MappingProxyType(
     {
+        "ApproximateKeyCache": "nearsight.common.result_cache.approximate_key_cache",
         "Attempt": "nearsight.common.request.answer",
         "ClientSecurity": "nearsight.common.rpc.security",
         "Hop": "nearsight.common.rpc.client",

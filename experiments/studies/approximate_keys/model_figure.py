@@ -2,8 +2,8 @@
 
 Streams of independent lookups are played through the cache that the product has, with ideal and with LRU
 replacement. Their means, with 95 % intervals over repeated streams, stand beside equations 7 to 12. The
-classes are chosen so that the variance of a sequence is finite, which takes max p < 1 / back-off². Elsewhere an
-endless stream says nothing about one of practical length. There, single keys are compared with an exact
+classes are chosen so that the variance of a sequence is finite, which takes max p < 1 / back-off². Elsewhere
+an endless stream says nothing about one of practical length. There, single keys are compared with an exact
 recursion over as many lookups.
 """
 

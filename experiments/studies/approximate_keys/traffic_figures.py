@@ -194,7 +194,7 @@ class Figure(Experiment):
         _draw_costs(costs, found)
         drawing.caption(
             picture,
-            "Generated flows, an ideal cache; played: filled; model (an endless stream): hollow; the paper: stars",
+            "Generated flows, ideal cache. Filled: played; hollow: model, endless stream; stars: the paper",
         )
         return picture
 
