@@ -139,6 +139,8 @@ class Overloaded(PeerError):
     """The peer has more requests than it can serve in time."""
 
     code = StatusCode.OVERLOADED
+    tier: str = ""
+    """Which tier refused, as far as it is known: the one that was asked, or one behind it."""
 
 
 class Unavailable(PeerError):

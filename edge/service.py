@@ -10,12 +10,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
+from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Overloaded
 from nearsight.common.object_cache.next_objects import next_objects_to_proto
 from nearsight.common.recognition.codec import recognized_object_from_proto, recognized_object_to_proto
 from nearsight.common.request.answer import OBJECT, Answer
 from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow
 from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
@@ -167,7 +168,10 @@ class EdgeRecognitionService(Service):
         """
         outcome = finish.outcome
         if isinstance(outcome, NearsightError):
-            raise call.flow.last_error or outcome
+            error = call.flow.last_error or outcome
+            if isinstance(error, Overloaded):
+                call.context.hops.append(Hop(error.tier))  # the device need not ask that tier again
+            raise error
         call.context.hops.extend(outcome.hops)
         response = call.response
         if response is None:

@@ -24,6 +24,9 @@ Which failures pass to the next tier: all but INVALID_ARGUMENT, because the next
 image. A wrong key or an unknown catalogue passes as well: keys and catalogues are set per tier, and a visitor
 should not go without an answer because of a mistake in the set-up of the edge. The log names it, and if no
 tier answers, this is the error that the application gets, since only a person can repair it.
+
+A refusal because of overload says which tier refused. An edge passes on that of its cloud; the device then
+does not ask the cloud again, which would double the load of an overloaded cloud.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from nearsight.common.errors import (
     DeadlineExceeded,
     InvalidArgument,
     NearsightError,
+    Overloaded,
     StatusCode,
     Unavailable,
 )
@@ -308,6 +312,8 @@ class RequestFlow(Generic[Q]):
         self._blame(question, error, now_s)
         if isinstance(error, InvalidArgument):
             return self._finish(error)
+        if isinstance(error, Overloaded) and error.tier in self._left:
+            self._left.remove(error.tier)  # it has refused the question already
         return self._ask_next(now_s)
 
     def end(self, error: NearsightError) -> Effect[Q] | None:
@@ -328,9 +334,8 @@ class RequestFlow(Generic[Q]):
             )
         elif question is not None:
             self._tiers.abandoned(question.choice)
-        message = (
-            f"no outcome within {now_s - self.started_at_s:.2f} s, waiting for {waiting_for}{self._history()}"
-        )
+        passed_s = now_s - self.started_at_s
+        message = f"no outcome within {passed_s:.2f} s, waiting for {waiting_for}{self._history()}"
         return self._finish(DeadlineExceeded(message, advice="allow more time or " + NO_TIER_ADVICE))
 
     # Decisions
@@ -405,6 +410,8 @@ class RequestFlow(Generic[Q]):
 
     def _blame(self, question: _Question, error: NearsightError, now_s: float) -> None:
         elapsed_ms = (now_s - question.asked_s) * 1000
+        if isinstance(error, Overloaded) and not error.tier:
+            error.tier = question.choice.tier
         self.attempts.append(Attempt(question.choice.tier, error.code, elapsed_ms))
         self._asked_ms += elapsed_ms
         self._errors.append(error)
@@ -427,11 +434,10 @@ class RequestFlow(Generic[Q]):
         return kind(f"no tier answered{self._history()}", advice=advice or NO_TIER_ADVICE)
 
     def _history(self) -> str:
-        told = (
+        text = "; ".join(
             f"{attempt.tier} after {attempt.elapsed_ms / 1000:.2f} s: {error.message}"
             for attempt, error in zip(self.attempts, self._errors, strict=True)
         )
-        text = "; ".join(told)
         return f" ({text})" if text else ""
 
     def _finish(

@@ -26,7 +26,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError, Unauthenticated
+from nearsight.common.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    NearsightError,
+    Overloaded,
+    Unauthenticated,
+)
 from nearsight.common.request.answer import Lesson
 from nearsight.common.request.forms import (
     FEATURES,
@@ -298,9 +304,10 @@ class NextTiers:
         """The tier failed, after it had ``timeout_s`` to answer."""
         breaker, limits = self._breakers[choice.tier], self._rules.breaker
         had_little_time = timeout_s < min(limits.fair_timeout_s, limits.probe_timeout_s)
+        passed_on = isinstance(error, Overloaded) and error.tier not in ("", choice.tier)
         with self._lock:
-            if isinstance(error, InvalidArgument):
-                breaker.succeeded()  # it judged our request: it is alive
+            if isinstance(error, InvalidArgument) or passed_on:
+                breaker.succeeded()  # it judged our request, or passed on a refusal: it is alive
             elif isinstance(error, DeadlineExceeded) and had_little_time:
                 breaker.abandoned(choice.permit)
             else:

@@ -19,6 +19,7 @@ from nearsight.common.errors import (
     InternalError,
     InvalidMessage,
     NearsightError,
+    Overloaded,
     SetupError,
     StatusCode,
     error_from_status,
@@ -282,4 +283,7 @@ def error_of(response: Response) -> NearsightError:
     except ValueError:
         text = f"the server answered with unknown status {response.status}: {response.error}"
         return InternalError(text, advice=response.advice)
-    return error_from_status(code, response.error, response.advice)
+    error = error_from_status(code, response.error, response.advice)
+    if isinstance(error, Overloaded) and response.hops:
+        error.tier = response.hops[0].tier  # the hops begin with who answered
+    return error

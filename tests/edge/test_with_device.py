@@ -8,9 +8,11 @@ import pytest
 
 from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.errors import Overloaded
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.request.flow import Ask
 from nearsight.common.request.forms import FEATURES, IMAGE
+from nearsight.common.request.next_tiers import BreakerState
 from nearsight.common.rpc.client import Channel
 from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import PrefetchSettings, UploadSettings
@@ -56,6 +58,23 @@ def ask(device: RemoteTier, number: int) -> str | None:
         again = Ask("edge", IMAGE, 10.0, 0, again=True)
         found = asked(device, DeviceQuery(image, context), again).found
     return found.object_id if found is not None else None
+
+
+def test_a_device_does_not_repeat_a_question_that_the_cloud_has_refused_to_the_edge(
+    cloud: ScriptedCloud, serve: Serve
+) -> None:
+    with (
+        serve(forward="image") as (edge, device),
+        Recognizer(edge.endpoint, cloud.endpoint, CATALOGUE) as sdk,
+    ):
+        device.ask(photo(0))
+        cloud.recognize_error = Overloaded("too many requests")
+        cloud.received.clear()
+        for _ in range(5):  # more often than an edge may fail before it is asked last
+            with pytest.raises(Overloaded, match=r"edge after .*too many requests"):
+                sdk.recognize_blocking(photo(1))
+        assert len(cloud.received) == 5
+        assert sdk.breaker_states()["edge"] is BreakerState.CLOSED
 
 
 def test_the_miss_latency_is_the_time_to_the_first_answer(

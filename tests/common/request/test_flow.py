@@ -23,7 +23,7 @@ from nearsight.common.request.forms import FEATURES, IMAGE, OffloadChoice
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.common.rpc.envelope import Hop
 from support.recognition_server import EXHIBIT
-from support.requests import PlainQuery, PlainStage, tiers
+from support.requests import RULES, PlainQuery, PlainStage, tiers
 
 HOP = Hop("edge", 1.0, 2.0, 4.0, 10, 20)
 UNKNOWN = Answer(None, "edge", hops=(HOP,), sent_bytes=10, received_bytes=20)
@@ -118,6 +118,36 @@ def test_a_tier_that_cools_down_is_asked_last_and_leaves_all_the_time_to_the_hea
     flow = new_flow(next_tiers)
     assert asked(flow, 0.0) == Ask("cloud", IMAGE, 5.0, 0)
     assert flow.failed(0, Overloaded("busy"), 0.5) == Ask("edge", IMAGE, 4.5, 1)
+
+
+def refused_by(tier: str) -> Overloaded:
+    error = Overloaded("busy")
+    error.tier = tier
+    return error
+
+
+def test_a_tier_whose_refusal_another_one_passed_on_is_not_asked_again() -> None:
+    next_tiers = tiers()
+    for _ in range(2 * RULES.breaker.failures):
+        flow = new_flow(next_tiers)
+        assert asked(flow, 0.0) == Ask("edge", IMAGE, 3.0, 0), "an edge that passes on a refusal is alive"
+        end = outcome(flow.failed(0, refused_by("cloud"), 0.5))
+        assert isinstance(end, Overloaded)
+    assert end.message == "no tier answered (edge after 0.50 s: busy)"
+
+
+def test_a_tier_that_is_overloaded_itself_leaves_the_question_to_the_next() -> None:
+    flow = new_flow()
+    asked(flow, 0.0)
+    assert flow.failed(0, refused_by("edge"), 0.5) == Ask("cloud", IMAGE, 4.5, 1)
+
+
+def test_a_refusal_says_which_tier_was_asked() -> None:
+    flow = new_flow(tiers("cloud"))
+    asked(flow, 0.0)
+    flow.failed(0, Overloaded("busy"), 0.5)
+    assert isinstance(flow.last_error, Overloaded)
+    assert flow.last_error.tier == "cloud"
 
 
 def test_when_all_tiers_cool_down_they_are_asked_in_their_order() -> None:
