@@ -232,10 +232,15 @@ class Journal:
         self._background = background
         self._every_s = every_s
         self._log = get_logger("journal")
-        self._problem = ""
+        self._problem = store.read_only
+        if self._problem:
+            self._log.warning(
+                "this edge serves, but does not remember what it learns until its state can be written",
+                error=self._problem,
+            )
         # What is in the file already, so that an idle edge does not wear out its disk.
         self._measured: dict[str, Measured | None] = {}
-        self._rounds_without_changes = 0
+        self._rounds_without_changes = _QUIET_ROUNDS if self._problem else 0
 
     @property
     def problem(self) -> str:

@@ -4,7 +4,8 @@ Every few seconds the background thread writes what changed. A commit is with th
 killed daemon loses the last seconds, a power cut perhaps some more, and neither damages the file.
 
 A file that is damaged is set aside under another name, and a new one begun: an edge can learn again
-(decision 035).
+(decision 035). On a disk that is full or read-only an edge serves all the same. What it learns is then in
+memory, and is written as soon as the disk allows it.
 
 Ages count the edge's time in operation. No clock of the machine is asked: it may be wrong, and be set right
 in between. And what was popular last evening is the best guess for this morning, however long the night.
@@ -121,7 +122,7 @@ class StateStore(DatabaseFile):
     Overloaded
         If another edge uses it.
     ConfigurationError
-        If it cannot be opened or created there.
+        If there is no such folder. A disk that is full or read-only is no error: see `read_only`.
 
     Attributes
     ----------
@@ -130,15 +131,13 @@ class StateStore(DatabaseFile):
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        super().__init__(path, FORMAT, create=True)
+        super().__init__(path, FORMAT, create=True, or_read_only=True, or_empty=True)
         self._clock = clock
         self.damaged: Path | None = None
         try:
-            with self.transaction():
+            with self.transaction("DEFERRED"):
                 self._refuse_nonsense()
                 row = self._execute("SELECT operated_s FROM operation").fetchone()
-                if row is None:
-                    self._execute("INSERT INTO operation VALUES (0)")
         except BaseException:
             self.close()
             raise
@@ -234,7 +233,7 @@ class StateStore(DatabaseFile):
                         catalogue,
                         changed.measured.model_dump_json(),
                     )
-            self._execute("UPDATE operation SET operated_s = ?", now_s)
+            self._execute("INSERT OR REPLACE INTO operation (rowid, operated_s) VALUES (1, ?)", now_s)
 
     def _write_popularity(self, catalogue: str, changes: PopularityChanges, now_s: float) -> None:
         for name in changes.removed_objects:

@@ -22,6 +22,7 @@ from nearsight.common.errors import (
 from nearsight.common.operation.database_files import (
     DatabaseFormat,
     corrupt,
+    empty_database,
     open_database,
     open_to_read,
     open_to_write,
@@ -46,6 +47,8 @@ class DatabaseFile:
     or_read_only : bool
         A file that cannot be written now, as the disk is full or read-only, is opened to be read. The first
         transaction after the disk has room again can write.
+    or_empty : bool
+        The same where the file cannot even be read or begun now: it is taken as one without rows.
 
     Raises
     ------
@@ -53,7 +56,15 @@ class DatabaseFile:
         As `open_database`.
     """
 
-    def __init__(self, path: Path, form: DatabaseFormat, *, create: bool, or_read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        form: DatabaseFormat,
+        *,
+        create: bool,
+        or_read_only: bool = False,
+        or_empty: bool = False,
+    ) -> None:
         self.path = path
         self.form = form
         self._lock = threading.RLock()
@@ -63,12 +74,14 @@ class DatabaseFile:
             self._connection = open_database(path, form, create=create)
         except (ConfigurationError, Unavailable) as error:
             reading = open_to_read(path, form) if or_read_only else None
+            if reading is not None and version_of(reading) != form.version:
+                reading.close()
+                reading = None
+            if reading is None and or_empty and path.parent.is_dir() and not path.is_dir():
+                reading = empty_database(form)
             if reading is None:
                 raise
             self._connection, self._read_only = reading, str(error)
-            if version_of(reading) != form.version:
-                reading.close()
-                raise
         self._files = self._files_now()
 
     def __enter__(self) -> Self:

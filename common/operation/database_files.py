@@ -141,6 +141,15 @@ def open_to_read(path: Path, form: DatabaseFormat) -> sqlite3.Connection | None:
     return None
 
 
+def empty_database(form: DatabaseFormat) -> sqlite3.Connection:
+    """A database without rows, in memory: it stands for a file that cannot be begun or read now."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    for script in form.versions:
+        connection.executescript(script)
+    connection.execute(f"PRAGMA user_version = {form.version}")
+    return connection
+
+
 def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
     if form.exclusive:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -1,10 +1,7 @@
-import resource
 import shutil
-import subprocess
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,6 +19,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.rpc.server import ServerSettings
 from support.cloud import CloudClient, cloud_settings, running_cloud
 from support.daemon_process import DaemonProcess, daemon_process
+from support.disks import allow_writes, full_disk, refuse_writes, small_disk
 from support.pictures import photo_jpeg, picture_jpeg
 from support.waiting import wait_until
 
@@ -134,17 +132,6 @@ def test_a_missing_database_is_no_empty_one(database: Path) -> None:
     assert not database.exists()
 
 
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """No file of this process may grow beyond 8 kB."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_cloud_starts_on_a_full_disk_and_takes_changes_when_there_is_room(database: Path) -> None:
     fill(database, 1)
     with ExitStack() as stack:
@@ -178,40 +165,17 @@ def test_a_cloud_process_serves_from_a_disk_that_cannot_be_written(
     place.mkdir()
     with small_disk(place):
         shutil.copy(database, place)
-        if disk == "full":
-            fill_up(place)
-        else:
-            subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        refuse_writes(place, disk)
         flags = ["--database", str(place / "cloud.db"), "--set", "metrics_listen="]
         flags += ["--set", "recognition.training_features=300", "--set", "recognition.query_features=300"]
         with daemon_process(tmp_path, "cloud", *flags) as cloud, CloudClient(cloud.endpoint) as client:
             assert client.shown(photo_jpeg(1)) == "p1"
             with pytest.raises(Unavailable, match="no changes are taken"):
                 client.add({"p2": [picture_jpeg(2)]})
-            if disk == "full":
-                (place / "filled").unlink()
-            else:
-                subprocess.run(["mount", "-o", "remount,rw", place], check=True)
+            allow_writes(place, disk)
             wait_until(lambda: not detail(client, "database problem"), what="room")
             client.add({"p2": [picture_jpeg(2)]})
             assert client.shown(photo_jpeg(2)) == "p2"
-
-
-@contextmanager
-def small_disk(place: Path) -> Iterator[None]:
-    """A disk of 1 MB."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
-
-
-def fill_up(place: Path) -> None:
-    """Write until nothing goes any more."""
-    with (place / "filled").open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
 
 
 def test_a_taken_port_is_refused_and_nothing_stays_open(database: Path, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import dataclasses
 import sqlite3
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import ForeignStore, Overloaded
+from nearsight.common.errors import ConfigurationError, ForeignStore, Overloaded
 from nearsight.common.object_cache.markov import MarkovChanges, MarkovModel, MarkovSettings, TransitionCount
 from nearsight.edge import state_store
 from nearsight.edge.profiler import Measured
@@ -22,7 +23,8 @@ from nearsight.edge.request_distribution import (
 from nearsight.edge.state_store import Changes, StateStore
 from nearsight.protos.health_pb2 import HealthRequest
 from support.caching import profile_of_table_3_2
-from support.edge import ScriptedCloud, photo, serving, warm
+from support.disks import allow_writes, full_disk, refuse_writes, small_disk
+from support.edge import ScriptedCloud, cache_of, photo, serving, warm
 from support.waiting import wait_until
 
 MEASURED = Measured(
@@ -248,3 +250,50 @@ def test_a_deleted_file_is_noticed_and_what_it_held_is_saved(path: Path, cloud: 
         wait_until(lambda: "was deleted" in edge.caches.journal_problem, what="the problem")
     with StateStore(path.with_name("edge.db.rescued"), ManualClock()) as store:
         assert store.catalogues() == ("museum",)
+
+
+def test_an_edge_starts_on_a_full_disk_and_remembers_when_there_is_room(
+    path: Path, cloud: ScriptedCloud
+) -> None:
+    with ExitStack() as stack:
+        with full_disk():
+            edge, device = stack.enter_context(serving(cloud, state=path, state_every_s=0.01))
+            warm(edge, device, [0])
+            assert str(path) in edge.caches.journal_problem
+        wait_until(lambda: not edge.caches.journal_problem, what="room")
+    with StateStore(path, ManualClock()) as store:
+        assert store.load("museum").popularity
+
+
+def test_without_its_folder_a_state_is_refused(path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no folder"):
+        StateStore(path / "nowhere" / "edge.db", ManualClock())
+
+
+@pytest.mark.system
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("known", [False, True], ids=["a new file", "a file of an earlier run"])
+@pytest.mark.parametrize("disk", ["read-only", "full"])
+def test_an_edge_serves_on_a_disk_that_cannot_be_written_and_remembers_when_it_can(
+    tmp_path: Path, cloud: ScriptedCloud, disk: str, known: bool
+) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    path = place / "edge.db"
+    with small_disk(place):
+        if known:
+            with StateStore(path, ManualClock()) as store:
+                store.write({"museum": Changes(PopularityChanges((), {"05": 7.0}))})
+        refuse_writes(place, disk)
+        with capture_logs() as logs, serving(cloud, state=path, state_every_s=0.01) as (edge, device):
+            warm(edge, device, [0])
+            assert str(path) in edge.caches.journal_problem
+            told = [line for line in logs if line["component"] == "journal"]
+            assert [line["log_level"] for line in told] == ["warning"]
+            assert "does not remember" in told[0]["event"]
+            assert ("05" in cache_of(edge).estimator.counts()) == known
+            allow_writes(place, disk)
+            wait_until(lambda: not edge.caches.journal_problem, what="room")
+        with StateStore(path, ManualClock()) as store:
+            learnt = {stored.object_id for stored in store.load("museum").popularity}
+            assert learnt == ({"00", "05"} if known else {"00"})

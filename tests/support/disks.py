@@ -1,0 +1,53 @@
+"""Disks that are full or read-only. Who mounts one needs the right to: ``@pytest.mark.needs("mounts")``."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow beyond 8 kB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    """A disk of 1 MB."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill_up(place: Path) -> None:
+    """Write until nothing goes any more."""
+    with (place / "filled").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def refuse_writes(place: Path, disk: str) -> None:
+    """Make a small disk "full" or "read-only"."""
+    if disk == "full":
+        fill_up(place)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+
+
+def allow_writes(place: Path, disk: str) -> None:
+    """Undo `refuse_writes`."""
+    if disk == "full":
+        (place / "filled").unlink()
+    else:
+        subprocess.run(["mount", "-o", "remount,rw", place], check=True)
