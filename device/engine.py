@@ -133,10 +133,11 @@ class RequestEngine:
         now_s = self._clock.monotonic()
         deadline_s = now_s + timeout_s - reserve_s(timeout_s)
         flow = RequestFlow(self._stages, self._next_tiers, DEVICE, now_s, deadline_s)
-        handle = RequestHandle(
-            uuid.uuid4().hex[:16], lambda: self._end(request, Cancelled("the request was cancelled"))
-        )
-        request = _Request(next(self._numbers), flow, deliver, handle, source)
+        number = next(self._numbers)
+        # The handle knows its request by number: with a reference the two would be a cycle, and each photo
+        # would stay in memory until Python looks for cycles.
+        handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
+        request = _Request(number, flow, deliver, handle, source)
         with self._lock:
             refusal = self._refusal(timeout_s)
             if refusal is None:
@@ -175,6 +176,10 @@ class RequestEngine:
                 advice="wait for answers, or raise max_pending",
             )
         return None
+
+    def _cancel(self, number: int) -> bool:
+        request = self._pending.get(number)
+        return request is not None and self._end(request, Cancelled("the request was cancelled"))
 
     def _end(self, request: _Request, error: NearsightError) -> bool:
         return self._apply(request, lambda _now_s: request.flow.end(error)) is not None
@@ -227,7 +232,7 @@ class RequestEngine:
             if isinstance(effect, Finish):
                 ended = effect.outcome
                 if isinstance(ended, NearsightError):
-                    outcome = ended
+                    outcome = ended.with_traceback(None)  # its frames hold the photo
                 else:
                     outcome = recognition_of(request.flow, ended, now_s, request.handle.trace_id)
                 self._pending.pop(request.number, None)
@@ -281,9 +286,12 @@ class RequestEngine:
 
     def _watch_deadlines(self) -> None:
         while (expired := self._next_expired()) is not None:
-            for request in expired:
-                self._apply(request, request.flow.expired)
-                self._tell_breakers(request.flow.last_error)
+            while expired:  # no name for a request: it would hold the last one until the next deadline
+                self._expire(expired.pop(0))
+
+    def _expire(self, request: _Request) -> None:
+        self._apply(request, request.flow.expired)
+        self._tell_breakers(request.flow.last_error)
 
     def _next_expired(self) -> list[_Request] | None:
         """Wait for deadlines to pass; None when closed."""

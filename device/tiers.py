@@ -72,7 +72,7 @@ class RemoteTier:
         try:
             outcome: Answer | NearsightError = self._answer(future.result(), query, form)
         except NearsightError as error:
-            outcome = error
+            outcome = error.with_traceback(None)  # its frames hold the query
         except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
             _log.exception("asking a tier failed", tier=self._name)
             outcome = InternalError(f"unexpected {type(error).__name__} in the SDK", advice="see the log")

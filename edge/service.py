@@ -142,14 +142,15 @@ class EdgeRecognitionService(Service):
             answer, call.response = _answer_of(done, sent_bytes)
             effect = call.flow.replied(step.attempt, answer, now_s)
         except NearsightError as error:
-            effect = call.flow.failed(step.attempt, error, now_s)
+            # Without its frames: they hold the call, which holds the error.
+            effect = call.flow.failed(step.attempt, error.with_traceback(None), now_s)
         finish = self._carry_out(call, effect)
         if finish is None:
             return
         try:
             response = self._response(call, finish)
         except NearsightError as error:
-            call.answer.set_exception(error)
+            call.answer.set_exception(error.with_traceback(None))
             return
         call.answer.set_result(response)
         if call.cache is None:

@@ -1,7 +1,9 @@
 """The shell around the state machine: threads, deadlines, limits, with tiers that a test answers by hand."""
 
+import gc
 import itertools
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -80,6 +82,7 @@ class Scene:
         self.edge, self.cloud = ManualTier(), ManualTier()
         self.outcomes = Outcomes()
         self.observed: list[tuple[Outcome, tuple[Attempt, ...]]] = []
+        self.held: list[weakref.ref[PlainQuery]] = []
         self.preparing = threading.Event()
         self.go_on = threading.Event()
         self.go_on.set()
@@ -100,7 +103,9 @@ class Scene:
             raise InvalidImage("bad")
         if source == b"bug":
             raise ZeroDivisionError("bug")
-        return PlainQuery()
+        query = PlainQuery()
+        self.held.append(weakref.ref(query))
+        return query
 
 
 @pytest.fixture
@@ -122,6 +127,30 @@ def test_an_answer_reaches_the_handle_the_receiver_and_the_observer(scene: Scene
     assert outcome.trace_id == handle.trace_id
     wait_until(lambda: len(scene.observed) == 1)
     assert scene.engine.pending == 0
+
+
+@pytest.mark.parametrize("end", ["answered", "failed", "cancelled", "late"])
+def test_what_a_request_held_is_freed_when_it_has_ended(scene: Scene, end: str) -> None:
+    """Not when Python looks for cycles: until then hundreds of photos would stay in memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        handle = scene.engine.submit(b"x", scene.outcomes, 0.5 if end == "late" else 5.0)
+        scene.edge.question()
+        if end == "answered":
+            scene.edge.question().set_result(FOUND_NOTHING)
+        elif end == "failed":
+            scene.edge.question().set_exception(Unavailable("gone"))
+            scene.cloud.question().set_exception(Unavailable("gone"))
+        elif end == "cancelled":
+            handle.cancel()
+        scene.outcomes.wait()
+        scene.edge.questions.clear()
+        scene.cloud.questions.clear()
+        assert len(scene.held) == 1
+        wait_until(lambda: scene.held[0]() is None, what="the query gone")
+    finally:
+        gc.enable()
 
 
 def test_a_failed_tier_hands_on_to_the_next(scene: Scene) -> None:
